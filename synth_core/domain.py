@@ -1,0 +1,73 @@
+"""The attributes of a table and how many codes each may take, in one fixed order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from synth_core.errors import SchemaError
+
+Clique: TypeAlias = tuple[str, ...]
+"""A set of attributes, written in the domain's order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """Attribute names with their sizes; a table over it holds codes 0 … size-1 in each column."""
+
+    attributes: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.attributes) != len(self.sizes):
+            raise SchemaError("a domain needs one size for each attribute")
+        if len(set(self.attributes)) != len(self.attributes):
+            twice = sorted({a for a in self.attributes if self.attributes.count(a) > 1})
+            raise SchemaError(f"duplicate column names: {', '.join(twice)}; name each column once")
+        for attribute, size in zip(self.attributes, self.sizes, strict=True):
+            if size < 1:
+                raise SchemaError(f"column {attribute!r} has no values; declare at least one")
+
+    @classmethod
+    def of(cls, sizes: dict[str, int]) -> Domain:
+        """Build a domain from a mapping of attribute to size, in the mapping's order."""
+        return cls(tuple(sizes), tuple(int(size) for size in sizes.values()))
+
+    def __len__(self) -> int:
+        return len(self.attributes)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.attributes)
+
+    def __contains__(self, attribute: object) -> bool:
+        return attribute in self.attributes
+
+    def size(self, attribute: str) -> int:
+        """How many codes the attribute has."""
+        return self.sizes[self.position(attribute)]
+
+    def position(self, attribute: str) -> int:
+        """Where the attribute stands in the domain's order."""
+        try:
+            return self.attributes.index(attribute)
+        except ValueError:
+            raise SchemaError(f"column {attribute!r} is not in the schema") from None
+
+    def clique(self, attributes: Iterable[str]) -> Clique:
+        """The attributes as a clique: each once, in the domain's order."""
+        return tuple(sorted(set(attributes), key=self.position))
+
+    def shape(self, clique: Iterable[str]) -> tuple[int, ...]:
+        """Sizes of the clique's attributes, in the clique's own order."""
+        return tuple(self.size(attribute) for attribute in clique)
+
+    def cells(self, clique: Iterable[str] | None = None) -> int:
+        """Number of cells of the clique's table (of the whole domain without an argument)."""
+        return math.prod(self.sizes if clique is None else self.shape(clique))
+
+    def project(self, attributes: Iterable[str]) -> Domain:
+        """The domain of some of the attributes, in this domain's order."""
+        clique = self.clique(attributes)
+        return Domain(clique, self.shape(clique))

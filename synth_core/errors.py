@@ -1,0 +1,45 @@
+"""Every refusal the product can give, each with a message that names the thing and the remedy.
+
+Messages of these errors are shown to people and written to logs, so they never contain a value, a count or
+anything else that was computed from confidential rows.
+"""
+
+
+class SynthError(Exception):
+    """Base of all refusals: its text is one clear line, fit to be shown as it is."""
+
+
+class SpecError(SynthError):
+    """A release spec or a command's arguments are wrong."""
+
+
+class SchemaError(SynthError):
+    """A schema declaration is wrong."""
+
+
+class SourceError(SynthError):
+    """The confidential source does not fit its schema; names file, column and rule, never a value."""
+
+
+class FeasibilityError(SynthError):
+    """What was asked would need more memory or time than the declared limit."""
+
+
+class ClusterError(SynthError):
+    """The Dask cluster cannot be used as asked."""
+
+
+class PublishError(SynthError):
+    """Ledger, manifest and artifacts do not agree, so nothing is published."""
+
+
+class LedgerError(SynthError):
+    """The ledger cannot be used as asked, or its chain is broken."""
+
+
+class BudgetRefused(LedgerError):
+    """The account has no room for a reservation; nothing was read and nothing was charged."""
+
+
+class WallError(SynthError):
+    """Something failed behind the wall; the text is fixed because a real one might carry confidential values."""
