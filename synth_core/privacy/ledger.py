@@ -1,0 +1,201 @@
+"""The ledger's words: accounts, requests, reservations, records, and what a ledger must be able to do.
+
+The protocol (one key = one noisy answer, for ever):
+
+1. `reserve` locks the account, checks the cap and writes RESERVED, or returns what the key already has.
+2. `begin` writes MEASURING before the first confidential byte is read for this key.
+3. `store` writes the answer and MEASURED in one transaction; the first stored answer wins and is returned.
+4. A retry that finds MEASURED reuses the answer; RESERVED goes on; MEASURING without an answer is FORFEITED
+   (it stays charged, because the crash may depend on values) and a new attempt is reserved.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.privacy.budget import Mechanism
+
+Answer = NDArray[np.int64]
+"""A stored noisy answer is always a vector of integers: grid counts, grid scores or chosen positions."""
+
+
+class State(StrEnum):
+    """What a record says. Each change of state is a new record; nothing is ever overwritten."""
+
+    ACCOUNT = "account"  # an account was declared
+    CAP = "cap"  # an account's cap was changed
+    HELD = "held"  # a release set aside budget before any data was read
+    CLOSED = "closed"  # a release gave back what it had set aside and not reserved
+    RESERVED = "reserved"
+    MEASURING = "measuring"
+    MEASURED = "measured"
+    FORFEITED = "forfeited"
+    REFUNDED = "refunded"
+    NOTED = "noted"  # a step that cost nothing
+
+
+CHARGED = frozenset({State.RESERVED, State.MEASURING, State.MEASURED, State.FORFEITED})
+"""States in which an attempt counts against the account; only a reservation that was never used is given back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """A data set's privacy budget: one unit, one delta for its whole life, a cap on epsilon at that delta."""
+
+    dataset: str
+    unit: str = "person"
+    neighbours: str = "add or remove one record"
+    delta: float
+    cap_epsilon: float
+    rows_per_unit: int = 1
+    largest_n: int | None = None  # a public upper bound of the number of records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stratum:
+    """One part of a declared partition of the records; parts of one partition compose in parallel."""
+
+    partition: str
+    part: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runner:
+    """Who ran the step: names and numbers of the runner, never anything about the data."""
+
+    dag: str = ""
+    run: str = ""
+    task: str = ""
+    map_index: int = -1
+    attempt: int = 1
+    actor: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendRequest:
+    """What a step wants to ask, described by public facts only."""
+
+    dataset: str
+    snapshot: str
+    release: str
+    step: str
+    purpose: str
+    mechanism: Mechanism
+    asked: tuple[tuple[str, ...], ...] = ()
+    stratum: Stratum | None = None
+    entropy: str = ""
+    runner: Runner = field(default_factory=Runner)
+
+    @property
+    def key(self) -> str:
+        """Idempotency key: what is asked, of which data, for which release and step; not who asks or when."""
+        stratum = [self.stratum.partition, self.stratum.part] if self.stratum else None
+        identity: list[Any] = [
+            self.dataset,
+            self.snapshot,
+            self.release,
+            self.step,
+            stratum,
+            self.purpose,
+            self.mechanism.to_json(),
+            [list(attributes) for attributes in self.asked],
+        ]
+        text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """Permission to measure once; `answer` is set when the key was answered before and must be reused."""
+
+    key: str
+    attempt: int
+    state: State
+    answer: Answer | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One line of the chain, as it is shown, exported and verified."""
+
+    id: int
+    previous_hash: str
+    hash: str
+    state: State
+    dataset: str
+    key: str
+    attempt: int
+    snapshot: str
+    stratum: Stratum | None
+    release: str
+    step: str
+    purpose: str
+    mechanism: Mechanism
+    asked: tuple[tuple[str, ...], ...]
+    mu2: Fraction
+    reason: str
+    runner: Runner
+    library: str
+    entropy: str
+    cap_mu2: Fraction
+    remaining_mu2: Fraction
+    answer_digest: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The chain's end: kept elsewhere, it proves later that nothing was rolled back."""
+
+    records: int
+    hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    """What an account may spend, has spent, and has set aside for releases under way."""
+
+    account: Account
+    cap_mu2: Fraction
+    charged_mu2: Fraction
+    held_mu2: Fraction
+
+    @property
+    def remaining_mu2(self) -> Fraction:
+        """Room for new reservations."""
+        return self.cap_mu2 - self.charged_mu2 - self.held_mu2
+
+
+class Ledger(Protocol):
+    """Durable, append-only, hash-chained; every method is one transaction."""
+
+    def declare(self, account: Account, *, actor: str) -> None: ...
+
+    def set_cap(self, dataset: str, *, epsilon: float, actor: str, reason: str) -> None: ...
+
+    def balance(self, dataset: str) -> Balance: ...
+
+    def hold(self, dataset: str, release: str, *, mu2: Fraction, runner: Runner) -> None: ...
+
+    def close(self, dataset: str, release: str, *, reason: str, runner: Runner) -> None: ...
+
+    def reserve(self, request: SpendRequest) -> Reservation: ...
+
+    def begin(self, reservation: Reservation) -> None: ...
+
+    def store(self, reservation: Reservation, answer: Answer) -> Answer: ...
+
+    def refund(self, reservation: Reservation, *, reason: str) -> None: ...
+
+    def note(self, request: SpendRequest) -> None: ...
+
+    def records(self, *, dataset: str | None = None, release: str | None = None) -> list[Record]: ...

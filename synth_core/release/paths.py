@@ -1,0 +1,109 @@
+"""Where a release keeps its files: one confidential zone, one public zone, and nothing else."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from synth_core.errors import SpecError
+
+PRIVATE_MODE = 0o700
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasePaths:
+    """The addresses of one release inside a workspace.
+
+    `confidential/` is readable by its owner alone and holds everything exact; `public/` holds only what the
+    curator has answered with noise and what was computed from that.
+    """
+
+    workspace: Path
+    release: str
+
+    @property
+    def confidential(self) -> Path:
+        """The release's confidential zone."""
+        return self.workspace / "confidential" / self.release
+
+    @property
+    def public(self) -> Path:
+        """The release's public zone."""
+        return self.workspace / "public" / self.release
+
+    @property
+    def snapshot_key(self) -> Path:
+        """Key of the snapshot digest: one for the workspace, so that unchanged data has an unchanged digest."""
+        return self.workspace / "confidential" / "snapshot.key"
+
+    @property
+    def encoded(self) -> Path:
+        """Encoded partitions of the source."""
+        return self.confidential / "encoded"
+
+    @property
+    def snapshot(self) -> Path:
+        """What was ingested: keyed digest and partition names."""
+        return self.confidential / "snapshot.json"
+
+    @property
+    def evaluation(self) -> Path:
+        """True errors, internal."""
+        return self.confidential / "evaluation.json"
+
+    @property
+    def internal_report(self) -> Path:
+        """The report with true errors, internal."""
+        return self.confidential / "report.html"
+
+    @property
+    def spec(self) -> Path:
+        """The spec as it was run."""
+        return self.public / "release.yaml"
+
+    @property
+    def schema(self) -> Path:
+        """The schema as it was run."""
+        return self.public / "schema.yaml"
+
+    @property
+    def scores(self) -> Path:
+        """Result of the score step."""
+        return self.public / "scores.json"
+
+    @property
+    def structure(self) -> Path:
+        """Result of the select step."""
+        return self.public / "structure.json"
+
+    @property
+    def model(self) -> Path:
+        """Result of the fit step."""
+        return self.public / "model.npz"
+
+    @property
+    def extract(self) -> Path:
+        """Folder of the synthetic table's shards."""
+        return self.public / "extract"
+
+    def shard(self, number: int) -> Path:
+        """One shard of the synthetic table."""
+        return self.extract / f"part-{number:05d}.parquet"
+
+    @property
+    def manifest(self) -> Path:
+        """What was released, at which cost, with checksums."""
+        return self.public / "manifest.json"
+
+    def create(self) -> None:
+        """Make both zones; the confidential one is closed to everybody else, whatever the umask says."""
+        try:
+            for zone in (self.workspace / "confidential", self.confidential):
+                zone.mkdir(mode=PRIVATE_MODE, parents=True, exist_ok=True)
+                zone.chmod(PRIVATE_MODE)
+            self.extract.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            raise SpecError(f"workspace {self.workspace} is not writable; choose another with --workspace") from None
+        if not os.access(self.confidential, os.W_OK) or not os.access(self.extract, os.W_OK):
+            raise SpecError(f"workspace {self.workspace} is not writable; choose another with --workspace")

@@ -1,0 +1,99 @@
+"""The release spec: the one YAML file a person writes to ask for a release."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from synth_core.errors import SpecError
+
+NAME = re.compile(r"^[a-z0-9][a-z0-9._-]{0,99}$")
+"""Names become folder names and ledger keys, so they are short, lower-case and free of separators."""
+
+
+class ReleaseSpec(BaseModel):
+    """What to release, from which source, by which method, at which price."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    release: str = Field(description="name of this release; running the same name again resumes it at no further cost")
+    dataset: str = Field(description="ledger account that pays; declared once with `synth ledger account`")
+    source: str = Field(description="CSV or Parquet file or glob, relative to the spec file")
+    schema_: str = Field(alias="schema", description="schema file, relative to the spec file")
+    method: str = Field(default="privmrf", description="see `synth methods`")
+    preset: str = Field(default="default", description="see `synth methods`")
+    options: dict[str, Any] = Field(default_factory=dict, description="overrides of the preset's constants")
+    epsilon: Annotated[float, Field(gt=0, le=100)] = Field(description="privacy loss of this release")
+    delta: Annotated[float, Field(gt=0, lt=1)] = Field(description="must be the account's delta")
+    rows: Literal["noisy"] | Annotated[int, Field(ge=1, le=10_000_000_000)] = Field(
+        default="noisy", description="`noisy` (the noisy number of records) or a public number"
+    )
+    shards: Annotated[int, Field(ge=1, le=10_000)] = Field(default=4, description="number of output files")
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
+        default=0, description="seed of the row sampler, which is post-processing; privacy noise has no seed"
+    )
+    unit: str = Field(default="person", description="unit of privacy: one record belongs to one such unit")
+
+    @field_validator("release", "dataset")
+    @classmethod
+    def _is_a_name(cls, value: str) -> str:
+        if not NAME.match(value):
+            raise ValueError("use 1 to 100 of a-z, 0-9, '.', '_', '-', starting with a letter or digit")
+        return value
+
+    @classmethod
+    def parse(cls, values: dict[str, Any], *, where: str = "release spec") -> ReleaseSpec:
+        """Validate a mapping; every problem is named in one line."""
+        if not isinstance(values, dict):
+            raise SpecError(f"{where}: expected keys and values; see `synth init` for an example")
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise SpecError(f"{where}: {_in_words(error)}") from None
+
+    @classmethod
+    def load(cls, path: Path) -> ReleaseSpec:
+        """Read a spec file; source and schema become paths relative to the caller's directory."""
+        try:
+            values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except OSError:
+            raise SpecError(f"{path}: cannot be read; `synth init DIR` writes an example") from None
+        except yaml.YAMLError:
+            raise SpecError(f"{path}: is not valid YAML") from None
+        spec = cls.parse(values, where=str(path))
+        return spec.model_copy(
+            update={
+                "source": _beside(path, spec.source),
+                "schema_": _beside(path, spec.schema_),
+            }
+        )
+
+    def dump(self) -> dict[str, Any]:
+        """The spec as plain values, with the keys of the YAML file."""
+        return self.model_dump(by_alias=True)
+
+    def save(self, path: Path) -> None:
+        """Write the spec as YAML."""
+        path.write_text(yaml.safe_dump(self.dump(), sort_keys=False, allow_unicode=True), encoding="utf-8")
+
+
+def _beside(spec: Path, address: str) -> str:
+    return address if "://" in address else str((spec.parent / address).resolve())
+
+
+def _in_words(error: ValidationError) -> str:
+    words = []
+    for problem in error.errors(include_url=False, include_input=False, include_context=False):
+        key = ".".join(str(part) for part in problem["loc"] if part not in ("constrained-int", "literal['noisy']"))
+        if problem["type"] == "extra_forbidden":
+            known = ", ".join(field.alias or name for name, field in ReleaseSpec.model_fields.items())
+            words.append(f"unknown key {key!r} (known keys: {known})")
+        elif problem["type"] == "missing":
+            words.append(f"key {key!r} is missing")
+        else:
+            words.append(f"{key}: {problem['msg'].removeprefix('Value error, ')}")
+    return "; ".join(dict.fromkeys(words))
