@@ -1,0 +1,66 @@
+# Everything starts here: `make` alone lists the targets, and each target sets up what it needs.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+# Airflow's processes import thousands of modules, so compiled bytecode must be kept.
+unexport PYTHONDONTWRITEBYTECODE
+# The environment is always .venv, whatever the caller has activated.
+unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
+
+UV_VERSION := 0.13.7
+BIN := .venv/bin
+READY := .venv/.ready
+COMPILE := pip compile pyproject.toml --extra airflow --extra postgres --extra dev \
+	--generate-hashes --no-header --no-annotate --python-version 3.11 --output-file requirements.lock
+
+.PHONY: help setup demo up test check bench lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## create .venv with the locked packages (every target does it when needed)
+
+demo: $(READY) ## release a fictional census through Airflow and Dask, and show what came out
+	@$(BIN)/python -m infra.local.demo
+
+up: $(READY) ## Airflow with its user interface on this machine (PORT=8080); Ctrl-C ends it
+	@exec $(BIN)/python -m infra.local.up
+
+test: check ## all checks, then all tests
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not bench" $(ARGS)
+
+check: $(READY) ## lint, format, types, layers, and the DAGs import
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m infra.local.dag_import
+
+bench: $(READY) ## run the benchmarks, one after the other
+	@shopt -s nullglob; for script in tests/benchmarks/[a-z]*.py; do \
+		echo "== $$script"; OMP_NUM_THREADS=1 $(BIN)/python "$$script"; done
+
+lock: $(BIN)/uv ## resolve the newest allowed versions into requirements.lock
+	$(BIN)/uv $(COMPILE) --upgrade
+
+clean: ## remove the environment, caches, the Airflow home and the workspace of the demo
+	rm -rf .venv build dist *.egg-info airflow_home workspace demo bench-out
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): requirements.lock pyproject.toml | $(BIN)/uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@touch $@
+
+$(BIN)/uv:
+	@python=""; for name in python3.11 python3.12 python3; do \
+		if "$$name" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null; then \
+			python="$$name"; break; fi; done; \
+	if [ -z "$$python" ]; then echo "make: Python 3.11 or 3.12 is needed; install it and try again" >&2; exit 1; fi; \
+	"$$python" -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
