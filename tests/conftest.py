@@ -1,4 +1,4 @@
-"""What all tests share: the reference data, one worker for everything that starts servers, quiet libraries."""
+"""What all tests share: reference data, one worker for all that starts servers, quiet libraries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 for name in [name for name in os.environ if name.startswith(("SYNTH_", "AIRFLOW_"))]:
     del os.environ[name]  # a test never touches the caller's workspace, ledger, cluster or Airflow home
 
-# Machines under load are slow, which is no fault of the code: laws are judged by their outcome, not by a clock.
+# A loaded machine is slow, which is no fault of the code: laws are judged by their outcome, not by a clock.
 settings.register_profile("laws", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("laws")
 
