@@ -1,0 +1,224 @@
+"""The one door to confidential counts: it reserves, measures with noise, stores, and only then answers.
+
+Every verb follows the same five lines (`LedgerCurator._answer`): reserve the spend, reuse a stored answer if the key
+has one, record that measuring begins, draw the noisy integers, store them. If it spends privacy, it is there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from synth_core.domain import Clique, Domain
+from synth_core.errors import SynthError, WallError
+from synth_core.measurement import Measurement
+from synth_core.privacy.budget import Mechanism, exponential_for, gaussian_for
+from synth_core.privacy.entropy import Entropy, SystemEntropy
+from synth_core.privacy.ledger import Answer, Ledger, Runner, SpendRequest, Stratum
+from synth_core.privacy.noise import discrete_gaussian, exponential_choice, noisy_counts
+from synth_core.privacy.private import Private, open_private
+from synth_core.privacy.queries import GRID, Counts, Query
+
+AnyQuery = TypeVar("AnyQuery", bound=Query)
+WEIGHT_GRID = 2**20
+
+
+class Curator(Protocol):
+    """Everything it returns is public; every verb reserves, measures and stores.
+
+    `mu2` is the squared Gaussian-DP parameter that the whole call may spend. `purpose` names the question inside its
+    step; together with what is asked it makes the key under which the answer is stored for ever.
+    """
+
+    @property
+    def domain(self) -> Domain: ...
+
+    def measure(
+        self, cliques: Sequence[Clique], mu2: Fraction, *, purpose: str, weights: Sequence[float] | None = None
+    ) -> list[Measurement]: ...
+
+    def score(self, queries: Sequence[Query], mu2: Fraction, *, purpose: str) -> list[float]: ...
+
+    def choose(
+        self, queries: Sequence[AnyQuery], mu2: Fraction, *, purpose: str, count: int = 1
+    ) -> list[AnyQuery]: ...
+
+
+class CountSource(Protocol):
+    """A confidential table as the curator sees it: exact integer counts, wrapped."""
+
+    @property
+    def domain(self) -> Domain: ...
+
+    def tables(self, cliques: Sequence[Clique]) -> list[Private[Counts]]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spending:
+    """On whose account, for which release and step, a curator spends."""
+
+    dataset: str
+    snapshot: str
+    release: str
+    step: str
+    stratum: Stratum | None = None
+    runner: Runner = field(default_factory=Runner)
+
+    def request(self, purpose: str, mechanism: Mechanism, **more: object) -> SpendRequest:
+        """A spend request of this step."""
+        return SpendRequest(
+            dataset=self.dataset,
+            snapshot=self.snapshot,
+            release=self.release,
+            step=self.step,
+            stratum=self.stratum,
+            runner=self.runner,
+            purpose=purpose,
+            mechanism=mechanism,
+            **more,  # type: ignore[arg-type]
+        )
+
+
+class LedgerCurator:
+    """The curator that pays from a ledger; `fault` is called at each point where a crash must do no harm."""
+
+    def __init__(
+        self,
+        *,
+        counts: CountSource,
+        ledger: Ledger,
+        spending: Spending,
+        entropy: Entropy | None = None,
+        fault: Callable[[str], None] | None = None,
+    ) -> None:
+        self._counts = counts
+        self._ledger = ledger
+        self._spending = spending
+        self._entropy = entropy or SystemEntropy()
+        self._fault = fault or _no_fault
+
+    @property
+    def domain(self) -> Domain:
+        """The public domain of the confidential table."""
+        return self._counts.domain
+
+    def measure(
+        self, cliques: Sequence[Clique], mu2: Fraction, *, purpose: str, weights: Sequence[float] | None = None
+    ) -> list[Measurement]:
+        """Noisy counts of the cliques' cells; `weights` says how the spend is shared among them."""
+        cliques = [self.domain.clique(clique) for clique in cliques]
+        if not cliques:
+            return []
+        shares = None if weights is None else _exact_shares(weights)
+        mechanism = gaussian_for(mu2, sensitivity=Fraction(1), count=len(cliques), weights=shares)
+        variances = [mechanism.scale / weight for weight in mechanism.weights or [Fraction(1)] * len(cliques)]
+
+        def draw() -> Answer:
+            tables = self._open(cliques)
+            noisy = (noisy_counts(t.ravel(), v, self._entropy) for t, v in zip(tables, variances, strict=True))
+            return np.concatenate(list(noisy))
+
+        answer = self._answer(purpose, mechanism, asked=cliques, draw=draw)
+        sizes = [self.domain.cells(clique) for clique in cliques]
+        parts = np.split(answer, np.cumsum(sizes)[:-1])
+        return [
+            Measurement(clique, (part / GRID).reshape(self.domain.shape(clique)), math.sqrt(variance))
+            for clique, part, variance in zip(cliques, parts, variances, strict=True)
+        ]
+
+    def score(self, queries: Sequence[Query], mu2: Fraction, *, purpose: str) -> list[float]:
+        """Each query's value with Gaussian noise; all queries of one call have the same sensitivity."""
+        if not queries:
+            return []
+        mechanism = gaussian_for(mu2, sensitivity=_one_sensitivity(queries), count=len(queries))
+
+        def draw() -> Answer:
+            noise = discrete_gaussian(mechanism.scale * GRID**2, len(queries), self._entropy)
+            return np.array(self._evaluate(queries), dtype=np.int64) + noise
+
+        answer = self._answer(purpose, mechanism, asked=[q.clique for q in queries], draw=draw)
+        return [float(value) / GRID for value in answer]
+
+    def choose(
+        self, queries: Sequence[AnyQuery], mu2: Fraction, *, purpose: str, count: int = 1
+    ) -> list[AnyQuery]:
+        """The `count` queries that the exponential mechanism picks one after the other, without replacement."""
+        count = min(count, len(queries))
+        if count == 0:
+            return []
+        mechanism = exponential_for(mu2, sensitivity=_one_sensitivity(queries), count=count)
+        rate = mechanism.scale / (2 * mechanism.sensitivity * GRID)
+
+        def draw() -> Answer:
+            left = list(enumerate(self._evaluate(queries)))
+            chosen = []
+            for _ in range(count):
+                at = exponential_choice([value for _, value in left], rate, self._entropy)
+                chosen.append(left.pop(at)[0])
+            return np.array(chosen, dtype=np.int64)
+
+        answer = self._answer(purpose, mechanism, asked=[q.clique for q in queries], draw=draw)
+        return [queries[int(position)] for position in answer]
+
+    def _answer(
+        self, purpose: str, mechanism: Mechanism, *, asked: Sequence[Clique], draw: Callable[[], Answer]
+    ) -> Answer:
+        request = self._spending.request(purpose, mechanism, asked=tuple(asked), entropy=self._entropy.name)
+        reservation = self._ledger.reserve(request)
+        if reservation.answer is not None:
+            return reservation.answer
+        self._fault("curator:reserved")
+        self._ledger.begin(reservation)
+        self._fault("curator:measuring")
+        with wall():
+            noisy = draw()
+        self._fault("curator:drawn")
+        kept = self._ledger.store(reservation, noisy)
+        self._fault("curator:stored")
+        return kept
+
+    def _open(self, cliques: Sequence[Clique]) -> list[Counts]:
+        return [open_private(table) for table in self._counts.tables(cliques)]
+
+    def _evaluate(self, queries: Sequence[Query]) -> list[int]:
+        tables = self._open([query.clique for query in queries])
+        return [query.evaluate(table) for query, table in zip(queries, tables, strict=True)]
+
+
+@contextmanager
+def wall() -> Iterator[None]:
+    """Let no error out of the confidential zone with its own words: they might carry values.
+
+    Refusals (SynthError) have been worded for the public and pass; everything else is replaced, without its cause.
+    """
+    try:
+        yield
+    except SynthError:
+        raise
+    except Exception as error:  # noqa: BLE001
+        kind = type(error).__name__
+        raise WallError(f"a step failed inside the confidential zone ({kind}); details are withheld") from None
+
+
+def _no_fault(point: str) -> None:
+    return None
+
+
+def _one_sensitivity(queries: Sequence[Query]) -> Fraction:
+    sensitivities = {query.sensitivity for query in queries}
+    if len(sensitivities) != 1:
+        raise ValueError("one call asks queries of one sensitivity; ask the others in a call of their own")
+    return sensitivities.pop()
+
+
+def _exact_shares(weights: Sequence[float]) -> tuple[Fraction, ...]:
+    total = math.fsum(weights)
+    if min(weights) <= 0 or not math.isfinite(total):
+        raise ValueError("weights must be positive and finite")
+    return tuple(Fraction(max(1, round(weight / total * WEIGHT_GRID)), WEIGHT_GRID) for weight in weights)

@@ -1,0 +1,90 @@
+"""The questions that may be asked about confidential counts: a closed list of data, never code.
+
+Each query says which tables it needs, evaluates to an integer on the grid of 1/GRID, and carries its sensitivity:
+the most one added or removed record can move it, with the proof in its docstring. Everything in a query other
+than the counts it is evaluated on is public and fixed before the counts are opened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.domain import Clique
+
+GRID = 256
+"""Scores and counts are integers in units of 1/256; the noise is drawn on the same grid."""
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """The number of records.
+
+    Sensitivity 1: one record more or less changes the number by one.
+    """
+
+    sensitivity: ClassVar[Fraction] = Fraction(1)
+
+    @property
+    def clique(self) -> Clique:
+        """The empty set of attributes, whose table has one cell."""
+        return ()
+
+    def evaluate(self, counts: Counts) -> int:
+        """Number of records, in grid units."""
+        return GRID * int(counts.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Dependence:
+    """R(A, B) = 1/2 * sum |c_ab - r_a * s_b / n|: how far a pair is from independence, in records.
+
+    Sensitivity 2. Let d_ab = c_ab - r_a s_b / n be the deviations and add a record at (i, j). They move by
+    -s_b (n - r_i) / (n (n + 1)) in the rest of row i, by -r_a (n - s_j) / (n (n + 1)) in the rest of column j and by
+    r_a s_b / (n (n + 1)) off both; each of these three groups adds up, in absolute value, to
+    T = (n - r_i) (n - s_j) / (n (n + 1)). Deviations always sum to zero, so the corner (i, j) moves by T as well.
+    Hence R moves by at most 4 T / 2 <= 2 n / (n + 1) < 2. On the grid the value is floored: reals that differ by less
+    than the integer 2 * GRID have floors that differ by at most 2 * GRID, so the sensitivity is still 2.
+    """
+
+    clique: Clique
+    sensitivity: ClassVar[Fraction] = Fraction(2)
+
+    def evaluate(self, counts: Counts) -> int:
+        """floor(GRID * R), by exact integer arithmetic."""
+        n = int(counts.sum())
+        if n == 0:
+            return 0
+        table = counts if n < 2**30 else counts.astype(object)
+        deviation = np.abs(n * table - table.sum(axis=1, keepdims=True) * table.sum(axis=0, keepdims=True))
+        return GRID * int(deviation.sum()) // (2 * n)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Misfit:
+    """sum |c - reference| - penalty: L1 distance of a table from a public guess, in records.
+
+    Sensitivity 1: a record changes one cell of c by one, so by the triangle inequality one term by at most one; the
+    reference and the penalty are public constants (the reference is scaled by a frozen noisy total, never by n).
+    Half of it against the product of noisy one-way marginals is S(A, B), of sensitivity 1/2. The reference
+    is rounded to the grid first, so the arithmetic is exact.
+    """
+
+    clique: Clique
+    reference: NDArray[np.float64]
+    penalty: float = 0.0
+    sensitivity: ClassVar[Fraction] = Fraction(1)
+
+    def evaluate(self, counts: Counts) -> int:
+        """The misfit in grid units."""
+        guess = np.rint(self.reference * GRID).astype(np.int64)
+        return int(np.abs(GRID * counts - guess).sum()) - round(self.penalty * GRID)
+
+
+Query = Total | Dependence | Misfit
