@@ -1,0 +1,102 @@
+"""What a comparison of a real and a synthetic table found: plain numbers that can be stored and drawn.
+
+All of them are computed from confidential rows without noise: an evaluation stays in the confidential zone.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from synth_core.domain import Clique
+from synth_core.errors import SourceError
+from synth_core.metrics import Cell, Summary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarginalErrors:
+    """Errors over the marginals of `alpha` attributes; `values` holds the TVD of each clique.
+
+    Two yardsticks are measured on the same cliques: `floor` is the mean TVD of a bootstrap of the real rows, as
+    many as the synthetic table has (what sampling alone costs), `independent` that of the real columns shuffled
+    apart (every tie between columns lost).
+    """
+
+    alpha: int
+    population: int
+    cliques: tuple[Clique, ...]
+    values: tuple[float, ...]
+    tvd: Summary
+    l2: float
+    jensen_shannon: float
+    floor: float
+    independent: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetError:
+    """Share of held-out real rows whose `target` was predicted wrongly from all other columns.
+
+    `synthetic` and `real` name the rows a linear SVM was trained on; `majority` always guesses the commonest.
+    """
+
+    target: str
+    synthetic: float
+    real: float
+    majority: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Every true error of a synthetic table; in `worst_cells`, left is the real table, right the synthetic."""
+
+    real_rows: int
+    synthetic_rows: int
+    one_way: dict[str, float]
+    marginals: tuple[MarginalErrors, ...]
+    pairs: tuple[tuple[float, ...], ...]
+    worst_cells: tuple[Cell, ...]
+    targets: tuple[TargetError, ...]
+    violations: dict[str, int]
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The compared columns, in the order of the rows and columns of `pairs`."""
+        return tuple(self.one_way)
+
+    def marginal(self, alpha: int) -> MarginalErrors | None:
+        """The errors over marginals of `alpha` attributes, if the tables have so many."""
+        return next((errors for errors in self.marginals if errors.alpha == alpha), None)
+
+    def to_json(self) -> str:
+        """The evaluation as one JSON text; equal evaluations give equal texts."""
+        return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Evaluation:
+        """Read what `to_json` wrote."""
+        try:
+            raw = json.loads(text)
+            return cls(
+                **raw
+                | {
+                    "marginals": tuple(_marginal_errors(item) for item in raw["marginals"]),
+                    "pairs": tuple(tuple(row) for row in raw["pairs"]),
+                    "worst_cells": tuple(_cell(item) for item in raw["worst_cells"]),
+                    "targets": tuple(TargetError(**item) for item in raw["targets"]),
+                }
+            )
+        except (KeyError, TypeError, ValueError):
+            raise SourceError("the stored evaluation cannot be read; run the evaluate step again") from None
+
+
+def _marginal_errors(raw: dict[str, Any]) -> MarginalErrors:
+    cliques = tuple(tuple(clique) for clique in raw["cliques"])
+    return MarginalErrors(
+        **raw | {"cliques": cliques, "values": tuple(raw["values"]), "tvd": Summary(**raw["tvd"])}
+    )
+
+
+def _cell(raw: dict[str, Any]) -> Cell:
+    return Cell(**raw | {"clique": tuple(raw["clique"]), "codes": tuple(raw["codes"])})

@@ -1,0 +1,189 @@
+"""How far two integer-coded tables are apart: distances of their marginals, one by one and in summary.
+
+A table is an array of codes with one row for each record and one column for each attribute of a domain.
+Nothing here adds noise: what is computed from confidential rows stays confidential.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.domain import Clique, Domain
+
+Codes: TypeAlias = NDArray[np.integer[Any]]
+Counts: TypeAlias = NDArray[np.integer[Any]] | NDArray[np.floating[Any]]
+
+MARGINALS = 300
+"""Marginals drawn for each alpha (PrivMRF, Section 5); all of them where there are fewer."""
+MARGINAL_SEED = 2021
+"""Fixed, so that every table of a domain is judged on the same marginals."""
+_LARGEST_CODE = 2**62
+_Z95 = NormalDist().inv_cdf(0.975)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """Distances over many marginals; `low` and `high` are a 95 % interval for the mean over all marginals."""
+
+    mean: float
+    low: float
+    high: float
+    median: float
+    upper_decile: float
+    worst: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One cell of a marginal with its share of each table."""
+
+    clique: Clique
+    codes: tuple[int, ...]
+    left: float
+    right: float
+
+
+def tabulate(codes: Codes, domain: Domain, clique: Sequence[str]) -> NDArray[np.int64]:
+    """Count the rows of every cell, one axis for each attribute of the clique, in its order."""
+    shape = domain.shape(clique)
+    fused = _fused([codes[:, domain.position(attribute)] for attribute in clique], shape)
+    return np.bincount(fused, minlength=math.prod(shape)).reshape(shape).astype(np.int64)
+
+
+def tabulate_both(
+    left: Codes, right: Codes, *, domain: Domain, clique: Sequence[str]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Count both tables over the same cells, as flat arrays.
+
+    A marginal with more cells than rows is counted over its occupied cells only. Cells empty in both tables
+    add nothing to any distance below, so the distances are the same.
+    """
+    columns = [
+        np.concatenate([left[:, position], right[:, position]]) for position in map(domain.position, clique)
+    ]
+    fused = _fused(columns, domain.shape(clique))
+    cells = domain.cells(clique)
+    if cells > len(fused):
+        occupied, fused = np.unique(fused, return_inverse=True)
+        cells = len(occupied)
+    return np.bincount(fused[: len(left)], minlength=cells), np.bincount(fused[len(left) :], minlength=cells)
+
+
+def tvd(left: Counts, right: Counts) -> float:
+    """Total variation distance: half the L1 distance of the two tables, each scaled to sum 1; from 0 to 1."""
+    p, q = _shares(left, right)
+    return float(np.abs(p - q).sum() / 2)
+
+
+def l2(left: Counts, right: Counts) -> float:
+    """Euclidean distance of the two tables, each scaled to sum 1."""
+    p, q = _shares(left, right)
+    return float(np.sqrt(((p - q) ** 2).sum()))
+
+
+def jensen_shannon(left: Counts, right: Counts) -> float:
+    """Jensen–Shannon divergence in bits, from 0 (equal shares) to 1 (no common cell)."""
+    p, q = _shares(left, right)
+    middle = (p + q) / 2
+    divergence = (_relative_entropy(p, middle) + _relative_entropy(q, middle)) / 2
+    return max(0.0, divergence)  # rounding may leave -1e-17 for equal tables
+
+
+def alpha_way(
+    domain: Domain, alpha: int, *, limit: int = MARGINALS, seed: int = MARGINAL_SEED
+) -> tuple[Clique, ...]:
+    """The cliques of `alpha` attributes, or a fixed random sample of `limit` of them where there are more."""
+    if alpha < 1:
+        raise ValueError("a marginal has at least one attribute")
+    if math.comb(len(domain), alpha) <= limit:
+        return tuple(itertools.combinations(domain.attributes, alpha))
+    rng = np.random.default_rng([seed, alpha])
+    drawn: set[tuple[int, ...]] = set()
+    while len(drawn) < limit:
+        drawn.add(tuple(sorted(rng.choice(len(domain), size=alpha, replace=False).tolist())))
+    return tuple(tuple(domain.attributes[position] for position in positions) for positions in sorted(drawn))
+
+
+def summarize(values: Sequence[float], *, population: int | None = None) -> Summary:
+    """Mean, 95 % interval, median, upper decile and worst of the distances of sampled marginals.
+
+    The interval is about the mean over the `population` marginals the values were drawn from, without
+    replacement, hence the finite-population factor: it has no width when every marginal was measured.
+    """
+    if not len(values):
+        raise ValueError("a summary needs at least one value")
+    array = np.asarray(values, dtype=np.float64)
+    m, total = len(array), population or len(array)
+    spread = array.std(ddof=1) / math.sqrt(m) if m > 1 else 0.0
+    half = _Z95 * spread * math.sqrt(max(0, total - m) / max(1, total - 1))
+    mean = float(array.mean())
+    return Summary(
+        mean=mean,
+        low=max(0.0, mean - half),
+        high=mean + half,
+        median=float(np.median(array)),
+        upper_decile=float(np.quantile(array, 0.9)),
+        worst=float(array.max()),
+    )
+
+
+def pair_tvd(left: Codes, right: Codes, domain: Domain) -> NDArray[np.float64]:
+    """Symmetric matrix of the TVD of every pair of attributes; the diagonal holds the single attributes."""
+    matrix = np.zeros((len(domain), len(domain)))
+    for i, j in itertools.combinations_with_replacement(range(len(domain)), 2):
+        clique = domain.clique((domain.attributes[i], domain.attributes[j]))
+        matrix[i, j] = matrix[j, i] = tvd(*tabulate_both(left, right, domain=domain, clique=clique))
+    return matrix
+
+
+def worst_cells(
+    left: Codes, right: Codes, *, domain: Domain, cliques: Sequence[Clique], count: int = 10
+) -> tuple[Cell, ...]:
+    """The cells whose shares differ most over all the cliques, largest difference first."""
+    worst: list[Cell] = []
+    for clique in cliques:
+        p, q = _shares(tabulate(left, domain, clique), tabulate(right, domain, clique))
+        gap = np.abs(p - q).ravel()
+        for flat in np.argsort(-gap, kind="stable")[:count]:
+            codes = tuple(int(code) for code in np.unravel_index(flat, p.shape))
+            worst.append(Cell(clique=clique, codes=codes, left=float(p[codes]), right=float(q[codes])))
+    return tuple(sorted(worst, key=lambda cell: -abs(cell.left - cell.right))[:count])
+
+
+def _fused(columns: Sequence[Codes], sizes: Sequence[int]) -> NDArray[np.int64]:
+    """One code for each row, equal exactly where all columns are equal: the row-major position of the cell.
+
+    Where positions would not fit 64 bits the codes so far are replaced by their ranks: still equal exactly
+    where the rows are, but no longer positions, which only a caller that counts occupied cells may accept.
+    """
+    fused = columns[0].astype(np.int64)
+    cells = sizes[0]
+    for column, size in zip(columns[1:], sizes[1:], strict=True):
+        if cells * size > _LARGEST_CODE:
+            occupied, fused = np.unique(fused, return_inverse=True)
+            cells = len(occupied)
+        fused = fused * size + column
+        cells *= size
+    return fused
+
+
+def _shares(left: Counts, right: Counts) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    p, q = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
+    if p.shape != q.shape:
+        raise ValueError("two tables can be compared only over the same cells")
+    if not (p.sum() > 0 and q.sum() > 0):
+        raise ValueError("a table without records has no shares to compare")
+    return p / p.sum(), q / q.sum()
+
+
+def _relative_entropy(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
+    held = p > 0
+    return float((p[held] * np.log2(p[held] / q[held])).sum())
