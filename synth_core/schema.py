@@ -1,0 +1,181 @@
+"""The public declaration of a table: its columns, their codes, and the combinations that cannot occur.
+
+A schema is written by hand as YAML and read before any data is opened:
+
+    columns:
+      - {name: sex, kind: categorical, values: [F, M], labels: {F: female, M: male}}
+      - {name: age, kind: integer, bounds: [0, 99], bins: 20, hierarchy: [0, 20, 65, 100]}
+      - {name: income, kind: real, bins: [0, 500, 1000, 5000], nullable: true, unseen: clip}
+    rules:
+      - {name: children earn nothing, when: {age: {max: 14}}, never: {income: {min: 0}}}
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+from numpy.typing import NDArray
+from pydantic import Field, ModelWrapValidatorHandler, ValidationError, model_validator
+
+from synth_core.columns import Categorical, Column, Declaration, Integer, Real
+from synth_core.domain import Domain
+from synth_core.errors import SchemaError
+from synth_core.rules import Rule, covered_codes, matching_rows
+
+__all__ = ["Categorical", "Column", "Integer", "Real", "Rule", "Schema"]
+
+
+class Schema(Declaration):
+    """Columns in the order of the table, and the rules between them; anything wrong is one SchemaError."""
+
+    columns: tuple[Column, ...] = Field(min_length=1)
+    rules: tuple[Rule, ...] = ()
+
+    @classmethod
+    def load(cls, path: str | Path) -> Schema:
+        """Read a schema file; a refusal begins with the file's name."""
+        try:
+            raw = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise SchemaError(f"{path}: the schema file cannot be read: {reason}") from error
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            line = f" near line {mark.line + 1}" if mark else ""
+            raise SchemaError(f"{path}: not valid YAML{line}; correct the file") from error
+        if not isinstance(raw, dict):
+            raise SchemaError(f"{path}: a schema file is a mapping with the key columns")
+        try:
+            return cls.model_validate(raw)
+        except SchemaError as error:
+            raise SchemaError(f"{path}: {error}") from error
+
+    @classmethod
+    def from_sizes(cls, sizes: Mapping[str, int]) -> Schema:
+        """A schema of integer-coded columns: each holds 0 … size-1 and is decoded to the same integers."""
+        columns = [
+            {"kind": "categorical", "name": name, "values": range(size)} for name, size in sizes.items()
+        ]
+        return cls.model_validate({"columns": columns})
+
+    def save(self, path: str | Path) -> None:
+        """Write the schema as YAML that `load` reads back to an equal schema."""
+        text = yaml.safe_dump(_plain(self), sort_keys=False, allow_unicode=True, width=110)
+        Path(path).write_text(text, encoding="utf-8")
+
+    @property
+    def domain(self) -> Domain:
+        """Names and sizes of the columns, OTHER and NULL codes counted."""
+        return Domain(tuple(c.name for c in self.columns), tuple(c.size for c in self.columns))
+
+    def column(self, name: str) -> Categorical | Integer | Real:
+        """The column of that name."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise SchemaError(f"column {name!r} is not in the schema")
+
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON: equal for equal declarations, however the file is laid out."""
+        canonical = json.dumps(_plain(self), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    def violations(self, frame: pd.DataFrame) -> dict[str, NDArray[np.bool_]]:
+        """For each rule, which rows of a decoded frame break it."""
+        broken = {}
+        for rule in self.rules:
+            rows = np.ones(len(frame), dtype=np.bool_)
+            for name, items in rule.conditions:
+                rows &= matching_rows(frame[name], self.column(name), items)
+            broken[rule.name] = rows
+        return broken
+
+    def forbidden_codes(self, rule: Rule) -> dict[str, NDArray[np.bool_]]:
+        """The rule on codes: a row breaks it if every column's code is marked in that column's mask."""
+        masks: dict[str, NDArray[np.bool_]] = {}
+        for name, items in rule.conditions:
+            mask = covered_codes(self.column(name), items)
+            masks[name] = masks[name] & mask if name in masks else mask
+        return masks
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _one_line(cls, data: Any, handler: ModelWrapValidatorHandler[Schema]) -> Schema:
+        try:
+            schema = handler(data)
+        except ValidationError as error:
+            raise SchemaError(_readable(error, data)) from None
+        schema.domain  # noqa: B018 - building it refuses duplicate names
+        _check_rules(schema)
+        return schema
+
+
+def _check_rules(schema: Schema) -> None:
+    seen = set()
+    for rule in schema.rules:
+        if rule.name in seen:
+            raise SchemaError(f"rule {rule.name!r}: declared twice; give each rule its own name")
+        seen.add(rule.name)
+        for name, items in rule.conditions:
+            if name not in schema.domain:
+                raise SchemaError(f"rule {rule.name!r}: column {name!r} is not in the schema")
+            try:
+                covered_codes(schema.column(name), items)
+            except ValueError as error:
+                raise SchemaError(f"rule {rule.name!r}: column {name!r}: {error}") from None
+
+
+_WORDING = {
+    "missing": "is missing",
+    "extra_forbidden": "unknown key; remove it",
+    "union_tag_not_found": "kind is missing; say categorical, integer or real",
+    "union_tag_invalid": "unknown kind; say categorical, integer or real",
+    "too_short": "must not be empty",
+    "string_too_short": "must not be empty",
+}
+_TAGS = {"categorical", "integer", "real", "count", "edges", "value", "range"}
+
+
+def _readable(error: ValidationError, data: object) -> str:
+    """The first thing wrong, as `column 'age': bins: …`."""
+    first = error.errors(include_url=False)[0]
+    where = [str(key) for key in _place(first["loc"], data) if key not in _TAGS]
+    message = _WORDING.get(first["type"], first["msg"].removeprefix("Value error, "))
+    return ": ".join([*where, message])
+
+
+def _place(loc: tuple[int | str, ...], data: object) -> tuple[int | str, ...]:
+    """The error's location with `columns, 3` replaced by the column's name, as far as it has one."""
+    if len(loc) < 2 or not isinstance(loc[1], int):
+        return loc
+    word = str(loc[0]).removesuffix("s")
+    try:
+        item = data[loc[0]][loc[1]]  # type: ignore[index]
+        name = item["name"] if isinstance(item, dict) else item.name
+    except (AttributeError, KeyError, TypeError):
+        return (f"{word} {loc[1] + 1}", *loc[2:])
+    return (f"{word} {name!r}", *loc[2:])
+
+
+def _plain(schema: Schema) -> Any:
+    """The declaration as lists and mappings, defaults left out but each column's kind kept."""
+    raw = schema.model_dump(exclude_defaults=True)
+    for given, column in zip(raw["columns"], schema.columns, strict=True):
+        given["kind"] = column.kind
+    raw["columns"] = [{"name": c.pop("name"), "kind": c.pop("kind"), **c} for c in raw["columns"]]
+    return _lists(raw)
+
+
+def _lists(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _lists(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_lists(item) for item in value]
+    return value
