@@ -122,7 +122,7 @@ def summarize(values: Sequence[float], *, population: int | None = None) -> Summ
         raise ValueError("a summary needs at least one value")
     array = np.asarray(values, dtype=np.float64)
     m, total = len(array), population or len(array)
-    spread = array.std(ddof=1) / math.sqrt(m) if m > 1 else 0.0
+    spread = float(array.std(ddof=1)) / math.sqrt(m) if m > 1 else 0.0
     half = _Z95 * spread * math.sqrt(max(0, total - m) / max(1, total - 1))
     mean = float(array.mean())
     return Summary(

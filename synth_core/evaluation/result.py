@@ -18,9 +18,9 @@ from synth_core.metrics import Cell, Summary
 class MarginalErrors:
     """Errors over the marginals of `alpha` attributes; `values` holds the TVD of each clique.
 
-    Two yardsticks are measured on the same cliques: `floor` is the mean TVD of a bootstrap of the real rows, as
-    many as the synthetic table has (what sampling alone costs), `independent` that of the real columns shuffled
-    apart (every tie between columns lost).
+    Two yardsticks are measured on the same cliques: `floor` is the mean TVD of a bootstrap of the real rows,
+    as many as the synthetic table has (what sampling alone costs), `independent` that of the real columns
+    shuffled apart (every tie between columns lost).
     """
 
     alpha: int
@@ -49,7 +49,7 @@ class TargetError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """Every true error of a synthetic table; in `worst_cells`, left is the real table, right the synthetic."""
+    """Every true error of a synthetic table; in `worst_cells`, left is real and right is synthetic."""
 
     real_rows: int
     synthetic_rows: int
