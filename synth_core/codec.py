@@ -14,6 +14,8 @@ library error is kept as its cause or context, because those quote values.
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -34,6 +36,8 @@ _WHOLE_TEXT = re.compile(r"([+-]?[0-9]+)(\.0*)?")
 
 def encode(frame: pd.DataFrame | pa.Table, schema: Schema, *, source: str = "the source") -> dict[str, Codes]:
     """The codes of every declared column, in the schema's order, each in the smallest unsigned type."""
+    names = frame.column_names if isinstance(frame, pa.Table) else frame.columns
+    check_names(names, schema, source=source)
     return {column.name: _encode_column(frame, column, source) for column in schema.columns}
 
 
@@ -55,29 +59,30 @@ def decode_table(codes: NDArray[np.integer[Any]], schema: Schema, rng: np.random
 
 
 def decode(codes: NDArray[np.integer[Any]], schema: Schema, rng: np.random.Generator) -> pd.DataFrame:
-    """`decode_table` as a pandas frame: text as str, whole numbers as int64, or Int64 where nulls may occur."""
+    """`decode_table` as a pandas frame: text as str, whole numbers as int64 or, with nulls, Int64."""
     table = decode_table(codes, schema, rng)
     return pd.DataFrame(
         {name: _to_pandas(table.column(name), table.field(name)) for name in table.column_names}
     )
 
 
+def check_names(names: Iterable[object], schema: Schema, *, source: str) -> None:
+    """Refuse a source that lacks a declared column, or has it twice."""
+    found = Counter(names)
+    for column in schema.columns:
+        if found[column.name] == 0:
+            _refuse(source, column, "is missing; add it to the source or remove it from the schema")
+        if found[column.name] > 1:
+            _refuse(source, column, "appears more than once; give each column its own name")
+
+
 def _encode_column(frame: pd.DataFrame | pa.Table, column: AnyColumn, source: str) -> Codes:
-    cells = _cells(frame, column, source)
-    parts = [_encode_chunk(chunk, column, source) for chunk in cells.chunks]
-    return np.concatenate(parts) if parts else np.empty(0, dtype=column.dtype)
-
-
-def _cells(frame: pd.DataFrame | pa.Table, column: AnyColumn, source: str) -> pa.ChunkedArray:
-    names = frame.column_names if isinstance(frame, pa.Table) else list(frame.columns)
-    found = names.count(column.name)
-    if found == 0:
-        _refuse(source, column, "is missing; add it to the source or remove it from the schema")
-    if found > 1:
-        _refuse(source, column, "appears more than once; give each column its own name")
     if isinstance(frame, pa.Table):
-        return frame.column(column.name)
-    return pa.chunked_array([_series_to_arrow(frame[column.name])])
+        chunks = frame.column(column.name).chunks
+    else:
+        chunks = [_series_to_arrow(frame[column.name])]
+    parts = [_encode_chunk(chunk, column, source) for chunk in chunks]
+    return np.concatenate(parts) if parts else np.empty(0, dtype=column.dtype)
 
 
 def _series_to_arrow(series: pd.Series[Any]) -> pa.Array:
@@ -133,7 +138,8 @@ def _categorical_marks(chunk: pa.Array, column: Categorical, source: str) -> NDA
     ]
     finished = coded.indices.null_count == 0 and min(marks, default=0) >= 0
     lookup = np.array([*marks, 0 if finished else _MISSING], dtype=column.dtype if finished else np.int64)
-    return lookup.take(coded.indices.fill_null(len(marks)).to_numpy(zero_copy_only=False))
+    indices: NDArray[np.int32] = coded.indices.fill_null(len(marks)).to_numpy(zero_copy_only=False)
+    return lookup[indices]
 
 
 def _dictionary(chunk: pa.Array) -> pa.DictionaryArray | None:
@@ -238,7 +244,8 @@ def _inside_bins(
         return lows
     below = np.nextafter(edges[1:], -np.inf)
     lows += steps
-    return np.minimum(lows, _padded(below, column, np.float64)[codes], out=lows)
+    np.minimum(lows, _padded(below, column, np.float64)[codes], out=lows)
+    return lows
 
 
 def _padded(values: Any, column: AnyColumn, dtype: Any) -> NDArray[Any]:

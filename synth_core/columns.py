@@ -18,7 +18,7 @@ OTHER = "OTHER"
 """How a decoded text column shows a value that was outside the declared ones."""
 
 WHOLE_LIMIT = 2**52
-"""Integers up to here, and the widths of bins between them, are exact as float64, a common form in sources."""
+"""Integers up to here, and the widths of bins between them, are exact as float64."""
 
 REAL_LIMIT = 1e300
 """Keeps the width of every bin finite."""
@@ -33,6 +33,8 @@ def _whole_or_text(value: object) -> object:
         raise ValueError("null is not a value; declare nullable: true")
     if not isinstance(value, int | str):
         raise ValueError("a value is text or a whole number; put anything else in quotes")
+    if value == "":
+        raise ValueError("empty text cannot be told from a missing value; declare nullable: true")
     return value
 
 

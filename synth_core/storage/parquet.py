@@ -1,0 +1,170 @@
+"""The confidential zone's encoded table: written once as Parquet partitions of codes, read by columns."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from synth_core.codec import Codes
+from synth_core.errors import SourceError
+from synth_core.schema import Schema
+from synth_core.storage.files import atomic_write, flush_to_disk
+from synth_core.storage.sources import encoded_batches
+
+SHORTEST_KEY = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What was ingested: a keyed digest of the encoded table, and the partitions' names inside its directory.
+
+    Without its key the digest says nothing about the data; with it, equal tables have equal digests however
+    they are split. It is kept in the confidential zone, because the number of partitions bounds that of rows.
+    """
+
+    digest: str
+    partitions: tuple[str, ...]
+
+    def save(self, path: str | Path) -> None:
+        """Write the snapshot as JSON, whole or not at all."""
+        text = json.dumps({"digest": self.digest, "partitions": self.partitions}, indent=1)
+        with atomic_write(path) as temporary:
+            temporary.write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Snapshot:
+        """Read a snapshot that `save` wrote."""
+        try:
+            raw = json.loads(Path(path).read_text(encoding="utf-8"))
+            return cls(digest=str(raw["digest"]), partitions=tuple(map(str, raw["partitions"])))
+        except (OSError, ValueError, KeyError, TypeError):
+            raise SourceError(f"{path}: not a readable snapshot; run the step ingest again") from None
+
+
+def ingest_partitions(
+    sources: Sequence[str | Path],
+    schema: Schema,
+    out_dir: str | Path,
+    *,
+    key: bytes,
+    rows_per_partition: int = 250_000,
+    progress: Callable[[str], None] | None = None,
+) -> Snapshot:
+    """Encode the source files, in the given order, into partitions of equal size (the last may be shorter).
+
+    Memory is bounded by a block of the source and a partition. Everything is written to a directory beside
+    `out_dir`, which takes its name at the end: after a crash `out_dir` is absent or whole.
+    """
+    if len(key) < SHORTEST_KEY:
+        raise SourceError(f"the snapshot key is too short; use at least {SHORTEST_KEY} random bytes")
+    if rows_per_partition < 1:
+        raise SourceError("rows_per_partition must be at least 1")
+    target = Path(out_dir)
+    building = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        digest = _TableDigest(schema, key)
+        batches = _all_batches([Path(source) for source in sources], schema, progress)
+        names: list[str] = []
+        for codes in _regrouped(batches, rows_per_partition):
+            digest.update(codes)
+            names.append(f"part-{len(names):05d}.parquet")
+            _write_codes(codes, building / names[-1])
+        if not names:
+            raise SourceError("the source has no rows; check its path and that its files are complete")
+        _swap_in(building, target)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    return Snapshot(digest.hexdigest(), tuple(names))
+
+
+def read_codes(path: str | Path, columns: Iterable[str] | None = None) -> dict[str, Codes]:
+    """Codes of one partition: the named columns in the given order, or all of them."""
+    wanted = None if columns is None else list(columns)
+    with pq.ParquetFile(path, memory_map=True) as file:
+        for name in wanted or ():
+            if name not in file.schema_arrow.names:
+                raise SourceError(f"{path}: the partition has no column {name!r}; run the step ingest again")
+        table = file.read(columns=wanted, use_threads=False)
+    return {name: table.column(name).to_numpy() for name in (wanted or table.column_names)}
+
+
+def _all_batches(
+    sources: list[Path], schema: Schema, progress: Callable[[str], None] | None
+) -> Iterator[dict[str, Codes]]:
+    for number, path in enumerate(sources, start=1):
+        if progress is not None:
+            progress(f"encoding file {number} of {len(sources)}")
+        yield from encoded_batches(path, schema)
+
+
+def _regrouped(batches: Iterable[dict[str, Codes]], rows: int) -> Iterator[dict[str, Codes]]:
+    """The same rows in the same order, in groups of `rows`; the last group may be shorter, never empty."""
+    held: list[dict[str, Codes]] = []
+    missing = rows
+    for batch in batches:
+        start, size = 0, len(next(iter(batch.values())))
+        while start < size:
+            stop = min(start + missing, size)
+            held.append({name: codes[start:stop] for name, codes in batch.items()})
+            missing -= stop - start
+            start = stop
+            if missing == 0:
+                yield _joined(held)
+                held, missing = [], rows
+    if held:
+        yield _joined(held)
+
+
+def _joined(parts: list[dict[str, Codes]]) -> dict[str, Codes]:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _write_codes(codes: dict[str, Codes], path: Path) -> None:
+    fields = [
+        pa.field(name, pa.from_numpy_dtype(column.dtype), nullable=False) for name, column in codes.items()
+    ]
+    table = pa.Table.from_arrays([pa.array(column) for column in codes.values()], schema=pa.schema(fields))
+    with atomic_write(path) as temporary:
+        pq.write_table(table, temporary, compression="lz4", write_statistics=False)
+
+
+def _swap_in(building: Path, target: Path) -> None:
+    """Give the finished directory its name; an older one is moved away first and removed."""
+    flush_to_disk(building)
+    old = building.with_name(f"{building.name}-old")
+    if target.exists():
+        target.rename(old)
+    building.rename(target)
+    flush_to_disk(target.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+class _TableDigest:
+    """Keyed digest of a table of codes, fed in any pieces.
+
+    Each column has its own HMAC over its codes in row order, so pieces do not matter; the table's digest is
+    the HMAC of the columns' names, sizes and digests, so neither their order nor their borders are ambiguous.
+    """
+
+    def __init__(self, schema: Schema, key: bytes) -> None:
+        self._key = key
+        self._sizes = dict(zip(schema.domain.attributes, schema.domain.sizes, strict=True))
+        self._columns = {name: hmac.new(key, digestmod="sha256") for name in self._sizes}
+
+    def update(self, codes: dict[str, Codes]) -> None:
+        for name, digest in self._columns.items():
+            column = codes[name]
+            digest.update(np.ascontiguousarray(column, dtype=column.dtype.newbyteorder("<")).data)
+
+    def hexdigest(self) -> str:
+        lines = [[name, size, self._columns[name].hexdigest()] for name, size in self._sizes.items()]
+        return hmac.new(self._key, json.dumps(lines).encode(), digestmod="sha256").hexdigest()
