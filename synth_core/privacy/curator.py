@@ -37,26 +37,43 @@ class Curator(Protocol):
     """
 
     @property
-    def domain(self) -> Domain: ...
+    def domain(self) -> Domain:
+        """The public domain of the confidential table."""
+        ...
 
     def measure(
-        self, cliques: Sequence[Clique], mu2: Fraction, *, purpose: str, weights: Sequence[float] | None = None
-    ) -> list[Measurement]: ...
+        self,
+        cliques: Sequence[Clique],
+        mu2: Fraction,
+        *,
+        purpose: str,
+        weights: Sequence[float] | None = None,
+    ) -> list[Measurement]:
+        """Noisy counts of the cliques' cells."""
+        ...
 
-    def score(self, queries: Sequence[Query], mu2: Fraction, *, purpose: str) -> list[float]: ...
+    def score(self, queries: Sequence[Query], mu2: Fraction, *, purpose: str) -> list[float]:
+        """Noisy values of the queries."""
+        ...
 
     def choose(
         self, queries: Sequence[AnyQuery], mu2: Fraction, *, purpose: str, count: int = 1
-    ) -> list[AnyQuery]: ...
+    ) -> list[AnyQuery]:
+        """Queries of large value, picked by the exponential mechanism."""
+        ...
 
 
 class CountSource(Protocol):
     """A confidential table as the curator sees it: exact integer counts, wrapped."""
 
     @property
-    def domain(self) -> Domain: ...
+    def domain(self) -> Domain:
+        """The table's public domain."""
+        ...
 
-    def tables(self, cliques: Sequence[Clique]) -> list[Private[Counts]]: ...
+    def tables(self, cliques: Sequence[Clique]) -> list[Private[Counts]]:
+        """One table of exact counts for each clique."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +126,12 @@ class LedgerCurator:
         return self._counts.domain
 
     def measure(
-        self, cliques: Sequence[Clique], mu2: Fraction, *, purpose: str, weights: Sequence[float] | None = None
+        self,
+        cliques: Sequence[Clique],
+        mu2: Fraction,
+        *,
+        purpose: str,
+        weights: Sequence[float] | None = None,
     ) -> list[Measurement]:
         """Noisy counts of the cliques' cells; `weights` says how the spend is shared among them."""
         cliques = [self.domain.clique(clique) for clique in cliques]
@@ -117,11 +139,13 @@ class LedgerCurator:
             return []
         shares = None if weights is None else _exact_shares(weights)
         mechanism = gaussian_for(mu2, sensitivity=Fraction(1), count=len(cliques), weights=shares)
-        variances = [mechanism.scale / weight for weight in mechanism.weights or [Fraction(1)] * len(cliques)]
+        variances = mechanism.variances()
 
         def draw() -> Answer:
             tables = self._open(cliques)
-            noisy = (noisy_counts(t.ravel(), v, self._entropy) for t, v in zip(tables, variances, strict=True))
+            noisy = (
+                noisy_counts(t.ravel(), v, self._entropy) for t, v in zip(tables, variances, strict=True)
+            )
             return np.concatenate(list(noisy))
 
         answer = self._answer(purpose, mechanism, asked=cliques, draw=draw)
@@ -201,12 +225,14 @@ def wall() -> Iterator[None]:
         yield
     except SynthError:
         raise
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         kind = type(error).__name__
-        raise WallError(f"a step failed inside the confidential zone ({kind}); details are withheld") from None
+        raise WallError(
+            f"a step failed inside the confidential zone ({kind}); details are withheld"
+        ) from None
 
 
-def _no_fault(point: str) -> None:
+def _no_fault(_: str) -> None:
     return None
 
 

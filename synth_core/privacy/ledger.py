@@ -131,7 +131,7 @@ class Record:
     previous_hash: str
     hash: str
     state: State
-    dataset: str
+    account: Account  # as it was at that time
     key: str
     attempt: int
     snapshot: str
@@ -150,6 +150,11 @@ class Record:
     remaining_mu2: Fraction
     answer_digest: str
     at: datetime
+
+    @property
+    def dataset(self) -> str:
+        """The data set whose account this record belongs to."""
+        return self.account.dataset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,24 +183,46 @@ class Balance:
 class Ledger(Protocol):
     """Durable, append-only, hash-chained; every method is one transaction."""
 
-    def declare(self, account: Account, *, actor: str) -> None: ...
+    def declare(self, account: Account, *, actor: str) -> None:
+        """Open an account; the same declaration again changes nothing, another one is refused."""
+        ...
 
-    def set_cap(self, dataset: str, *, epsilon: float, actor: str, reason: str) -> None: ...
+    def set_cap(self, dataset: str, *, epsilon: float, actor: str, reason: str) -> None:
+        """Change an account's cap; delta and unit stay for life."""
+        ...
 
-    def balance(self, dataset: str) -> Balance: ...
+    def balance(self, dataset: str) -> Balance:
+        """What an account may spend, has spent and has set aside."""
+        ...
 
-    def hold(self, dataset: str, release: str, *, mu2: Fraction, runner: Runner) -> None: ...
+    def hold(self, dataset: str, release: str, *, mu2: Fraction, runner: Runner) -> None:
+        """Set budget aside for a whole release before any data is read; refused when there is no room."""
+        ...
 
-    def close(self, dataset: str, release: str, *, reason: str, runner: Runner) -> None: ...
+    def close(self, dataset: str, release: str, *, reason: str, runner: Runner) -> None:
+        """End a release's hold: what was not reserved is free again, charges stay."""
+        ...
 
-    def reserve(self, request: SpendRequest) -> Reservation: ...
+    def reserve(self, request: SpendRequest) -> Reservation:
+        """Step 1 of the protocol."""
+        ...
 
-    def begin(self, reservation: Reservation) -> None: ...
+    def begin(self, reservation: Reservation) -> None:
+        """Step 2 of the protocol."""
+        ...
 
-    def store(self, reservation: Reservation, answer: Answer) -> Answer: ...
+    def store(self, reservation: Reservation, answer: Answer) -> Answer:
+        """Step 3 of the protocol; returns the answer that was kept."""
+        ...
 
-    def refund(self, reservation: Reservation, *, reason: str) -> None: ...
+    def refund(self, reservation: Reservation, *, reason: str) -> None:
+        """Give back a reservation that was never used."""
+        ...
 
-    def note(self, request: SpendRequest) -> None: ...
+    def note(self, request: SpendRequest) -> None:
+        """Record a step that cost nothing."""
+        ...
 
-    def records(self, *, dataset: str | None = None, release: str | None = None) -> list[Record]: ...
+    def records(self, *, dataset: str | None = None, release: str | None = None) -> list[Record]:
+        """The chain's records, oldest first."""
+        ...

@@ -29,7 +29,9 @@ class Private(Generic[T]):
         return repr(self)
 
     def __refuse(self, *_: object, **__: object) -> NoReturn:
-        raise WallError("a confidential value cannot be compared, counted, copied, stored or sent; ask the curator")
+        raise WallError(
+            "a confidential value cannot be compared, counted, copied, stored or sent; ask the curator"
+        )
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __refuse
     __hash__ = __bool__ = __len__ = __iter__ = __int__ = __float__ = __index__ = __refuse  # type: ignore[assignment]

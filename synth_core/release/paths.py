@@ -59,8 +59,8 @@ class ReleasePaths:
 
     @property
     def spec(self) -> Path:
-        """The spec as it was run."""
-        return self.public / "release.yaml"
+        """The spec as it is run; it names the source's address, so it stays inside."""
+        return self.confidential / "release.yaml"
 
     @property
     def schema(self) -> Path:
@@ -96,6 +96,19 @@ class ReleasePaths:
         """What was released, at which cost, with checksums."""
         return self.public / "manifest.json"
 
+    @property
+    def ledger(self) -> Path:
+        """The workspace's ledger, unless another database is configured."""
+        return self.workspace / "ledger.sqlite"
+
+    @classmethod
+    def of_address(cls, address: str | Path) -> ReleasePaths:
+        """The paths of the release whose spec is at this address."""
+        spec = Path(address)
+        if spec.name != "release.yaml" or spec.parent.parent.name != "confidential":
+            raise SpecError(f"{address} is not the address of a prepared release; prepare it first")
+        return cls(spec.parents[2], spec.parent.name)
+
     def create(self) -> None:
         """Make both zones; the confidential one is closed to everybody else, whatever the umask says."""
         try:
@@ -104,6 +117,8 @@ class ReleasePaths:
                 zone.chmod(PRIVATE_MODE)
             self.extract.mkdir(parents=True, exist_ok=True)
         except OSError:
-            raise SpecError(f"workspace {self.workspace} is not writable; choose another with --workspace") from None
+            raise SpecError(
+                f"workspace {self.workspace} is not writable; choose another with --workspace"
+            ) from None
         if not os.access(self.confidential, os.W_OK) or not os.access(self.extract, os.W_OK):
             raise SpecError(f"workspace {self.workspace} is not writable; choose another with --workspace")

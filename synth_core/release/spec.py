@@ -20,7 +20,9 @@ class ReleaseSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    release: str = Field(description="name of this release; running the same name again resumes it at no further cost")
+    release: str = Field(
+        description="name of this release; running the same name again resumes it at no further cost"
+    )
     dataset: str = Field(description="ledger account that pays; declared once with `synth ledger account`")
     source: str = Field(description="CSV or Parquet file or glob, relative to the spec file")
     schema_: str = Field(alias="schema", description="schema file, relative to the spec file")
@@ -88,7 +90,9 @@ def _beside(spec: Path, address: str) -> str:
 def _in_words(error: ValidationError) -> str:
     words = []
     for problem in error.errors(include_url=False, include_input=False, include_context=False):
-        key = ".".join(str(part) for part in problem["loc"] if part not in ("constrained-int", "literal['noisy']"))
+        key = ".".join(
+            str(part) for part in problem["loc"] if part not in ("constrained-int", "literal['noisy']")
+        )
         if problem["type"] == "extra_forbidden":
             known = ", ".join(field.alias or name for name, field in ReleaseSpec.model_fields.items())
             words.append(f"unknown key {key!r} (known keys: {known})")

@@ -1,0 +1,82 @@
+"""The seven steps of a release: one list, and three runners (the CLI, Dask, Airflow) that walk it.
+
+A step reads artifacts, calls pure code, writes artifacts and its budget-spend record, and returns an address. Only
+addresses pass between steps, so a runner can stop and go on anywhere. Nothing heavy is imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from synth_core.privacy.ledger import Runner
+
+STEPS = ("ingest", "score", "select", "fit", "sample", "evaluate", "publish")
+Progress = Callable[[str], None]
+
+
+def prepare(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: Runner | None = None) -> str:
+    """Check spec, schema, method and budget, set the budget aside, and return the address of the prepared release.
+
+    No confidential byte is read. Preparing the same release again changes nothing.
+    """
+    from synth_core.steps.prepare import prepare_release
+
+    return prepare_release(spec, workspace=workspace, runner=runner)
+
+
+def run_step(
+    name: str,
+    address: str,
+    *,
+    cluster: str | None = None,
+    runner: Runner | None = None,
+    progress: Progress | None = None,
+) -> str:
+    """Run one step of a prepared release and return the address of what it wrote."""
+    import importlib
+
+    from synth_core.errors import SpecError
+    from synth_core.steps.context import open_run
+
+    if name not in STEPS:
+        raise SpecError(f"unknown step {name!r}; the steps are: {', '.join(STEPS)}")
+    step = importlib.import_module(f"synth_core.steps.{name}")
+    with open_run(address, cluster=cluster, runner=runner, progress=progress) as run:
+        return str(getattr(step, name)(run))
+
+
+def shards(address: str) -> list[int]:
+    """The numbers of the shards that `sample` writes."""
+    from synth_core.release.paths import ReleasePaths
+    from synth_core.release.spec import ReleaseSpec
+
+    return list(range(ReleaseSpec.load(ReleasePaths.of_address(address).spec).shards))
+
+
+def sample_shard(
+    address: str, shard: int, *, cluster: str | None = None, runner: Runner | None = None
+) -> str:
+    """Write one shard of the synthetic table; the step `sample` is all of them."""
+    from synth_core.steps.context import open_run
+    from synth_core.steps.sample import sample_one
+
+    with open_run(address, cluster=cluster, runner=runner) as run:
+        return str(sample_one(run, shard))
+
+
+def summary(address: str) -> dict[str, Any]:
+    """Where a published release's files are, and how good its table is (internal: from true errors)."""
+    from synth_core.steps.publish import summarise
+
+    return summarise(address)
+
+
+def cancel(address: str, *, reason: str, runner: Runner | None = None) -> None:
+    """End a release that will not be published: what it set aside and never reserved is free again."""
+    from synth_core.steps.context import open_run
+
+    with open_run(address, runner=runner) as run:
+        run.ledger.close(run.spec.dataset, run.spec.release, reason=reason, runner=run.runner)

@@ -1,0 +1,149 @@
+"""Commands about releases: init, plan, run, verify, methods."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from synth_core.cli.progress import telling
+from synth_core.errors import PublishError, SpecError
+from synth_core.steps import STEPS
+
+SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="The release spec, a YAML file.")]
+Workspace = Annotated[
+    Path | None,
+    typer.Option(
+        "--workspace", "-w", help="Folder of the two zones and the ledger [default: `workspace` beside SPEC]."
+    ),
+]
+EXAMPLE_ROWS = 50_000
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Mount the commands."""
+    for command in (init, plan, run, verify, methods):
+        app.command()(command)
+
+
+def init(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
+    rows: Annotated[int, typer.Option(help="People in the fictional population.", min=100)] = EXAMPLE_ROWS,
+) -> None:
+    """Write an example: spec, schema, a fictional population, and its ledger account.
+
+    Example: `synth init my-release && synth run my-release/release.yaml`
+    """
+    from synth_core.population import write_example
+    from synth_core.steps.example import declare_example_account, example_spec
+
+    if directory.exists() and any(directory.iterdir()):
+        raise SpecError(f"{directory} is not empty; name a new folder")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        raise SpecError(f"{directory} cannot be created; name a folder you may write to") from None
+    with telling("Writing a fictional population"):
+        write_example(directory, rows=rows)
+    example_spec().save(directory / "release.yaml")
+    declare_example_account(directory / "workspace")
+    typer.echo(f"{directory}/release.yaml   the release: what, by which method, at which price")
+    typer.echo(f"{directory}/schema.yaml    the public declaration of the columns")
+    typer.echo(f"{directory}/data/          the confidential rows (fictional)")
+    typer.echo(f"{directory}/workspace/     the ledger, with an account that has room for several releases")
+    typer.echo(f"Next: synth plan {directory}/release.yaml")
+
+
+def plan(spec: SpecFile, workspace: Workspace = None) -> None:
+    """Preview what a release costs and whether it can run, without touching data.
+
+    Example: `synth plan my-release/release.yaml`
+    """
+    from synth_core.steps.preview import preview_release
+
+    preview = preview_release(spec, workspace=_workspace(spec, workspace))
+    for title, lines in preview:
+        table = Table(title=title, show_header=False, title_justify="left", box=None, pad_edge=False)
+        for name, value in lines:
+            table.add_row(name, value)
+        _print(table)
+        typer.echo()
+
+
+def run(
+    spec: SpecFile,
+    workspace: Workspace = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="`local`, or the address of a Dask scheduler (tcp://host:port).")
+    ] = None,
+) -> None:
+    """Run all steps of a release without Airflow; a release that was interrupted goes on where it stopped.
+
+    Answers that were stored are reused, so running again never spends twice.
+
+    Example: `synth run my-release/release.yaml --cluster local`
+    """
+    from synth_core.steps import prepare, run_step, summary
+
+    address = prepare(spec, workspace=_workspace(spec, workspace))
+    for step in STEPS:
+        with telling(step) as progress:
+            run_step(step, address, cluster=cluster, progress=progress)
+    _tell(summary(address))
+
+
+def verify(
+    release: Annotated[
+        Path, typer.Argument(metavar="RELEASE_DIR", help="A published release: WORKSPACE/public/NAME.")
+    ],
+) -> None:
+    """Check a published release: its manifest, the checksum of each file, and the ledger beside it.
+
+    Example: `synth verify my-release/workspace/public/example`
+    """
+    from synth_core.steps.verify import verify_release
+
+    found = verify_release(release)
+    if found:
+        raise PublishError(f"{release}: " + "; ".join(found))
+    typer.echo(f"{release}: manifest, files and ledger agree")
+
+
+def methods() -> None:
+    """List the methods and their presets.
+
+    Example: `synth methods`
+    """
+    from synth_core.synthesizers.methods import METHODS
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("method", "preset", "what it is"):
+        table.add_column(column, overflow="fold")
+    for method in METHODS.values():
+        table.add_row(f"[bold]{method.name}[/bold]", "", f"{method.summary} ({method.source})")
+        for preset, words in method.presets.items():
+            table.add_row("", preset, words)
+    _print(table)
+
+
+def _workspace(spec: Path, workspace: Path | None) -> Path:
+    return workspace if workspace is not None else spec.parent / "workspace"
+
+
+def _print(table: Table) -> None:
+    from rich.console import Console
+
+    Console().print(table)
+
+
+def _tell(summary: dict[str, object]) -> None:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in summary.items():
+        if isinstance(value, dict):
+            for key, number in value.items():
+                table.add_row(str(key), f"{number:.4f}" if isinstance(number, float) else str(number))
+        else:
+            table.add_row(name, str(value))
+    _print(table)

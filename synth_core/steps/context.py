@@ -1,0 +1,126 @@
+"""What every step is given: the release's spec, schema, paths, ledger, cluster and runner."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+
+from synth_core.cluster import Cluster, connect
+from synth_core.domain import Domain
+from synth_core.errors import SpecError
+from synth_core.privacy.budget import NONE, BudgetPlan, group_mu2, mu2_of
+from synth_core.privacy.curator import LedgerCurator, Spending
+from synth_core.privacy.ledger import Account, Runner
+from synth_core.release.paths import ReleasePaths
+from synth_core.release.spec import ReleaseSpec
+from synth_core.schema import Schema
+from synth_core.storage.counting import PartitionCounts
+from synth_core.storage.parquet import Snapshot
+from synth_core.storage.sql_ledger import SqlLedger, ledger_url
+from synth_core.synthesizers.base import Synthesizer, silent
+from synth_core.synthesizers.methods import synthesizer
+
+
+@dataclass(frozen=True)
+class StepRun:
+    """One step's run; everything in it is public except what the curator and the confidential zone hold."""
+
+    spec: ReleaseSpec
+    schema: Schema
+    paths: ReleasePaths
+    ledger: SqlLedger
+    cluster: Cluster
+    runner: Runner
+    progress: Callable[[str], None]
+
+    @property
+    def domain(self) -> Domain:
+        """The public domain."""
+        return self.schema.domain
+
+    @cached_property
+    def method(self) -> Synthesizer:
+        """The synthesizer that the spec names."""
+        return synthesizer(self.spec.method, self.spec.preset, self.spec.options)
+
+    @cached_property
+    def plan(self) -> BudgetPlan:
+        """How the release's budget is shared among its questions."""
+        return self.method.plan(
+            self.domain, record_budget(self.spec, self.ledger.balance(self.spec.dataset).account)
+        )
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        """What was ingested."""
+        if not self.paths.snapshot.exists():
+            raise SpecError(
+                f"release {self.spec.release!r} has not been ingested; run the step `ingest` first"
+            )
+        return Snapshot.load(self.paths.snapshot)
+
+    @property
+    def partitions(self) -> list[Path]:
+        """Addresses of the encoded partitions."""
+        return [self.paths.encoded / name for name in self.snapshot.partitions]
+
+    def spending(self, step: str) -> Spending:
+        """On whose account this step spends."""
+        return Spending(
+            dataset=self.spec.dataset,
+            snapshot=self.snapshot.digest,
+            release=self.spec.release,
+            step=step,
+            runner=self.runner,
+        )
+
+    def curator(self, step: str) -> LedgerCurator:
+        """The door to the counts, for this step."""
+        counts = PartitionCounts(self.partitions, self.domain, self.cluster)
+        return LedgerCurator(counts=counts, ledger=self.ledger, spending=self.spending(step))
+
+    def note(self, step: str, purpose: str = "step finished") -> None:
+        """Write the record that every step leaves, also one that cost nothing."""
+        self.ledger.note(self.spending(step).request(purpose, NONE))
+
+
+def record_budget(spec: ReleaseSpec, account: Account) -> Fraction:
+    """What questions about single records may cost so that a unit with several records is protected as promised."""
+    return mu2_of(spec.epsilon, spec.delta) / group_mu2(Fraction(1), account.rows_per_unit)
+
+
+def this_runner() -> Runner:
+    """A runner outside of any scheduler: the person at the keyboard."""
+    try:
+        return Runner(actor=getpass.getuser())
+    except (KeyError, OSError):
+        return Runner(actor="unknown")
+
+
+@contextmanager
+def open_run(
+    address: str,
+    *,
+    cluster: str | None = None,
+    runner: Runner | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Iterator[StepRun]:
+    """Open a prepared release for one step."""
+    paths = ReleasePaths.of_address(address)
+    spec = ReleaseSpec.load(paths.spec)
+    schema = Schema.load(paths.schema)
+    with connect(cluster) as opened:
+        yield StepRun(
+            spec=spec,
+            schema=schema,
+            paths=paths,
+            ledger=SqlLedger(ledger_url(paths.workspace, None)),
+            cluster=opened,
+            runner=runner or this_runner(),
+            progress=progress or silent,
+        )

@@ -1,0 +1,49 @@
+"""Step 1: encode the confidential source by the public schema into Parquet partitions, inside the wall."""
+
+from __future__ import annotations
+
+import glob
+import os
+import secrets
+from pathlib import Path
+
+from synth_core.errors import SourceError
+from synth_core.privacy.curator import wall
+from synth_core.release.paths import ReleasePaths
+from synth_core.steps.context import StepRun
+from synth_core.storage.parquet import ingest_partitions
+
+
+def ingest(run: StepRun) -> Path:
+    """Encode the source once; a release that was ingested keeps its snapshot whatever happens to the source."""
+    if not run.paths.snapshot.exists():
+        with wall():
+            snapshot = ingest_partitions(
+                source_files(run.spec.source),
+                run.schema,
+                run.paths.encoded,
+                key=snapshot_key(run.paths),
+                progress=run.progress,
+            )
+            snapshot.save(run.paths.snapshot)
+    run.note("ingest")
+    return run.paths.snapshot
+
+
+def source_files(source: str) -> list[Path]:
+    """The files that a path or glob names."""
+    files = [Path(name) for name in sorted(glob.glob(source, recursive=True)) if Path(name).is_file()]
+    if not files:
+        raise SourceError(f"source {source} matches no file; check the path in the release spec")
+    return files
+
+
+def snapshot_key(paths: ReleasePaths) -> bytes:
+    """The secret under which snapshots are digested, made on first use and kept in the confidential zone."""
+    try:
+        handle = os.open(paths.snapshot_key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return paths.snapshot_key.read_bytes()
+    with os.fdopen(handle, "wb") as file:
+        file.write(secrets.token_bytes(32))
+    return paths.snapshot_key.read_bytes()

@@ -1,0 +1,70 @@
+"""Before the first step: check everything that can be checked without reading data, and set the budget aside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from synth_core.errors import SpecError
+from synth_core.privacy.budget import mu2_of
+from synth_core.privacy.ledger import Account, Runner
+from synth_core.release.paths import ReleasePaths
+from synth_core.release.spec import ReleaseSpec
+from synth_core.schema import Schema
+from synth_core.steps.context import record_budget, this_runner
+from synth_core.steps.ingest import source_files
+from synth_core.storage.files import atomic_write
+from synth_core.storage.sql_ledger import SqlLedger, ledger_url
+from synth_core.synthesizers.methods import synthesizer
+
+
+def prepare_release(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: Runner | None = None) -> str:
+    """Check the spec and hold its budget; returns the address of the prepared release."""
+    wanted = ReleaseSpec.load(spec) if isinstance(spec, Path) else ReleaseSpec.parse(dict(spec))
+    schema = Schema.load(Path(wanted.schema_))
+    method = synthesizer(wanted.method, wanted.preset, wanted.options)
+    source_files(wanted.source)
+    paths = ReleasePaths(workspace.resolve(), wanted.release)
+    paths.create()
+    ledger = SqlLedger(ledger_url(paths.workspace, None))
+    account = ledger.balance(wanted.dataset).account
+    check_account(wanted, account)
+    method.plan(schema.domain, record_budget(wanted, account))
+    _refuse_another(wanted, schema, paths)
+    ledger.hold(
+        wanted.dataset,
+        wanted.release,
+        mu2=mu2_of(wanted.epsilon, wanted.delta),
+        runner=runner or this_runner(),
+    )
+    with atomic_write(paths.schema) as temporary:
+        schema.save(temporary)
+    with atomic_write(paths.spec) as temporary:
+        wanted.save(temporary)
+    return str(paths.spec)
+
+
+def check_account(spec: ReleaseSpec, account: Account) -> None:
+    """A data set has one delta and one unit for its whole life."""
+    if spec.delta != account.delta:
+        raise SpecError(
+            f"delta {spec.delta:g} is not the delta of dataset {spec.dataset!r}, {account.delta:g}; "
+            "a data set keeps one delta for its whole life: change the spec"
+        )
+    if spec.unit != account.unit:
+        raise SpecError(f"unit {spec.unit!r} is not the unit of dataset {spec.dataset!r}, {account.unit!r}")
+
+
+def _refuse_another(spec: ReleaseSpec, schema: Schema, paths: ReleasePaths) -> None:
+    if not paths.spec.exists():
+        return
+    before, schema_before = ReleaseSpec.load(paths.spec), Schema.load(paths.schema)
+    differing = [key for key, value in spec.dump().items() if before.dump()[key] != value and key != "schema"]
+    if schema_before.digest() != schema.digest():
+        differing.append("schema")
+    if differing:
+        raise SpecError(
+            f"release {spec.release!r} was begun with other settings ({', '.join(differing)}); "
+            "use another release name, or restore the settings to resume it"
+        )

@@ -1,0 +1,130 @@
+"""Attribute graphs and candidate marginals: what a method may measure, decided from public numbers alone.
+
+A clique of at most 10^7 cells has at most 23 attributes of two or more values, so the subsets of one clique are
+enumerated as small bit masks, level by level, in arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.domain import Clique, Domain
+from synth_core.models.triangulation import TriangulatedGraph
+
+Masks = NDArray[np.int64]
+
+
+def all_pairs(domain: Domain) -> list[Clique]:
+    """Every pair of attributes."""
+    return list(combinations(domain.attributes, 2))
+
+
+def attribute_graph(
+    domain: Domain, pairs: Iterable[tuple[str, str, float]], *, largest_clique: float
+) -> tuple[Clique, ...]:
+    """Maximal cliques of a triangulated graph that joins the highest scored pairs (PrivMRF, Algorithm 1).
+
+    Pairs are tried once, from the highest score down: a pair whose clique is too large stays too large when more
+    edges are added, so going through the rest of the list again would change nothing.
+    """
+    graph = TriangulatedGraph.empty(domain)
+    for a, b, _ in sorted(pairs, key=lambda pair: -pair[2]):
+        if graph.largest_new_clique(a, b) <= largest_clique:
+            graph = graph.with_edge(a, b)
+    return graph.retriangulated().cliques
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The subsets, of at most `largest_table` cells, of some cliques (PrivMRF, Algorithm 2)."""
+
+    domain: Domain
+    cliques: tuple[Clique, ...]
+    largest_table: float
+    smallest: int = 1
+
+    @cached_property
+    def _masks(self) -> list[Masks]:
+        """For each clique, its subsets that no earlier clique has, as masks over the clique's own attributes."""
+        found = []
+        for index, clique in enumerate(self.cliques):
+            masks = _subsets(
+                self.domain.shape(clique), largest_table=self.largest_table, smallest=self.smallest
+            )
+            for earlier in self.cliques[:index]:
+                outside = sum(1 << i for i, attribute in enumerate(clique) if attribute not in earlier)
+                masks = masks[(masks & outside) != 0]
+            found.append(masks)
+        return found
+
+    def __len__(self) -> int:
+        return sum(len(masks) for masks in self._masks)
+
+    def at(self, positions: Iterable[int]) -> list[Clique]:
+        """The candidates at some positions of the enumeration."""
+        starts = np.cumsum([0, *(len(masks) for masks in self._masks)])
+        found = []
+        for position in positions:
+            index = int(np.searchsorted(starts, position, side="right")) - 1
+            found.append(_members(self.cliques[index], int(self._masks[index][position - starts[index]])))
+        return found
+
+    def memberships(self) -> NDArray[np.float32]:
+        """A row for each candidate and a column for each attribute of the domain: 1 where it is a member."""
+        rows = np.zeros((len(self), len(self.domain)), dtype=np.float32)
+        start = 0
+        for clique, masks in zip(self.cliques, self._masks, strict=True):
+            for bit, attribute in enumerate(clique):
+                rows[start : start + len(masks), self.domain.position(attribute)] = (masks >> bit) & 1
+            start += len(masks)
+        return rows
+
+    def cells(self) -> NDArray[np.float64]:
+        """Number of cells of each candidate."""
+        return np.exp(self.memberships() @ np.log(np.array(self.domain.sizes, dtype=np.float64)))
+
+
+def pair_matrix(
+    domain: Domain, pairs: Iterable[tuple[str, str, float]], *, scale: float
+) -> NDArray[np.float64]:
+    """Symmetric matrix of pair scores divided by `scale`, cut to [0, 1]; zero on the diagonal."""
+    matrix = np.zeros((len(domain), len(domain)))
+    for a, b, score in pairs:
+        i, j = domain.position(a), domain.position(b)
+        matrix[i, j] = matrix[j, i] = min(max(score / scale, 0.0), 1.0)
+    return matrix
+
+
+def without_subsets(cliques: Iterable[Clique]) -> tuple[Clique, ...]:
+    """The cliques that are not contained in another one, each once, in their order."""
+    unique = list(dict.fromkeys(cliques))
+    return tuple(c for c in unique if not any(set(c) < set(other) for other in unique))
+
+
+def _subsets(shape: Sequence[int], *, largest_table: float, smallest: int) -> Masks:
+    """Masks of the non-empty subsets whose cells do not exceed the limit, level by level."""
+    masks = np.zeros(1, dtype=np.int64)
+    cells = np.ones(1)
+    last = np.full(1, -1)
+    kept = []
+    level = 0
+    while len(masks):
+        level += 1
+        grown = []
+        for bit, size in enumerate(shape):
+            fits = (last < bit) & (cells * size <= largest_table)
+            grown.append((masks[fits] | 1 << bit, cells[fits] * size, np.full(int(fits.sum()), bit)))
+        masks, cells, last = (np.concatenate(column) for column in zip(*grown, strict=True))
+        if level >= smallest:
+            kept.append(masks)
+    return np.concatenate(kept) if kept else np.zeros(0, dtype=np.int64)
+
+
+def _members(clique: Clique, mask: int) -> Clique:
+    return tuple(attribute for bit, attribute in enumerate(clique) if mask >> bit & 1)
