@@ -1,0 +1,242 @@
+"""Exhibits: each a picture, the words that explain it, and the table of the numbers behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from synth_core.evaluation.result import MarginalErrors, TargetError
+from synth_core.metrics import Cell
+from synth_core.report import charts
+from synth_core.report.guarantee import SpendLine
+from synth_core.schema import Schema
+
+MOST_BARS = 20
+MOST_HEATMAP_COLUMNS = 40
+_MOST_LISTED = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Numbers as text, the first cell of each row being its name."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exhibit:
+    """A picture with its heading, a sentence for those who cannot see it, a colour key and its numbers."""
+
+    title: str
+    svg: str
+    alt: str
+    note: str
+    table: Table
+    key: tuple[tuple[str, str], ...] = ()
+
+
+def column_exhibits(
+    schema: Schema,
+    reference: Mapping[str, ArrayLike],
+    synthetic: Mapping[str, ArrayLike],
+    *,
+    reference_name: str,
+    tvd: Mapping[str, float],
+) -> tuple[Exhibit, ...]:
+    """One exhibit for each column: the shares of its values in the reference and in the synthetic table.
+
+    The reference holds counts of the real rows in an internal report and noisy measurements in a public one;
+    noisy counts below zero are shown as zero.
+    """
+    exhibits = []
+    for number, column in enumerate(schema.columns):
+        left, right = _shares(reference[column.name]), _shares(synthetic[column.name])
+        labels, shown_left, shown_right = _most_common(column.captions, left, right)
+        rows = zip(column.captions, left, right, strict=True)
+        exhibits.append(
+            Exhibit(
+                title=column.name,
+                svg=charts.paired_bars(
+                    labels, reference=shown_left, synthetic=shown_right, name=f"column-{number}"
+                ),
+                alt=f"Bars of the shares of each value of {column.name}, {reference_name} beside synthetic; "
+                f"total variation distance {tvd[column.name]:.4f}.",
+                note=column.description,
+                table=Table(
+                    head=("value", reference_name, "synthetic", "difference"),
+                    rows=tuple((label, percent(a), percent(b), points(b - a)) for label, a, b in rows),
+                ),
+                key=(("reference", reference_name), ("synthetic", "synthetic")),
+            )
+        )
+    return tuple(exhibits)
+
+
+def marginals_exhibit(marginals: Sequence[MarginalErrors]) -> Exhibit:
+    """How the distances of many marginals spread, beside what sampling alone would give."""
+    panels = [(f"{m.alpha} columns at a time", m.values, m.tvd.mean, m.floor) for m in marginals]
+    means = "; ".join(f"{m.alpha}-way mean {m.tvd.mean:.4f}, worst {m.tvd.worst:.4f}" for m in marginals)
+    rows = [("mean", [f"{m.tvd.mean:.4f}" for m in marginals])]
+    rows += [("95 % interval of the mean", [f"{m.tvd.low:.4f} – {m.tvd.high:.4f}" for m in marginals])]
+    rows += [("median", [f"{m.tvd.median:.4f}" for m in marginals])]
+    rows += [("nine in ten are below", [f"{m.tvd.upper_decile:.4f}" for m in marginals])]
+    rows += [("worst", [f"{m.tvd.worst:.4f}" for m in marginals])]
+    rows += [("sampling alone", [f"{m.floor:.4f}" for m in marginals])]
+    rows += [("columns made independent", [f"{m.independent:.4f}" for m in marginals])]
+    rows += [("mean L2 distance", [f"{m.l2:.4f}" for m in marginals])]
+    rows += [("mean Jensen–Shannon, bits", [f"{m.jensen_shannon:.4f}" for m in marginals])]
+    rows += [("marginals measured", [f"{len(m.values):,} of {m.population:,}" for m in marginals])]
+    return Exhibit(
+        title="Distances of the marginals",
+        svg=charts.histograms(panels, name="marginals"),
+        alt=f"Histograms of the total variation distance of every measured marginal: {means}.",
+        note="Each marginal is one table of counts over some of the columns.",
+        table=Table(
+            head=("", *(f"{m.alpha}-way" for m in marginals)),
+            rows=tuple((name, *values) for name, values in rows),
+        ),
+        key=(("ink", "mean"), ("warning", "sampling alone")),
+    )
+
+
+def pairs_exhibit(attributes: Sequence[str], pairs: Sequence[Sequence[float]]) -> Exhibit:
+    """The distance of every pair of columns as a heatmap, the worst pairs in the table behind it."""
+    matrix = np.asarray(pairs)
+    shown = np.sort(np.argsort(-matrix.mean(axis=0), kind="stable")[:MOST_HEATMAP_COLUMNS])
+    names = [attributes[place] for place in shown]
+    ranked = sorted(
+        ((matrix[i, j], attributes[i], attributes[j]) for i in range(len(matrix)) for j in range(i)),
+        key=lambda pair: -pair[0],
+    )[:_MOST_LISTED]
+    worst = f" The worst pair is {ranked[0][2]} and {ranked[0][1]}, {ranked[0][0]:.4f}." if ranked else ""
+    some = "" if len(shown) == len(attributes) else f" The {len(shown)} columns with the largest distances."
+    return Exhibit(
+        title="Pairs of columns",
+        svg=charts.heatmap(names, matrix[np.ix_(shown, shown)].tolist(), name="pairs"),
+        alt=f"Heatmap of the total variation distance of every pair of columns.{worst}",
+        note=f"Distance times 100; the diagonal is the column alone.{some}",
+        table=Table(
+            head=("worst pairs", "distance"),
+            rows=tuple((f"{first} × {second}", f"{value:.4f}") for value, second, first in ranked),
+        ),
+    )
+
+
+def predictions_exhibit(targets: Sequence[TargetError]) -> Exhibit:
+    """Errors of classifiers trained on synthetic and on real rows, both tested on held-out real rows."""
+    ordered = sorted(targets, key=lambda error: error.real - error.synthetic)
+    extra = float(np.mean([error.synthetic - error.real for error in targets]))
+    return Exhibit(
+        title="Predicting each column from the others",
+        svg=charts.dumbbells(
+            [error.target for error in ordered],
+            reference=[error.real for error in ordered],
+            synthetic=[error.synthetic for error in ordered],
+            baseline=[error.majority for error in ordered],
+            name="predictions",
+        ),
+        alt="Share of wrong predictions for each column, by a classifier trained on real rows and by one "
+        f"trained on synthetic rows; on average {points(extra)} between them.",
+        note="Wrong predictions among held-out real rows; the widest gap is on top.",
+        table=Table(
+            head=("target", "trained on real", "trained on synthetic", "difference", "commonest value"),
+            rows=tuple(
+                (
+                    e.target,
+                    percent(e.real),
+                    percent(e.synthetic),
+                    points(e.synthetic - e.real),
+                    percent(e.majority),
+                )
+                for e in ordered
+            ),
+        ),
+        key=(
+            ("reference", "trained on real"),
+            ("synthetic", "trained on synthetic"),
+            ("warning", "commonest value"),
+        ),
+    )
+
+
+def budget_exhibit(spends: Sequence[SpendLine], *, mu: float) -> Exhibit:
+    """Where the privacy budget went: the share of mu² of every purpose, and every ledger line behind it."""
+    shares: dict[str, float] = {}
+    for line in spends:
+        label = f"{line.step}: {line.purpose}" if line.purpose else line.step
+        shares[label] = shares.get(label, 0.0) + line.mu2 / mu**2
+    spent = sum(shares.values())
+    return Exhibit(
+        title="Budget by step",
+        svg=charts.share_bars(list(shares), list(shares.values()), name="budget"),
+        alt=f"Bars of the share of the privacy budget each step used; together {percent(spent)}.",
+        note=f"Share of the release's μ² = {mu**2:.6f}; {percent(spent)} of it was used.",
+        table=Table(
+            head=("step", "purpose", "mechanism", "queries", "noise scale", "μ²", "state"),
+            rows=tuple(
+                (
+                    line.step,
+                    line.purpose,
+                    line.mechanism,
+                    f"{line.queries:,}",
+                    "–" if line.scale is None else f"{line.scale:.4g}",
+                    f"{line.mu2:.3g}",
+                    line.state,
+                )
+                for line in spends
+            ),
+        ),
+    )
+
+
+def worst_cells_table(schema: Schema, cells: Sequence[Cell]) -> Table:
+    """The cells whose shares differ most, in the schema's own words."""
+    rows = []
+    for cell in cells:
+        values = zip(cell.clique, cell.codes, strict=True)
+        words = " and ".join(f"{name} = {schema.column(name).captions[code]}" for name, code in values)
+        rows.append((words, percent(cell.left), percent(cell.right), points(cell.right - cell.left)))
+    return Table(head=("cell", "real", "synthetic", "difference"), rows=tuple(rows))
+
+
+def rules_table(violations: Mapping[str, int], *, rows: int) -> Table:
+    """How many synthetic rows break each declared rule."""
+    return Table(
+        head=("rule", "rows that break it", "share"),
+        rows=tuple((rule, f"{count:,}", percent(count / rows)) for rule, count in violations.items()),
+    )
+
+
+def percent(share: float) -> str:
+    """A share as text, with as many digits as a reader needs."""
+    return f"{share:.2%}" if share < 0.0995 else f"{share:.1%}"
+
+
+def points(difference: float) -> str:
+    """A difference of two shares in percentage points, with its sign."""
+    return f"{difference * 100:+.2f} points".replace("-", "−")
+
+
+def _shares(counts: ArrayLike) -> list[float]:
+    held = np.clip(np.asarray(counts, dtype=np.float64), 0, None)
+    shares: list[float] = (held / max(held.sum(), 1e-300)).tolist()
+    return shares
+
+
+def _most_common(
+    labels: Sequence[str], left: Sequence[float], right: Sequence[float]
+) -> tuple[list[str], list[float], list[float]]:
+    """The values to draw, in their declared order; the rarest are drawn as one when there are too many."""
+    if len(labels) <= MOST_BARS:
+        return list(labels), list(left), list(right)
+    order = np.argsort(-(np.asarray(left) + np.asarray(right)), kind="stable")
+    kept, rest = np.sort(order[: MOST_BARS - 1]), order[MOST_BARS - 1 :]
+    return (
+        [*(labels[i] for i in kept), f"{len(rest)} rarer values"],
+        [*(left[i] for i in kept), sum(left[i] for i in rest)],
+        [*(right[i] for i in kept), sum(right[i] for i in rest)],
+    )
