@@ -1,0 +1,180 @@
+"""What a chain of records adds up to: accounts, attempts, charges and holds, folded one record at a time.
+
+The same fold serves the ledger (may this spend happen?) and its verification (could this have happened?). It is
+pure: it knows no database, and it prices every spend from its mechanism, never from a stored mu^2.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from synth_core.privacy.budget import group_mu2, mu2_of, parallel_mu2
+from synth_core.privacy.ledger import Account, Balance, State, Stratum
+from synth_core.storage.ledger_rows import GENESIS, account_of, mechanism_of, stratum_of
+
+FOLLOWS: dict[State, frozenset[State | None]] = {
+    State.RESERVED: frozenset({None, State.REFUNDED, State.FORFEITED}),  # of the attempt before
+    State.MEASURING: frozenset({State.RESERVED}),
+    # A runner that was given up while it measured has paid: if its answer comes first, it is the answer.
+    State.MEASURED: frozenset({State.MEASURING, State.FORFEITED}),
+    State.FORFEITED: frozenset({State.MEASURING}),
+    State.REFUNDED: frozenset({State.RESERVED}),
+}
+"""Which states an attempt may be in before it enters a state."""
+
+ZERO = Fraction(0)
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One permission to measure: where it stands, and what it charges to which release."""
+
+    state: State
+    dataset: str
+    release: str
+    stratum: Stratum | None
+    mu2: Fraction
+
+
+@dataclass(slots=True)
+class Spending:
+    """What one release has charged and still holds.
+
+    Parts of one partition share no unit, so the largest part counts; everything else adds up.
+    """
+
+    hold: Fraction = ZERO
+    plain: Fraction = ZERO
+    parts: defaultdict[str, dict[str, Fraction]] = field(default_factory=lambda: defaultdict(dict))
+
+    @property
+    def charged(self) -> Fraction:
+        """The price of all attempts that count."""
+        return self.plain + sum((parallel_mu2(parts) for parts in self.parts.values()), ZERO)
+
+    @property
+    def committed(self) -> Fraction:
+        """What nobody else may spend: a hold covers the charges up to its size."""
+        return max(self.charged, self.hold)
+
+    def charged_with(self, stratum: Stratum | None, mu2: Fraction) -> Fraction:
+        """What would be charged after one more spend."""
+        if stratum is None:
+            return self.charged + mu2
+        parts = self.parts.get(stratum.partition, {})
+        grown = parts.get(stratum.part, ZERO) + mu2
+        return self.charged + max(ZERO, grown - parallel_mu2(parts))
+
+    def charge(self, stratum: Stratum | None, mu2: Fraction) -> None:
+        """Add a spend, or take it back with a negative price."""
+        if stratum is None:
+            self.plain += mu2
+        else:
+            parts = self.parts[stratum.partition]
+            parts[stratum.part] = parts.get(stratum.part, ZERO) + mu2
+
+
+@dataclass(slots=True)
+class Book:
+    """The fold of all records up to `records`, the last of which has `hash`."""
+
+    records: int = 0
+    hash: str = GENESIS
+    declared: dict[str, Account] = field(default_factory=dict)
+    accounts: dict[str, Account] = field(default_factory=dict)
+    attempts: dict[tuple[str, int], Attempt] = field(default_factory=dict)
+    latest: dict[str, int] = field(default_factory=dict)
+    answered: dict[str, tuple[int, str]] = field(default_factory=dict)
+    noted: set[str] = field(default_factory=set)
+    spending: dict[str, dict[str, Spending]] = field(default_factory=dict)
+    committed: dict[str, Fraction] = field(default_factory=dict)
+
+    def remaining(self, dataset: str) -> Fraction:
+        """Room for new reservations and holds."""
+        return cap_mu2(self.accounts[dataset]) - self.committed[dataset]
+
+    def release(self, dataset: str, release: str) -> Spending:
+        """What the release has charged and holds; nothing, if it is new."""
+        return self.spending[dataset].get(release, Spending())
+
+    def balance(self, dataset: str) -> Balance:
+        """The account's state of affairs."""
+        charged = sum((release.charged for release in self.spending[dataset].values()), ZERO)
+        account = self.accounts[dataset]
+        return Balance(
+            account=account,
+            cap_mu2=cap_mu2(account),
+            charged_mu2=charged,
+            held_mu2=self.committed[dataset] - charged,
+        )
+
+    def state(self, key: str, attempt: int) -> State | None:
+        """Where the attempt stands; None if it was never made."""
+        known = self.attempts.get((key, attempt))
+        return known.state if known else None
+
+    def apply(self, row: Mapping[str, Any]) -> None:
+        """Take one more record into account; who calls this has checked that it may happen."""
+        state, dataset = State(row["state"]), row["dataset"]
+        self.records, self.hash = row["id"], row["hash"]
+        if state in (State.ACCOUNT, State.CAP):
+            self.accounts[dataset] = account_of(row["account"])
+            self.declared.setdefault(dataset, self.accounts[dataset])
+            self.spending.setdefault(dataset, {})
+            self.committed.setdefault(dataset, ZERO)
+        elif state is State.NOTED:
+            self.noted.add(row["key"])
+        elif state in (State.HELD, State.CLOSED):
+            self._hold(dataset, row["release"], Fraction(row["mu2"]) if state is State.HELD else ZERO)
+        else:
+            self._attempt(state, row)
+
+    def _attempt(self, state: State, row: Mapping[str, Any]) -> None:
+        key, number = row["key"], row["attempt"]
+        if state is State.RESERVED:
+            attempt = Attempt(
+                state=state,
+                dataset=row["dataset"],
+                release=row["release"],
+                stratum=stratum_of(row["stratum"]),
+                mu2=spend_mu2(row["mechanism"], self.accounts[row["dataset"]].rows_per_unit),
+            )
+            self.attempts[key, number] = attempt
+            self.latest[key] = number
+            self._charge(attempt, attempt.mu2)
+            return
+        attempt = self.attempts[key, number]
+        attempt.state = state
+        if state is State.REFUNDED:
+            self._charge(attempt, -attempt.mu2)
+        elif state is State.MEASURED:
+            self.answered[key] = (number, row["answer_digest"])
+
+    def _charge(self, attempt: Attempt, mu2: Fraction) -> None:
+        release = self.spending[attempt.dataset].setdefault(attempt.release, Spending())
+        before = release.committed
+        release.charge(attempt.stratum, mu2)
+        self.committed[attempt.dataset] += release.committed - before
+
+    def _hold(self, dataset: str, name: str, mu2: Fraction) -> None:
+        release = self.spending[dataset].setdefault(name, Spending())
+        before = release.committed
+        release.hold = mu2
+        self.committed[dataset] += release.committed - before
+
+
+@lru_cache(maxsize=1024)
+def cap_mu2(account: Account) -> Fraction:
+    """The account's cap in the currency of the ledger."""
+    return mu2_of(account.cap_epsilon, account.delta)
+
+
+@lru_cache(maxsize=1024)
+def spend_mu2(mechanism: str, rows_per_unit: int) -> Fraction:
+    """What a mechanism, as written in a row, costs a unit that owns up to `rows_per_unit` records."""
+    return group_mu2(mechanism_of(mechanism).mu2(), rows_per_unit)

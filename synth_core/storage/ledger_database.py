@@ -1,0 +1,205 @@
+"""One process's door to the ledger's database: one transaction at a time, retries, the schema kept up to date.
+
+SQLite: `BEGIN IMMEDIATE` lets one writer in; WAL lets readers go on; synchronous=FULL because a commit lost to a
+power failure would be a spend forgotten. PostgreSQL: writers queue on an advisory lock, then run SERIALIZABLE.
+The lock is of the session and taken before BEGIN, because a transaction that waits for a lock inside SERIALIZABLE
+has already fixed what it sees and would fail as soon as it was let in. The lock only keeps the queue orderly: if
+it were missing, isolation and the unique previous hash would still let exactly one of two writers commit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.pool import StaticPool
+
+from synth_core.errors import LedgerError
+
+SCHEMA_VERSION = "0001"
+ADVISORY_LOCK = 0x5EED_1ED6E4  # any constant: it names the ledger's queue among a server's advisory locks
+WAIT_SECONDS = 20
+PAUSES = (0.01, 0.03, 0.1, 0.3, 1.0)
+
+SQLITE_BUSY = frozenset({5, 6})  # SQLITE_BUSY, SQLITE_LOCKED
+POSTGRESQL_RETRY = frozenset(
+    {"40001", "40P01", "23505", "55P03"}
+)  # serialisation, deadlock, duplicate, lock wait
+
+T = TypeVar("T")
+Fault = Callable[[str], None]
+
+
+def no_fault(_: str) -> None:
+    """Nothing goes wrong here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """How a database begins, and queues, its transactions."""
+
+    lock: str | None
+    begin: str
+    begin_reading: str
+    unlock: str | None
+
+
+RULES = {
+    "sqlite": Rules(lock=None, begin="BEGIN IMMEDIATE", begin_reading="BEGIN", unlock=None),
+    "postgresql": Rules(
+        lock=f"SELECT pg_advisory_lock({ADVISORY_LOCK})",
+        begin="BEGIN ISOLATION LEVEL SERIALIZABLE",
+        begin_reading="BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+        unlock=f"SELECT pg_advisory_unlock({ADVISORY_LOCK})",
+    ),
+}
+
+
+def parse_url(url: str) -> URL:
+    """The database's address; anything but SQLite and PostgreSQL is refused."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise LedgerError("the ledger's URL cannot be read; write sqlite:///path/ledger.sqlite") from None
+    if parsed.get_backend_name() not in RULES:
+        raise LedgerError(
+            f"a ledger cannot live in {parsed.get_backend_name()!r}; use sqlite:///path or postgresql+psycopg2://…"
+        )
+    return parsed
+
+
+def database_file(url: URL) -> Path | None:
+    """The file of a SQLite database; None in memory and on PostgreSQL."""
+    in_memory = url.database in (None, "", ":memory:")
+    return None if url.get_backend_name() != "sqlite" or in_memory else Path(str(url.database))
+
+
+class Database:
+    """The connections of one process; never used across a fork."""
+
+    def __init__(self, url: URL) -> None:
+        self._rules = RULES[url.get_backend_name()]
+        self._engine = _engine(url)
+        with self.reading() as connection:
+            version = _version(connection)
+        if version != SCHEMA_VERSION:
+            self.write(_migrate, fault=no_fault)
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """One consistent view of the ledger that blocks nobody."""
+        try:
+            with self._engine.connect() as connection:
+                connection.exec_driver_sql(self._rules.begin_reading)
+                try:
+                    yield connection
+                finally:
+                    _finish(connection, "ROLLBACK")
+        except DBAPIError as error:
+            raise _unanswered(error) from None
+
+    def write(self, work: Callable[[Connection], T], *, fault: Fault) -> T:
+        """Do the work in one serialisable transaction; work that lost a race is done again from its start."""
+        for pause in PAUSES:
+            try:
+                return self._write_once(work, fault)
+            except DBAPIError as error:
+                if not _worth_retrying(error):
+                    raise _unanswered(error) from None
+                time.sleep(pause)
+        raise LedgerError("the ledger is busy: others kept it locked for too long; run the step again later")
+
+    def _write_once(self, work: Callable[[Connection], T], fault: Fault) -> T:
+        with self._engine.connect() as connection:
+            if self._rules.lock:
+                connection.exec_driver_sql(self._rules.lock)
+            try:
+                connection.exec_driver_sql(self._rules.begin)
+                try:
+                    result = work(connection)
+                    fault("before-commit")
+                    connection.exec_driver_sql("COMMIT")
+                except BaseException:
+                    _finish(connection, "ROLLBACK")
+                    raise
+            finally:
+                if self._rules.unlock:
+                    _finish(connection, self._rules.unlock)
+            fault("after-commit")
+            return result
+
+
+def _finish(connection: Connection, statement: str) -> None:
+    """Leave the connection clean; one that cannot be cleaned is thrown away and takes its locks along."""
+    try:
+        connection.exec_driver_sql(statement)
+    except DBAPIError:
+        with suppress(DBAPIError):
+            connection.invalidate()
+
+
+def _engine(url: URL) -> Engine:
+    # Transactions are begun and ended in plain SQL (`Rules`), so the driver is told to keep its hands off.
+    options: dict[str, Any] = {"isolation_level": "AUTOCOMMIT"}
+    if url.get_backend_name() == "sqlite":
+        options["connect_args"] = {"timeout": WAIT_SECONDS, "check_same_thread": False}
+        if database_file(url) is None:
+            options["poolclass"] = StaticPool
+    else:
+        options["pool_pre_ping"] = True
+    try:
+        engine = create_engine(url, **options)
+    except (NoSuchModuleError, ModuleNotFoundError):
+        raise LedgerError(
+            f"the driver for {url.drivername!r} is not installed; install synth-core[postgres]"
+        ) from None
+    event.listen(engine, "connect", _prepare_sqlite if engine.name == "sqlite" else _prepare_postgresql)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, _: object) -> None:
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+
+
+def _prepare_postgresql(connection: Any, _: object) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET lock_timeout = '{WAIT_SECONDS}s'")
+
+
+def _version(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("ledger_version"):
+        return None
+    return connection.execute(text("SELECT version_num FROM ledger_version")).scalar()
+
+
+def _migrate(connection: Connection) -> None:
+    version = _version(connection)
+    if version == SCHEMA_VERSION:
+        return  # another process was faster
+    if version is not None and version > SCHEMA_VERSION:
+        raise LedgerError(f"the ledger has schema {version}, newer than this program's; upgrade synth-core")
+    config = Config()
+    folder = str(Path(__file__).with_name("migrations"))
+    config.set_main_option("script_location", folder.replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def _worth_retrying(error: DBAPIError) -> bool:
+    busy = (getattr(error.orig, "sqlite_errorcode", None) or 0) & 0xFF in SQLITE_BUSY
+    return busy or error.connection_invalidated or getattr(error.orig, "pgcode", None) in POSTGRESQL_RETRY
+
+
+def _unanswered(error: DBAPIError) -> LedgerError:
+    reason = (str(error.orig).strip().splitlines() or [type(error.orig).__name__])[0]
+    return LedgerError(f"the ledger's database refused: {reason}; check --ledger or SYNTH_LEDGER_URL")

@@ -1,0 +1,43 @@
+"""The chain's end in a small file of its own, by which a rolled-back ledger is recognised."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from synth_core.errors import LedgerError
+from synth_core.privacy.ledger import Head
+
+
+def read_head(path: Path) -> Head:
+    """The head kept in a file."""
+    try:
+        kept = json.loads(path.read_text())
+        return Head(records=int(kept["records"]), hash=str(kept["hash"]))
+    except FileNotFoundError:
+        raise LedgerError(f"head file {path} is missing; restore it, or name another with --head") from None
+    except (OSError, ValueError, KeyError, TypeError):
+        raise LedgerError(
+            f"head file {path} cannot be read; restore it, or name another with --head"
+        ) from None
+
+
+def write_head(path: Path, head: Head) -> None:
+    """Replace the kept head by a later one, in one step.
+
+    Two processes may come here in the wrong order; the later head stays, so the file never goes back.
+    """
+    try:
+        if read_head(path).records >= head.records:
+            return
+    except LedgerError:
+        pass  # there is none yet, or a power failure tore it: the chain itself is the source
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    draft.write_text(head_text(head))
+    draft.replace(path)
+
+
+def head_text(head: Head) -> str:
+    """The head as it is kept and shown."""
+    return json.dumps({"records": head.records, "hash": head.hash}) + "\n"

@@ -1,0 +1,90 @@
+"""What the ledger says when it refuses: the thing, numbers that are public anyway, the command that helps."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from synth_core.errors import BudgetRefused, LedgerError
+from synth_core.privacy.budget import epsilon_of
+from synth_core.privacy.ledger import Account
+
+
+def require_sound(account: Account) -> None:
+    """Refuse a declaration that no release could honour."""
+    name = account.dataset
+    if not name.strip():
+        raise LedgerError("an account needs the name of its data set")
+    if not 0 < account.delta < 1:
+        raise LedgerError(f"dataset {name!r}: delta must lie strictly between 0 and 1")
+    if not 0 < account.cap_epsilon < math.inf:
+        raise LedgerError(f"dataset {name!r}: the cap on epsilon must be positive and finite")
+    if account.rows_per_unit < 1:
+        raise LedgerError(f"dataset {name!r}: rows per unit must be at least 1")
+    if account.largest_n is None:
+        return
+    if account.largest_n < 1:
+        raise LedgerError(f"dataset {name!r}: the public bound on the number of records must be at least 1")
+    if account.delta * 10 * account.largest_n > 1:
+        most = 1 / (10 * account.largest_n)
+        raise LedgerError(
+            f"dataset {name!r}: delta {account.delta:g} is too large for up to {account.largest_n} records; "
+            f"use at most {most:.3g}"
+        )
+
+
+def no_account(dataset: str) -> LedgerError:
+    """The data set was never declared."""
+    return LedgerError(
+        f"dataset {dataset!r} has no account; declare it with: "
+        f"synth ledger account {dataset} --unit person --epsilon EPSILON --delta DELTA"
+    )
+
+
+def other_declaration(known: Account, asked: Account) -> LedgerError:
+    """The data set is declared already, otherwise."""
+    names = ("unit", "neighbours", "delta", "rows_per_unit", "largest_n", "cap_epsilon")
+    differing = [name for name in names if getattr(known, name) != getattr(asked, name)]
+    values = ", ".join(f"{name} {getattr(known, name)}" for name in differing)
+    remedy = "these are for life; leave the declaration as it is"
+    if differing == ["cap_epsilon"]:
+        remedy = (
+            f"change it with: synth ledger cap {known.dataset} --epsilon {asked.cap_epsilon:g} --reason TEXT"
+        )
+    return LedgerError(f"dataset {known.dataset!r} is already declared with {values}; {remedy}")
+
+
+def no_room(
+    account: Account, *, left: Fraction, needed: Fraction, committed: Fraction, what: str
+) -> BudgetRefused:
+    """The account's cap would be exceeded; `committed` is what a sufficient cap would have to cover."""
+    delta = account.delta
+    return BudgetRefused(
+        f"dataset {account.dataset!r} has epsilon {_down(epsilon_of(max(left, Fraction(0)), delta))} "
+        f"of {account.cap_epsilon:.2f} left (delta {delta:g}) "
+        f"and {what} needs {_up(epsilon_of(needed, delta))}; lower epsilon, or raise the cap with: "
+        f"synth ledger cap {account.dataset} --epsilon {_up(epsilon_of(committed, delta))} --reason TEXT"
+    )
+
+
+def cap_too_low(account: Account, committed: Fraction) -> LedgerError:
+    """A cap may come down only to what is spent and set aside already."""
+    lowest = _up(epsilon_of(committed, account.delta))
+    return LedgerError(
+        f"dataset {account.dataset!r} has committed epsilon {lowest} already; "
+        f"the cap cannot be lower: synth ledger cap {account.dataset} --epsilon {lowest} --reason TEXT"
+    )
+
+
+# What is left is rounded down and what is needed up, so that a refusal never shows two equal numbers.
+def _down(epsilon: float) -> str:
+    return _rounded(epsilon, math.floor)
+
+
+def _up(epsilon: float) -> str:
+    return _rounded(epsilon, math.ceil)
+
+
+def _rounded(epsilon: float, towards: type[math.floor]) -> str:
+    digits = 2 if epsilon >= 0.1 else 4
+    return f"{towards(epsilon * 10**digits) / 10**digits:.{digits}f}"

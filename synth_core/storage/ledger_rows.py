@@ -1,0 +1,216 @@
+"""The ledger's two tables, and how a record becomes a row whose hash covers every column.
+
+All facts are kept as text exactly as they are hashed, so that an auditor can read and re-hash them with SQL and
+sha256 alone. There is one chain for all accounts: its head is a single hash that proves every account at once,
+and a whole account cannot vanish unnoticed. The price, that writers of different accounts wait for each other,
+is a few milliseconds. An account is its own records: with no table of accounts nothing in the database is mutable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, String, Table, Text, text
+
+from synth_core.errors import LedgerError
+from synth_core.privacy.budget import NONE, Mechanism
+from synth_core.privacy.ledger import Account, Answer, Record, Runner, SpendRequest, State, Stratum
+
+Row = dict[str, Any]
+"""A record as it is stored and hashed: column name to integer or text."""
+
+GENESIS = "0" * 64
+"""What the first record names as the hash before it."""
+
+METADATA = MetaData()
+
+RECORDS = Table(
+    "ledger_records",
+    METADATA,
+    # SQLite makes only a plain INTEGER key the row's own number.
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
+    Column("previous_hash", String(64), nullable=False, unique=True),
+    Column("hash", String(64), nullable=False, unique=True),
+    Column("state", String(16), nullable=False),
+    Column("dataset", Text, nullable=False),
+    Column("account", Text, nullable=False),
+    Column("key", String(64), nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("snapshot", Text, nullable=False),
+    Column("stratum", Text, nullable=False),
+    Column("release", Text, nullable=False),
+    Column("step", Text, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("mechanism", Text, nullable=False),
+    Column("asked", Text, nullable=False),
+    Column("mu2", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("runner", Text, nullable=False),
+    Column("library", Text, nullable=False),
+    Column("entropy", Text, nullable=False),
+    Column("cap_mu2", Text, nullable=False),
+    Column("remaining_mu2", Text, nullable=False),
+    Column("answer_digest", String(64), nullable=False),
+    Column("at", String(32), nullable=False),
+    Index("ledger_records_dataset_release", "dataset", "release"),
+    # The database itself refuses a second record of one state for one attempt.
+    Index(
+        "ledger_records_once",
+        "key",
+        "attempt",
+        "state",
+        unique=True,
+        sqlite_where=text("key <> ''"),
+        postgresql_where=text("key <> ''"),
+    ),
+)
+
+ANSWERS = Table(
+    "ledger_answers",
+    METADATA,
+    Column("key", String(64), primary_key=True),
+    Column("digest", String(64), nullable=False),
+    Column("vector", LargeBinary, nullable=False),
+)
+
+COLUMNS = tuple(column.name for column in RECORDS.columns)
+
+FACTS = (
+    "key",
+    "snapshot",
+    "stratum",
+    "release",
+    "step",
+    "purpose",
+    "mechanism",
+    "asked",
+    "runner",
+    "entropy",
+)
+"""The columns that say what was asked, for whom and by whom; every record of an attempt repeats them."""
+
+
+def canonical(value: object) -> str:
+    """The one JSON text of a value: sorted names, no spaces, ASCII only."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def hash_of(row: Mapping[str, Any]) -> str:
+    """The hash that a row must carry: over every other column, the hash before it included."""
+    body = {name: row[name] for name in COLUMNS if name != "hash"}
+    return hashlib.sha256(canonical(body).encode()).hexdigest()
+
+
+def facts_of(request: SpendRequest) -> Row:
+    """What a spend request says, as columns."""
+    stratum = asdict(request.stratum) if request.stratum else None
+    return {
+        "key": request.key,
+        "snapshot": request.snapshot,
+        "stratum": canonical(stratum),
+        "release": request.release,
+        "step": request.step,
+        "purpose": request.purpose,
+        "mechanism": canonical(request.mechanism.to_json()),
+        "asked": canonical([list(attributes) for attributes in request.asked]),
+        "runner": canonical(asdict(request.runner)),
+        "entropy": request.entropy,
+    }
+
+
+def facts_without_request(runner: Runner, release: str = "") -> Row:
+    """The same columns for a record that asks nothing of the data: an account, a cap, a hold."""
+    empty = dict.fromkeys(FACTS, "")
+    return empty | {
+        "stratum": canonical(None),
+        "release": release,
+        "mechanism": canonical(NONE.to_json()),
+        "asked": canonical([]),
+        "runner": canonical(asdict(runner)),
+    }
+
+
+def record_of(row: Mapping[str, Any]) -> Record:
+    """Read a stored row; one that was not written by this module is refused."""
+    try:
+        return Record(
+            id=row["id"],
+            previous_hash=row["previous_hash"],
+            hash=row["hash"],
+            state=State(row["state"]),
+            account=account_of(row["account"]),
+            key=row["key"],
+            attempt=row["attempt"],
+            snapshot=row["snapshot"],
+            stratum=stratum_of(row["stratum"]),
+            release=row["release"],
+            step=row["step"],
+            purpose=row["purpose"],
+            mechanism=mechanism_of(row["mechanism"]),
+            asked=tuple(tuple(attributes) for attributes in json.loads(row["asked"])),
+            mu2=Fraction(row["mu2"]),
+            reason=row["reason"],
+            runner=Runner(**json.loads(row["runner"])),
+            library=row["library"],
+            entropy=row["entropy"],
+            cap_mu2=Fraction(row["cap_mu2"]),
+            remaining_mu2=Fraction(row["remaining_mu2"]),
+            answer_digest=row["answer_digest"],
+            at=datetime.fromisoformat(row["at"]),
+        )
+    except (ValueError, TypeError, ZeroDivisionError, LedgerError):
+        raise LedgerError(f"ledger record {row['id']} cannot be read; run: synth ledger verify") from None
+
+
+@lru_cache(maxsize=256)
+def account_of(written: str) -> Account:
+    """The account written in a row."""
+    return Account(**json.loads(written))
+
+
+@lru_cache(maxsize=1024)
+def mechanism_of(written: str) -> Mechanism:
+    """The mechanism written in a row."""
+    return Mechanism.from_json(json.loads(written))
+
+
+def stratum_of(written: str) -> Stratum | None:
+    """The stratum written in a row, if it has one."""
+    stratum = json.loads(written)
+    return None if stratum is None else Stratum(**stratum)
+
+
+def fraction_text(value: Fraction) -> str:
+    """An exact rational as "p/q"."""
+    return f"{value.numerator}/{value.denominator}"
+
+
+def packed(answer: Answer) -> Row:
+    """An answer as columns: compressed little-endian 64-bit integers and the digest of the integers."""
+    vector = np.asarray(answer)
+    if vector.dtype != np.int64 or vector.ndim != 1:
+        raise LedgerError("an answer is a vector of 64-bit integers; flatten it and stay on the grid")
+    raw = vector.astype("<i8").tobytes()
+    return {"digest": hashlib.sha256(raw).hexdigest(), "vector": zlib.compress(raw, 1)}
+
+
+def unpacked(vector: bytes, digest: str) -> Answer:
+    """The stored integers, read-only; refused unless they have the digest that the chain recorded."""
+    try:
+        raw = zlib.decompress(vector)
+    except zlib.error:
+        raw = b""
+    if hashlib.sha256(raw).hexdigest() != digest:
+        raise LedgerError("a stored answer is not the one that was recorded; run: synth ledger verify")
+    answer = np.frombuffer(raw, dtype="<i8").astype(np.int64, copy=False)
+    answer.setflags(write=False)
+    return answer

@@ -1,0 +1,187 @@
+"""Finds what was done to a ledger behind its back: edits, deletions, insertions, reordering, rollbacks.
+
+Three independent checks: the chain (every hash, recomputed), the head kept elsewhere, and the meaning (the fold
+of `ledger_book` replayed record by record: could this have happened, and is the balance as written?).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+from synth_core.errors import LedgerError
+from synth_core.privacy.ledger import Head, Record, SpendRequest, State
+from synth_core.storage.ledger_book import FOLLOWS, Book, cap_mu2, spend_mu2
+from synth_core.storage.ledger_rows import FACTS, GENESIS, hash_of, record_of
+
+AGREEMENT = Fraction(1, 10**9)
+"""Some prices and all caps come from special functions, whose last digits differ among their versions."""
+
+
+def problems(
+    rows: Iterable[Mapping[str, Any]], answers: Mapping[str, tuple[str, bytes]], heads: Sequence[Head]
+) -> list[str]:
+    """Everything that is wrong, in words; `answers` maps a key to its stored digest and compressed vector."""
+    reading = _Reading()
+    at_head: dict[int, str] = {}
+    for row in rows:
+        reading.take(row)
+        if any(head.records == row["id"] for head in heads):
+            at_head[row["id"]] = row["hash"]
+    found = reading.found
+    for head in heads:
+        if head.records > reading.last:
+            found.append(
+                f"the ledger was rolled back: it ends at record {reading.last}, the kept head at {head.records}"
+            )
+        elif head.records and at_head.get(head.records) != head.hash:
+            found.append(f"the ledger was rewritten: record {head.records} is not the one of the kept head")
+    return found + _answer_problems(reading.measured, answers)
+
+
+@dataclass(slots=True)
+class _Reading:
+    """The state of one pass over the records, in their order."""
+
+    found: list[str] = field(default_factory=list)
+    last: int = 0
+    hash: str = GENESIS
+    sound: bool = True
+    book: Book = field(default_factory=Book)
+    reserved: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
+    measured: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    def take(self, row: Mapping[str, Any]) -> None:
+        """Check one record against the chain and, as long as the chain holds, against the book."""
+        number = row["id"]
+        broken = self._breaks(row)
+        if row["state"] == State.MEASURED.value:
+            self.measured[row["key"]] = (number, row["answer_digest"])
+        self.last, self.hash = number, row["hash"]
+        if broken:
+            self.found.extend(broken)
+            self.sound = False
+        elif self.sound and (objection := self._objection(row)):
+            # Past the first impossible record the balances mean nothing; the chain is checked to its end.
+            self.found.append(f"record {number} {objection}")
+            self.sound = False
+
+    def _breaks(self, row: Mapping[str, Any]) -> list[str]:
+        number, expected = row["id"], self.last + 1
+        found = []
+        if number != expected:
+            missing = (
+                f"record {expected} is"
+                if number == expected + 1
+                else f"records {expected} to {number - 1} are"
+            )
+            found.append(f"{missing} missing")
+        elif row["previous_hash"] != self.hash:
+            found.append(f"record {number} does not follow record {self.last}")
+        if hash_of(row) != row["hash"]:
+            found.append(f"record {number} was changed after it was written")
+        return found
+
+    def _objection(self, row: Mapping[str, Any]) -> str | None:
+        """Why this record could not have been written after those before it; None if it could."""
+        try:
+            record = record_of(row)
+        except LedgerError:
+            return "cannot be read"
+        facts = tuple(row[name] for name in FACTS)
+        objection = _of_account(self.book, record, row["dataset"]) or self._of_state(record, row, facts)
+        if objection:
+            return objection
+        if record.state is State.RESERVED:
+            self.reserved[record.key, record.attempt] = facts
+        self.book.apply(row)
+        remaining, cap = self.book.remaining(record.dataset), cap_mu2(record.account)
+        if remaining < -AGREEMENT * cap:
+            return "exceeds the cap"
+        if abs(remaining - record.remaining_mu2) > AGREEMENT * cap:
+            return "does not leave the balance it states"
+        return None
+
+    def _of_state(self, record: Record, row: Mapping[str, Any], facts: tuple[str, ...]) -> str | None:
+        book, state = self.book, record.state
+        if state is State.HELD:
+            return None if record.mu2 > 0 else "holds nothing"
+        if state is State.CLOSED:
+            held = book.release(record.dataset, record.release).hold
+            return None if held else "closes a release that holds nothing"
+        if state in (State.ACCOUNT, State.CAP):
+            return None
+        if record.key != _key_of(record):
+            return "has a key that is not that of its question"
+        if state is State.NOTED:
+            free = record.mechanism.name == "none" and record.key not in book.noted
+            return None if free else "notes a spend, or the same step twice"
+        price = spend_mu2(row["mechanism"], record.account.rows_per_unit)
+        if abs(record.mu2 - price) > AGREEMENT * price:
+            return "states a price that is not that of its mechanism"
+        return self._of_attempt(record, facts)
+
+    def _of_attempt(self, record: Record, facts: tuple[str, ...]) -> str | None:
+        book, key, state = self.book, record.key, record.state
+        reserving = state is State.RESERVED
+        before = book.state(key, record.attempt - 1 if reserving else record.attempt)
+        if before not in FOLLOWS[state] or (reserving and record.attempt != book.latest.get(key, 0) + 1):
+            return f"makes an attempt {state.value} that cannot be"
+        if key in book.answered and state in (State.RESERVED, State.MEASURED):
+            return "spends or answers again what was answered before"
+        if not reserving and self.reserved[key, record.attempt] != facts:
+            return "does not repeat what was reserved"
+        return None
+
+
+def _of_account(book: Book, record: Record, dataset: str) -> str | None:
+    known = book.accounts.get(record.dataset)
+    if dataset != record.dataset:
+        return "names two data sets"
+    if abs(record.cap_mu2 - cap_mu2(record.account)) > AGREEMENT * record.cap_mu2:
+        return "states a cap that is not its account's"
+    if record.state is State.ACCOUNT:
+        return "declares an account again" if known else None
+    if known is None:
+        return "belongs to no declared account"
+    asked = record.account
+    if record.state is State.CAP:
+        asked = replace(asked, cap_epsilon=known.cap_epsilon)
+    return None if asked == known else "changes its account"
+
+
+def _key_of(record: Record) -> str:
+    return SpendRequest(
+        dataset=record.dataset,
+        snapshot=record.snapshot,
+        release=record.release,
+        step=record.step,
+        purpose=record.purpose,
+        mechanism=record.mechanism,
+        asked=record.asked,
+        stratum=record.stratum,
+    ).key
+
+
+def _answer_problems(
+    measured: Mapping[str, tuple[int, str]], answers: Mapping[str, tuple[str, bytes]]
+) -> list[str]:
+    found = []
+    for key, (number, digest) in measured.items():
+        if key not in answers:
+            found.append(f"the answer of record {number} is missing")
+        elif answers[key][0] != digest or _digest(answers[key][1]) != digest:
+            found.append(f"the answer of record {number} was changed")
+    unrecorded = answers.keys() - measured.keys()
+    return found + [f"answer {key[:12]} was inserted without a record" for key in sorted(unrecorded)]
+
+
+def _digest(vector: bytes) -> str:
+    try:
+        return hashlib.sha256(zlib.decompress(vector)).hexdigest()
+    except zlib.error:
+        return ""

@@ -1,0 +1,1 @@
+"""The ledger's database schema, version by version (alembic)."""
