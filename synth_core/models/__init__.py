@@ -1,0 +1,1 @@
+"""Distributions fitted to noisy answers: junction trees, inference, estimation, sampling."""

@@ -1,0 +1,1 @@
+"""The wall: everything that sees exact counts, and the books of what it answered."""

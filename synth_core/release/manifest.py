@@ -115,7 +115,7 @@ def problems(manifest: dict[str, Any], public: Path, *, records: Sequence[Record
         steps = {step: str(mu2) for step, mu2 in cost_by_step(records).items() if step}
         stated = {step: cost["mu2"] for step, cost in manifest["guarantee"]["steps"].items()}
         found += [
-            f"ledger: step {step!r} cost {steps.get(step, '0')} in the ledger but {stated.get(step, '0')} in the manifest"
+            f"ledger: step {step!r} cost mu^2 {steps.get(step, '0')}, the manifest says {stated.get(step, '0')}"
             for step in sorted(steps.keys() | stated.keys())
             if Fraction(steps.get(step, "0")) != Fraction(stated.get(step, "0"))
         ]

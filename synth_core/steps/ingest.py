@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import secrets
 from pathlib import Path
@@ -32,7 +31,9 @@ def ingest(run: StepRun) -> Path:
 
 def source_files(source: str) -> list[Path]:
     """The files that a path or glob names."""
-    files = [Path(name) for name in sorted(glob.glob(source, recursive=True)) if Path(name).is_file()]
+    pattern = Path(source)
+    fixed = Path(pattern.anchor or ".")
+    files = sorted(path for path in fixed.glob(str(pattern.relative_to(pattern.anchor))) if path.is_file())
     if not files:
         raise SourceError(f"source {source} matches no file; check the path in the release spec")
     return files

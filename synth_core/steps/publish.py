@@ -1,4 +1,4 @@
-"""Step 7: check that ledger, artifacts and manifest agree, and sign the release off; nothing is read but public files."""
+"""Step 7: check that ledger, artifacts and manifest agree, and sign the release off; only public files are read."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import Any
 
 from synth_core import __version__
 from synth_core.errors import PublishError
+from synth_core.evaluation import Evaluation
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.release import manifest as manifests
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ReleaseSpec
+from synth_core.steps.compare import headline
 from synth_core.steps.context import StepRun
 
 
@@ -58,7 +60,7 @@ def summarise(address: str) -> dict[str, Any]:
     paths = ReleasePaths.of_address(address)
     spec = ReleaseSpec.load(paths.spec)
     manifest = json.loads(paths.manifest.read_text(encoding="utf-8"))
-    evaluation = json.loads(paths.evaluation.read_text(encoding="utf-8"))
+    evaluation = Evaluation.from_json(paths.evaluation.read_text(encoding="utf-8"))
     return {
         "release": spec.release,
         "extract": str(paths.extract),
@@ -68,5 +70,5 @@ def summarise(address: str) -> dict[str, Any]:
         "epsilon": manifest["guarantee"]["epsilon"],
         "delta": manifest["guarantee"]["delta"],
         "digest": manifest["digest"],
-        "quality": evaluation.get("headline", {}),
+        "quality": headline(evaluation),
     }

@@ -1,0 +1,1 @@
+"""Parquet partitions, counting over them, and the ledger's database."""

@@ -1,0 +1,1 @@
+"""The methods: conversations with a curator that end in a model."""

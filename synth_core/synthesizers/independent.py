@@ -41,7 +41,7 @@ class Independent:
         return [("noise on each one-way count", f"sigma {float(mechanism.scale) ** 0.5:.1f} records")]
 
 
-def build(preset: str, options: dict[str, Any]) -> Independent:
+def build(_: str, options: dict[str, Any]) -> Independent:
     """The baseline; it has no options."""
     built: Independent = with_options(Independent(), options, method="independent")
     return built

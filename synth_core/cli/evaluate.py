@@ -1,0 +1,70 @@
+"""The command that compares any two tables of one schema."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from synth_core.cli.progress import telling
+from synth_core.errors import SourceError, SpecError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Mount the command."""
+    app.command()(evaluate)
+
+
+def evaluate(
+    real: Annotated[
+        Path, typer.Argument(metavar="REAL", help="CSV or Parquet file or folder with the real rows.")
+    ],
+    synthetic: Annotated[
+        Path,
+        typer.Argument(metavar="SYNTHETIC", help="CSV or Parquet file or folder with the synthetic rows."),
+    ],
+    schema: Annotated[Path, typer.Option(help="Schema file of both tables.")],
+    out: Annotated[Path, typer.Option(help="Folder for evaluation.json and report.html (confidential).")],
+) -> None:
+    """Compare a synthetic table with the real one: TVD of marginals and SVM error, with pictures.
+
+    The result holds true errors of real rows: keep it inside.
+
+    Example: `synth evaluate data/people.csv workspace/public/example/extract --schema schema.yaml --out internal/`
+    """
+    from synth_core.schema import Schema
+    from synth_core.steps.compare import compare_tables, headline
+
+    declared = Schema.load(schema)
+    with telling("Comparing the tables") as progress:
+        evaluation, report = compare_tables(
+            _read(real),
+            _read(synthetic),
+            declared,
+            title=f"{synthetic.name} against {real.name}",
+            progress=progress,
+        )
+    try:
+        out.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (out / "evaluation.json").write_text(evaluation.to_json(), encoding="utf-8")
+        (out / "report.html").write_text(report, encoding="utf-8")
+    except OSError:
+        raise SpecError(f"--out {out} cannot be written to; name another folder") from None
+    for name, value in headline(evaluation).items():
+        typer.echo(f"{name}: {value:.4f}")
+    typer.echo(f"report: {out / 'report.html'}")
+
+
+def _read(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        if path.is_dir() or path.suffix == ".parquet":
+            return pd.read_parquet(path)
+        return pd.read_csv(path, dtype=str, keep_default_na=False, na_values=[""])
+    except (OSError, ValueError):
+        raise SourceError(f"{path}: cannot be read as CSV or Parquet") from None

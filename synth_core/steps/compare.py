@@ -1,0 +1,68 @@
+"""Compare two tables of one schema, whoever made them: what `synth evaluate` does and the evaluate step builds on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.codec import encode
+from synth_core.domain import Domain
+from synth_core.evaluation import Evaluation, compare_codes, rule_violations
+from synth_core.metrics import tabulate
+from synth_core.report.build import internal_report
+from synth_core.schema import Schema
+from synth_core.synthesizers.base import Progress
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Codes = NDArray[Any]
+
+
+def compare_tables(
+    real: pd.DataFrame, synthetic: pd.DataFrame, schema: Schema, *, title: str, progress: Progress
+) -> tuple[Evaluation, str]:
+    """The evaluation and the internal report of two tables."""
+    codes = [_codes(real, schema, source="REAL"), _codes(synthetic, schema, source="SYNTHETIC")]
+    evaluation = compare_codes(
+        *codes,
+        schema.domain,
+        violations=rule_violations(codes[1], schema),
+        progress=lambda what, done, parts: progress(f"{what} ({done} of {parts})"),
+    )
+    report = internal_report(
+        evaluation,
+        schema=schema,
+        title=title,
+        guarantee=None,
+        spends=[],
+        real_one_way=one_way_counts(codes[0], schema.domain),
+        synthetic_one_way=one_way_counts(codes[1], schema.domain),
+    )
+    return evaluation, report
+
+
+def headline(evaluation: Evaluation) -> dict[str, float]:
+    """The few numbers a person asks for first; internal, like the evaluation they come from."""
+    numbers = {}
+    for errors in evaluation.marginals:
+        numbers[f"{errors.alpha}-way TVD"] = errors.tvd.mean
+        numbers[f"{errors.alpha}-way TVD if columns were independent"] = errors.independent
+    if evaluation.targets:
+        numbers["SVM error"] = float(np.mean([target.synthetic for target in evaluation.targets]))
+        numbers["SVM error if trained on real rows"] = float(
+            np.mean([target.real for target in evaluation.targets])
+        )
+    return numbers
+
+
+def one_way_counts(codes: Codes, domain: Domain) -> dict[str, NDArray[np.int64]]:
+    """How often each code of each column occurs."""
+    return {attribute: tabulate(codes, domain, (attribute,)) for attribute in domain}
+
+
+def _codes(frame: pd.DataFrame, schema: Schema, *, source: str) -> Codes:
+    columns = encode(frame, schema, source=source)
+    return np.column_stack([columns[name] for name in schema.domain])
