@@ -1,8 +1,8 @@
 """Streams the declared columns of a CSV or Parquet file, a bounded piece at a time.
 
 In a CSV file the first line names the columns, the comma separates them, the text is UTF-8, and an empty
-field, quoted or not, is a missing value; no other text is ("NA" is a value like any other). Files ending in .gz
-are unpacked on the way.
+field, quoted or not, is a missing value; no other text is ("NA" is a value like any other). Files ending in
+.gz are unpacked on the way.
 """
 
 from __future__ import annotations
