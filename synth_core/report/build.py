@@ -82,7 +82,11 @@ def _tiles(evaluation: Evaluation, guarantee: Guarantee) -> list[Tile]:
     if evaluation.targets:
         extra = float(np.mean([target.synthetic - target.real for target in evaluation.targets]))
         tiles.append(
-            Tile(name="Prediction error", value=exhibits.points(extra), note="against training on real rows")
+            Tile(
+                name="Prediction error",
+                value=f"{exhibits.points(extra)} points",
+                note="against training on real rows",
+            )
         )
     if evaluation.violations:
         broken = sum(evaluation.violations.values())

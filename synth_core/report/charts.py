@@ -13,10 +13,9 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from synth_core.report.canvas import INK, MUTED, PAPER, REFERENCE, RULE, SYNTHETIC, WARNING, inline_svg
 
-WIDTH = 4.8
-"""Inches of every picture: two fit beside each other on a desk, and one is readable on a phone."""
-_LONGEST_LABEL = 24
-_DARKEST_SHARE = 0.55
+WIDE, NARROW = 4.8, 3.7
+"""Inches: two wide or three narrow pictures fit beside each other on a desk, and each is readable on a phone."""
+_DARKEST_SHARE = 0.7
 """Above this share of the scale a heatmap cell's number is written in the page's colour."""
 
 
@@ -30,10 +29,10 @@ def paired_bars(
         places = np.arange(len(labels))
         axes.barh(places - 0.2, reference, height=0.36, color=REFERENCE, clip_on=False)
         axes.barh(places + 0.2, synthetic, height=0.36, color=SYNTHETIC, clip_on=False)
-        _label_rows(axes, labels)
+        _label_rows(axes, labels, longest=20)
         _percent_axis(axes)
 
-    return inline_svg(draw, width=WIDTH, height=0.45 + 0.27 * len(labels), name=name)
+    return inline_svg(draw, width=NARROW, height=0.35 + 0.25 * len(labels), name=name)
 
 
 def histograms(panels: Sequence[tuple[str, Sequence[float], float, float]], *, name: str) -> str:
@@ -45,7 +44,7 @@ def histograms(panels: Sequence[tuple[str, Sequence[float], float, float]], *, n
         rows = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (title, values, mean, floor) in zip(rows, panels, strict=True):
             heights, _ = np.histogram(values, bins=bins)
-            axes.bar(bins[:-1], heights, width=np.diff(bins) * 0.9, align="edge", color=SYNTHETIC)
+            axes.bar(bins[:-1], heights, width=np.diff(bins) * 0.9, align="edge", color=SYNTHETIC, alpha=0.6)
             axes.axvline(mean, color=INK, linewidth=1.2)
             axes.axvline(floor, color=WARNING, linewidth=1.2, linestyle=(0, (3, 2)))
             axes.set_title(title, loc="left", fontsize=9)
@@ -53,7 +52,7 @@ def histograms(panels: Sequence[tuple[str, Sequence[float], float, float]], *, n
             axes.set_xlim(0, largest)
         rows[-1].set_xlabel("total variation distance of one marginal")
 
-    return inline_svg(draw, width=WIDTH, height=0.5 + 1.45 * len(panels), name=name)
+    return inline_svg(draw, width=WIDE, height=0.5 + 1.75 * len(panels), name=name)
 
 
 def share_bars(labels: Sequence[str], shares: Sequence[float], *, name: str) -> str:
@@ -67,12 +66,12 @@ def share_bars(labels: Sequence[str], shares: Sequence[float], *, name: str) -> 
             axes.annotate(
                 text, (share, row), xytext=(4, 0), textcoords="offset points", va="center", color=MUTED
             )
-        _label_rows(axes, labels)
+        _label_rows(axes, labels, longest=34)
         axes.set_xlim(0, max([*shares, 1e-9]) * 1.15)
         axes.set_xticks([])
         axes.spines["bottom"].set_visible(False)
 
-    return inline_svg(draw, width=WIDTH, height=0.25 + 0.3 * len(labels), name=name)
+    return inline_svg(draw, width=WIDE, height=0.25 + 0.3 * len(labels), name=name)
 
 
 def heatmap(labels: Sequence[str], values: Sequence[Sequence[float]], *, name: str) -> str:
@@ -98,7 +97,7 @@ def heatmap(labels: Sequence[str], values: Sequence[Sequence[float]], *, name: s
         for spine in axes.spines.values():
             spine.set_visible(False)
 
-    return inline_svg(draw, width=WIDTH, height=WIDTH, name=name)
+    return inline_svg(draw, width=WIDE, height=WIDE, name=name)
 
 
 def dumbbells(
@@ -118,21 +117,21 @@ def dumbbells(
         axes.plot(baseline, places, "|", color=WARNING, markersize=10, markeredgewidth=1.6, clip_on=False)
         axes.plot(reference, places, "o", color=REFERENCE, markersize=7, clip_on=False)
         axes.plot(synthetic, places, "o", color=SYNTHETIC, markersize=5, clip_on=False)
-        _label_rows(axes, labels)
+        _label_rows(axes, labels, longest=24)
         _percent_axis(axes)
 
-    return inline_svg(draw, width=WIDTH, height=0.45 + 0.27 * len(labels), name=name)
+    return inline_svg(draw, width=WIDE, height=0.45 + 0.27 * len(labels), name=name)
 
 
-def _label_rows(axes: Axes, labels: Sequence[str]) -> None:
-    axes.set_yticks(np.arange(len(labels)), [_shortened(label, _LONGEST_LABEL) for label in labels])
+def _label_rows(axes: Axes, labels: Sequence[str], *, longest: int) -> None:
+    axes.set_yticks(np.arange(len(labels)), [_shortened(label, longest) for label in labels])
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.spines["left"].set_visible(False)
 
 
 def _percent_axis(axes: Axes) -> None:
     axes.set_xlim(left=0)
-    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     axes.grid(axis="x", color=RULE, linewidth=0.6)
     axes.spines["bottom"].set_visible(False)

@@ -67,7 +67,7 @@ def column_exhibits(
                 f"total variation distance {tvd[column.name]:.4f}.",
                 note=column.description,
                 table=Table(
-                    head=("value", reference_name, "synthetic", "difference"),
+                    head=("value", reference_name, "synthetic", "points"),
                     rows=tuple((label, percent(a), percent(b), points(b - a)) for label, a, b in rows),
                 ),
                 key=(("reference", reference_name), ("synthetic", "synthetic")),
@@ -81,7 +81,7 @@ def marginals_exhibit(marginals: Sequence[MarginalErrors]) -> Exhibit:
     panels = [(f"{m.alpha} columns at a time", m.values, m.tvd.mean, m.floor) for m in marginals]
     means = "; ".join(f"{m.alpha}-way mean {m.tvd.mean:.4f}, worst {m.tvd.worst:.4f}" for m in marginals)
     rows = [("mean", [f"{m.tvd.mean:.4f}" for m in marginals])]
-    rows += [("95 % interval of the mean", [f"{m.tvd.low:.4f} – {m.tvd.high:.4f}" for m in marginals])]
+    rows += [("95% interval of the mean", [f"{m.tvd.low:.4f} – {m.tvd.high:.4f}" for m in marginals])]
     rows += [("median", [f"{m.tvd.median:.4f}" for m in marginals])]
     rows += [("nine in ten are below", [f"{m.tvd.upper_decile:.4f}" for m in marginals])]
     rows += [("worst", [f"{m.tvd.worst:.4f}" for m in marginals])]
@@ -140,10 +140,10 @@ def predictions_exhibit(targets: Sequence[TargetError]) -> Exhibit:
             name="predictions",
         ),
         alt="Share of wrong predictions for each column, by a classifier trained on real rows and by one "
-        f"trained on synthetic rows; on average {points(extra)} between them.",
+        f"trained on synthetic rows; on average {points(extra)} percentage points between them.",
         note="Wrong predictions among held-out real rows; the widest gap is on top.",
         table=Table(
-            head=("target", "trained on real", "trained on synthetic", "difference", "commonest value"),
+            head=("target", "trained on real", "trained on synthetic", "points", "commonest value"),
             rows=tuple(
                 (
                     e.target,
@@ -200,7 +200,7 @@ def worst_cells_table(schema: Schema, cells: Sequence[Cell]) -> Table:
         values = zip(cell.clique, cell.codes, strict=True)
         words = " and ".join(f"{name} = {schema.column(name).captions[code]}" for name, code in values)
         rows.append((words, percent(cell.left), percent(cell.right), points(cell.right - cell.left)))
-    return Table(head=("cell", "real", "synthetic", "difference"), rows=tuple(rows))
+    return Table(head=("cell", "real", "synthetic", "points"), rows=tuple(rows))
 
 
 def rules_table(violations: Mapping[str, int], *, rows: int) -> Table:
@@ -218,7 +218,7 @@ def percent(share: float) -> str:
 
 def points(difference: float) -> str:
     """A difference of two shares in percentage points, with its sign."""
-    return f"{difference * 100:+.2f} points".replace("-", "−")
+    return f"{difference * 100:+.2f}".replace("-", "−")
 
 
 def _shares(counts: ArrayLike) -> list[float]:
