@@ -32,7 +32,7 @@ def internal_report(
     *,
     schema: Schema,
     title: str,
-    guarantee: Guarantee,
+    guarantee: Guarantee | None,
     spends: Sequence[SpendLine],
     real_one_way: Mapping[str, ArrayLike],
     synthetic_one_way: Mapping[str, ArrayLike],
@@ -41,14 +41,15 @@ def internal_report(
     """The report for the agency's own reviewers, with true errors; it belongs in the confidential zone.
 
     `real_one_way` and `synthetic_one_way` hold the counts of each column's codes; `facts` are shown under the
-    title as they are (release, method, …). Equal arguments give equal bytes.
+    title as they are (release, method, …). A table whose origin is not known has no guarantee to state, and the
+    page leaves that section out. Equal arguments give equal bytes.
     """
     return _ENVIRONMENT.get_template("internal.html.j2").render(
         title=title,
         facts=dict(facts or {}),
         guarantee=guarantee,
         tiles=_tiles(evaluation, guarantee),
-        budget=exhibits.budget_exhibit(spends, mu=guarantee.mu) if spends else None,
+        budget=exhibits.budget_exhibit(spends, mu=guarantee.mu) if guarantee and spends else None,
         marginals=exhibits.marginals_exhibit(evaluation.marginals) if evaluation.marginals else None,
         pairs=exhibits.pairs_exhibit(evaluation.attributes, evaluation.pairs),
         predictions=exhibits.predictions_exhibit(evaluation.targets) if evaluation.targets else None,
@@ -62,14 +63,11 @@ def internal_report(
     )
 
 
-def _tiles(evaluation: Evaluation, guarantee: Guarantee) -> list[Tile]:
-    tiles = [
-        Tile(
-            name="Privacy loss",
-            value=f"ε = {guarantee.epsilon:g}",
-            note=f"at δ = {scientific(guarantee.delta)}, per {guarantee.unit}",
-        )
-    ]
+def _tiles(evaluation: Evaluation, guarantee: Guarantee | None) -> list[Tile]:
+    tiles = []
+    if guarantee:
+        loss, slack = f"ε = {guarantee.epsilon:g}", scientific(guarantee.delta)
+        tiles.append(Tile(name="Privacy loss", value=loss, note=f"at δ = {slack}, per {guarantee.unit}"))
     tiles += [
         Tile(
             name=f"Mean {errors.alpha}-way error",

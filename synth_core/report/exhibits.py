@@ -168,7 +168,7 @@ def budget_exhibit(spends: Sequence[SpendLine], *, mu: float) -> Exhibit:
     shares: dict[str, float] = {}
     for line in spends:
         label = f"{line.step}: {line.purpose}" if line.purpose else line.step
-        shares[label] = shares.get(label, 0.0) + line.mu2 / mu**2
+        shares[label] = shares.get(label, 0.0) + (line.mu2 / mu**2 if mu else 0.0)
     spent = sum(shares.values())
     return Exhibit(
         title="Budget by step",
