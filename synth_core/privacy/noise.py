@@ -1,0 +1,92 @@
+"""Exact integer noise: discrete Gaussian, discrete Laplace, and the choice of the exponential mechanism.
+
+Given random words, all three have exactly the distribution they claim, so nothing here adds to delta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.errors import SpecError, WallError
+from synth_core.privacy.coin import below
+from synth_core.privacy.entropy import Entropy
+from synth_core.privacy.staircase import BAND, Decay, draw, staircase
+
+GRID = 256
+"""Noisy counts are multiples of 1/GRID records."""
+
+LEAST_VARIANCE = Fraction(1, 64)
+"""In squared records: sigma is at least 32 grid steps. From there on the tails of the discrete Gaussian are
+those of a continuous one whose sigma differs by a factor of about 1 / (24 * 32^2), well inside the
+accountant's margin."""
+
+_LARGEST = 2**62
+_BATCH = 1024
+
+
+def discrete_gaussian(variance: Fraction, size: int, entropy: Entropy) -> NDArray[np.int64]:
+    """Integers x with probability proportional to exp(-x^2 / (2 * variance)), independent and exact."""
+    _require_positive(variance)
+    return draw(staircase(Decay(quadratic=1 / (2 * variance), linear=Fraction(0))), size, entropy)
+
+
+def discrete_laplace(scale: Fraction, size: int, entropy: Entropy) -> NDArray[np.int64]:
+    """Integers x with probability proportional to exp(-|x| / scale), independent and exact."""
+    _require_positive(scale)
+    return draw(staircase(Decay(quadratic=Fraction(0), linear=1 / scale)), size, entropy)
+
+
+def noisy_counts(counts: NDArray[np.int64], variance: Fraction, entropy: Entropy) -> NDArray[np.int64]:
+    """Counts plus Gaussian noise of `variance` (in squared records), in units of 1/GRID records.
+
+    No sum overflows: counts fill at most 62 bits, and the noise 58 but for an event of probability below
+    2^-(2^20) (the tail of a `staircase` starts below 2^40 and falls to a half at least every 2^37).
+    """
+    if variance < LEAST_VARIANCE:
+        raise SpecError(f"noise needs a variance of at least {LEAST_VARIANCE}; give the step a smaller share")
+    if counts.dtype != np.int64:
+        raise WallError("counts must be 64-bit integers; check the counting step")
+    if counts.size and max(-int(counts.min()), int(counts.max())) * GRID > _LARGEST:
+        raise WallError("a count leaves no room for noise; check the counting step")
+    noise = discrete_gaussian(variance * GRID**2, counts.size, entropy)
+    return counts * GRID + noise.reshape(counts.shape)
+
+
+def exponential_choice(utilities: Sequence[int], rate: Fraction, entropy: Entropy) -> int:
+    """An index i with probability proportional to exp(rate * utilities[i]), exact.
+
+    Rejection: a uniform index is accepted with probability exp(-rate * (best - utilities[i])). As in
+    `staircase`, a float64 of that probability errs by less than BAND / 8 (the exponent has three roundings),
+    so it settles the comparison with U outside BAND, and `below` does so inside.
+    """
+    if not utilities or rate <= 0:
+        raise SpecError("a choice needs candidates and a positive rate; check what the step asks for")
+    best = max(utilities)
+    gaps = [best - utility for utility in utilities]
+    accept = np.exp(-float(rate) * np.array(gaps, dtype=np.float64))
+    while True:
+        indices = _uniform_indices(len(gaps), entropy)
+        words = entropy.words(len(indices))
+        u = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        for attempt in np.flatnonzero(u <= accept[indices] + BAND):
+            index, word = int(indices[attempt]), int(words[attempt])
+            if u[attempt] < accept[index] - BAND:
+                return index
+            if below(word, 64, factor=Fraction(1), exponent=rate * gaps[index], entropy=entropy):
+                return index
+
+
+def _uniform_indices(n: int, entropy: Entropy) -> NDArray[np.int64]:
+    """Independent indices below n: words beyond the last multiple of n are discarded, so none is favoured."""
+    words = entropy.words(_BATCH)
+    fair = words[words <= np.uint64(2**64 - 1 - 2**64 % n)]
+    return (fair % np.uint64(n)).astype(np.int64)
+
+
+def _require_positive(scale: Fraction) -> None:
+    if scale <= 0:
+        raise SpecError("noise needs a positive scale; a query without noise cannot be asked")
