@@ -1,0 +1,68 @@
+"""Sensitivities are searched exhaustively over small tables: never above the stated one, and close to it."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from synth_core.privacy.queries import GRID, Dependence, Misfit, Total
+
+
+def tables(shape, most):
+    """All tables of counts with at most `most` records."""
+    cells = int(np.prod(shape))
+    for counts in product(range(most + 1), repeat=cells):
+        if sum(counts) <= most:
+            yield np.array(counts, dtype=np.int64).reshape(shape)
+
+
+def largest_change(query, shape, most):
+    """The most that one added record moves the query's grid value."""
+    worst = 0
+    for table in tables(shape, most):
+        before = query.evaluate(table)
+        for cell in np.ndindex(*shape):
+            table[cell] += 1
+            worst = max(worst, abs(query.evaluate(table) - before))
+            table[cell] -= 1
+    return worst
+
+
+@pytest.mark.parametrize(("shape", "most"), [((2, 2), 8), ((2, 3), 5), ((3, 3), 3)])
+def test_dependence_moves_by_at_most_two_and_nearly_that(shape, most):
+    change = largest_change(Dependence(("a", "b")), shape, most)
+    stated = Dependence.sensitivity * GRID
+    assert change <= stated
+    assert change >= stated * 2 / 3, "the bound 2n/(n+1) is attained, so a claim of 1 would be caught"
+
+
+def test_dependence_is_the_formula():
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        table = rng.integers(0, 50, size=(3, 4))
+        n = table.sum()
+        exact = 0.5 * np.abs(table - np.outer(table.sum(1), table.sum(0)) / n).sum()
+        assert Dependence(("a", "b")).evaluate(table) == int(np.floor(exact * GRID + 1e-9))
+
+
+def test_dependence_does_not_overflow():
+    table = np.array([[2**33, 0], [0, 2**33]], dtype=np.int64)
+    assert Dependence(("a", "b")).evaluate(table) == GRID * 2**33
+    assert Dependence(("a", "b")).evaluate(np.zeros((2, 2), dtype=np.int64)) == 0
+
+
+def test_misfit_moves_by_at_most_one_and_that():
+    reference = np.array([[0.3, 2.7], [1.0, 0.0]])
+    change = largest_change(Misfit(("a", "b"), reference, penalty=3.2), (2, 2), 4)
+    assert change == Misfit.sensitivity * GRID
+
+
+def test_misfit_is_the_formula():
+    counts = np.array([5, 0, 2], dtype=np.int64)
+    query = Misfit(("a",), np.array([4.0, 1.5, 2.0]), penalty=0.5)
+    assert query.evaluate(counts) == GRID * 2
+
+
+def test_total():
+    assert Total().evaluate(np.array(7)) == 7 * GRID
+    assert Total().clique == ()
