@@ -37,7 +37,11 @@ FOLDED = (
 )
 """The columns a book needs; the rest of a record is for people."""
 
-SINCE = select(RECORDS.c[*FOLDED]).where(RECORDS.c.id >= bindparam("seen")).order_by(RECORDS.c.id)
+SINCE = (
+    select(*(RECORDS.c[name] for name in FOLDED))
+    .where(RECORDS.c.id >= bindparam("seen"))
+    .order_by(RECORDS.c.id)
+)
 INSERT = insert(RECORDS)
 
 

@@ -74,7 +74,8 @@ def parse_url(url: str) -> URL:
         raise LedgerError(
             f"a ledger cannot live in {parsed.get_backend_name()!r}; use sqlite:///path or postgresql+psycopg2://…"
         )
-    return parsed
+    file = database_file(parsed)
+    return parsed.set(database=str(file.resolve())) if file else parsed  # a worker may run in another folder
 
 
 def database_file(url: URL) -> Path | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 from synth_core.errors import BudgetRefused, LedgerError
@@ -85,6 +86,6 @@ def _up(epsilon: float) -> str:
     return _rounded(epsilon, math.ceil)
 
 
-def _rounded(epsilon: float, towards: type[math.floor]) -> str:
+def _rounded(epsilon: float, towards: Callable[[float], int]) -> str:
     digits = 2 if epsilon >= 0.1 else 4
-    return f"{towards(epsilon * 10**digits) / 10**digits:.{digits}f}"
+    return f"{towards(round(epsilon * 10**digits, 6)) / 10**digits:.{digits}f}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import wraps
@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 def ledger_url(workspace: Path, url: str | None) -> str:
     """Where the ledger is: as asked, else as SYNTH_LEDGER_URL says, else a file in the workspace."""
-    return url or os.environ.get("SYNTH_LEDGER_URL") or f"sqlite:///{workspace / 'ledger.sqlite'}"
+    return url or os.environ.get("SYNTH_LEDGER_URL") or f"sqlite:///{workspace.resolve() / 'ledger.sqlite'}"
 
 
 def _one_transaction(
@@ -221,7 +221,7 @@ class SqlLedger:
         if release is not None:
             query = query.where(RECORDS.c.release == release)
         with self.chain.unchecked() as connection:
-            return [record_of(row) for row in connection.execute(query).mappings()]
+            return [record_of(dict(row)) for row in connection.execute(query).mappings()]
 
     def head(self) -> Head:
         """The chain's end, to be kept where nobody who can write the database can write."""
@@ -244,15 +244,13 @@ class SqlLedger:
                     head = read_head(self.chain.head_path)
                 except LedgerError as unreadable:
                     found = [str(unreadable)]
-            rows = connection.execute(select(RECORDS).order_by(RECORDS.c.id)).mappings()
             answers = {key: (digest, vector) for key, digest, vector in connection.execute(select(ANSWERS))}
-            return found + problems(rows, answers, [head] if head else [])
+            return found + problems(_chain(connection), answers, [head] if head else [])
 
     def export(self, path: Path) -> None:
         """Write the whole chain as JSON lines, each with every column of its record."""
         with self.chain.unchecked() as connection:
-            rows = connection.execute(select(RECORDS).order_by(RECORDS.c.id)).mappings()
-            lines = [canonical(dict(row)) + "\n" for row in rows]
+            lines = [canonical(row) + "\n" for row in _chain(connection)]
         draft = path.with_name(path.name + ".part")
         draft.write_text("".join(lines))
         draft.replace(path)
@@ -290,7 +288,7 @@ def _move(
 ) -> None:
     """Append a change of state that repeats what the reservation said."""
     reserved = page.connection.execute(
-        select(RECORDS.c[*FACTS]).where(
+        select(*(RECORDS.c[name] for name in FACTS)).where(
             RECORDS.c.key == key, RECORDS.c.attempt == attempt, RECORDS.c.state == State.RESERVED.value
         )
     )
@@ -305,6 +303,11 @@ def _move(
 def _stored(page: Page, key: str) -> Answer:
     vector = page.connection.execute(select(ANSWERS.c.vector).where(ANSWERS.c.key == key)).scalar()
     return unpacked(vector or b"", page.book.answered[key][1])
+
+
+def _chain(connection: Connection) -> Iterator[Row]:
+    query = select(RECORDS).order_by(RECORDS.c.id)
+    return (dict(row) for row in connection.execute(query).mappings())
 
 
 def _any_record(connection: Connection) -> bool:

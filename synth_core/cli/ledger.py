@@ -1,0 +1,303 @@
+"""Commands about the ledger: show, verify, export, head, account, cap, grants."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+
+from synth_core.errors import LedgerError
+
+if TYPE_CHECKING:
+    from synth_core.privacy.ledger import Balance, Record
+    from synth_core.storage.sql_ledger import SqlLedger
+
+app = typer.Typer(
+    name="ledger",
+    no_args_is_help=True,
+    help="The privacy budget: accounts, every spend, and proof that none is missing.",
+)
+
+Workspace = Annotated[Path, typer.Option("--workspace", "-w", help="Folder that holds ledger.sqlite.")]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger", envvar="SYNTH_LEDGER_URL", help="Another ledger, such as postgresql+psycopg2://…"
+    ),
+]
+Dataset = Annotated[str, typer.Argument(help="The data set whose account it is.")]
+HERE = Path("workspace")
+
+
+@app.command()
+def show(
+    workspace: Workspace = HERE,
+    ledger: Url = None,
+    dataset: Annotated[str | None, typer.Option(help="Only this data set.")] = None,
+    release: Annotated[str | None, typer.Option(help="Only this release.")] = None,
+    last: Annotated[int, typer.Option(help="How many lines to show; 0 for all.", min=0)] = 40,
+    as_json: Annotated[bool, typer.Option("--json", help="All of it, as JSON.")] = False,
+) -> None:
+    """Show what was spent, what is left, and how long it lasts.
+
+    Example: `synth ledger show -w my-release/workspace --release pilot-1`
+    """
+    from synth_core.storage.ledger_runway import runway
+
+    book = _open(workspace, ledger)
+    names = [dataset] if dataset else [account.dataset for account in book.accounts()]
+    history = book.records(dataset=dataset)
+    accounts = []
+    for name in names:
+        balance = book.balance(name)
+        accounts.append((balance, runway(history, balance)))
+    records = [record for record in history if release in (None, record.release)]
+    if as_json:
+        document = {
+            "accounts": [_account_json(*account) for account in accounts],
+            "records": [_record_json(record) for record in records],
+        }
+        typer.echo(json.dumps(document, indent=2))
+        return
+    console = Console()
+    for balance, forecast in accounts:
+        name = balance.account.dataset
+        console.print(_table(name, [record for record in records if record.dataset == name], last=last))
+        console.print(_panel(balance, forecast))
+
+
+@app.command()
+def verify(
+    workspace: Workspace = HERE,
+    ledger: Url = None,
+    head: Annotated[
+        Path | None, typer.Option(help="A head kept elsewhere (see `synth ledger head`).")
+    ] = None,
+) -> None:
+    """Check every record, answer and balance; exit code 1 and the problems in words if anything was touched.
+
+    Example: `synth ledger verify -w my-release/workspace --head safe/head.json`
+    """
+    from synth_core.storage.ledger_head import read_head
+
+    book = _open(workspace, ledger)
+    found = book.verify(read_head(head) if head else None)
+    for problem in found:
+        typer.echo(f"problem: {problem}", err=True)
+    if found:
+        raise typer.Exit(1)
+    end = book.head()
+    typer.echo(f"the ledger is sound: {end.records} records, head {end.hash}")
+
+
+@app.command()
+def export(
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The file to write, one JSON record to a line.")
+    ],
+    workspace: Workspace = HERE,
+    ledger: Url = None,
+) -> None:
+    """Write all records, with their hashes, as JSON lines.
+
+    Example: `synth ledger export records.jsonl -w my-release/workspace`
+    """
+    _open(workspace, ledger).export(path)
+
+
+@app.command()
+def head(workspace: Workspace = HERE, ledger: Url = None) -> None:
+    """Print the chain's end; kept where the ledger's administrators cannot write, it proves later that none is missing.
+
+    Example: `synth ledger head -w my-release/workspace > safe/head.json`
+    """
+    from synth_core.storage.ledger_head import head_text
+
+    typer.echo(head_text(_open(workspace, ledger).head()), nl=False)
+
+
+@app.command()
+def account(
+    dataset: Dataset,
+    epsilon: Annotated[float, typer.Option(help="The cap: all releases together never spend more.")],
+    delta: Annotated[float, typer.Option(help="For life; at most 1 / (10 x the number of records).")],
+    unit: Annotated[
+        str, typer.Option(help="Whom the promise protects: person, household, record.")
+    ] = "person",
+    rows_per_unit: Annotated[int, typer.Option(help="Most records that one unit may have.")] = 1,
+    largest_n: Annotated[
+        int | None, typer.Option(help="A public upper bound of the number of records.")
+    ] = None,
+    workspace: Workspace = HERE,
+    ledger: Url = None,
+) -> None:
+    """Open a data set's account; doing it again the same way changes nothing.
+
+    Example: `synth ledger account census-2026 --unit person --epsilon 2 --delta 1e-9 --largest-n 90000000`
+    """
+    from synth_core.privacy.ledger import Account
+
+    declared = Account(
+        dataset=dataset,
+        unit=unit,
+        delta=delta,
+        cap_epsilon=epsilon,
+        rows_per_unit=rows_per_unit,
+        largest_n=largest_n,
+    )
+    book = _open(workspace, ledger, create=True)
+    book.declare(declared, actor=_actor())
+    Console().print(_panel(book.balance(dataset), None))
+
+
+@app.command()
+def cap(
+    dataset: Dataset,
+    epsilon: Annotated[float, typer.Option(help="The new cap.")],
+    reason: Annotated[str, typer.Option(help="Who decided it and why; kept for ever.")],
+    workspace: Workspace = HERE,
+    ledger: Url = None,
+) -> None:
+    """Change how much a data set may spend in its whole life.
+
+    Example: `synth ledger cap census-2026 --epsilon 3 --reason "board decision 2026-14"`
+    """
+    book = _open(workspace, ledger)
+    book.set_cap(dataset, epsilon=epsilon, actor=_actor(), reason=reason)
+    Console().print(_panel(book.balance(dataset), None))
+
+
+@app.command()
+def grants(role: Annotated[str, typer.Argument(help="An existing PostgreSQL role.")]) -> None:
+    """Print the SQL that lets a PostgreSQL role append to the ledger and do nothing else to it.
+
+    Example: `synth ledger grants synth_writer | psql "$OWNER_URL"`
+    """
+    from synth_core.storage.ledger_grants import append_only_grants
+
+    for statement in append_only_grants(role):
+        typer.echo(statement)
+
+
+def _open(workspace: Path, url: str | None, *, create: bool = False) -> SqlLedger:
+    """The ledger; only `account` may make a new file, so that a mistyped folder is noticed."""
+    from synth_core.storage.ledger_database import database_file, parse_url
+    from synth_core.storage.sql_ledger import SqlLedger, ledger_url
+
+    where = ledger_url(workspace, url)
+    file = database_file(parse_url(where))
+    if file and not file.exists():
+        if not create:
+            raise LedgerError(f"there is no ledger at {file}; name its folder with --workspace")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            raise LedgerError(f"{file.parent} cannot be created; name a folder you may write to") from None
+    return SqlLedger(where)
+
+
+def _actor() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return f"uid {os.getuid()}"
+
+
+def _latest(records: Sequence[Record]) -> list[Record]:
+    """One record for each spend, the one that says where it stands; all records that are no spends."""
+    spends = {(record.key, record.attempt): record.id for record in records if record.key}
+    return [record for record in records if not record.key or spends[record.key, record.attempt] == record.id]
+
+
+def _table(dataset: str, records: Sequence[Record], *, last: int) -> Table:
+    lines = _latest(records)
+    shown = lines[-last:] if last else lines
+    caption = "Each spend is on one line, with its latest state; `synth ledger export` writes every record."
+    if len(shown) < len(lines):
+        caption = f"{len(lines) - len(shown)} earlier lines are not shown; --last 0 shows all. {caption}"
+    table = Table(
+        title=f"Ledger of {dataset}",
+        caption=caption,
+        title_justify="left",
+        caption_justify="left",
+        box=SIMPLE,
+    )
+    for name in ("record", "time (UTC)"):
+        table.add_column(name, no_wrap=True)
+    for name in ("release", "step", "purpose"):
+        table.add_column(name, overflow="fold")
+    for name in ("state", "mechanism", "mu²"):
+        table.add_column(name, no_wrap=True)
+    for record in shown:
+        asked = record.mechanism
+        table.add_row(
+            str(record.id),
+            f"{record.at:%Y-%m-%d %H:%M}",
+            record.release,
+            record.step,
+            record.purpose or record.reason,
+            record.state.value,
+            f"{asked.count} {asked.name.removeprefix('discrete_')}" if asked.count else "",
+            f"{float(record.mu2):.3g}" if record.mu2 else "",
+        )
+    return table
+
+
+def _panel(balance: Balance, forecast: str | None) -> Panel:
+    words = _account_json(balance, forecast)
+    account = balance.account
+    several = f", up to {account.rows_per_unit} records each" if account.rows_per_unit > 1 else ""
+    lines = [
+        f"protects   one {account.unit}{several} (neighbours: {account.neighbours})",
+        f"delta      {account.delta:g}, for life",
+        *(
+            f"{name:<10} epsilon {words[f'{name}_epsilon']:<8.4g} mu² {float(mu2):.4g}"
+            for name, mu2 in (
+                ("cap", balance.cap_mu2),
+                ("spent", balance.charged_mu2),
+                ("held", balance.held_mu2),
+                ("left", balance.remaining_mu2),
+            )
+        ),
+        "mu² adds up; epsilons do not: each is what that mu² is worth by itself",
+    ]
+    return Panel(
+        "\n".join([*lines, *([forecast] if forecast else [])]), title=account.dataset, title_align="left"
+    )
+
+
+def _account_json(balance: Balance, forecast: str | None) -> dict[str, Any]:
+    from synth_core.privacy.budget import epsilon_of
+
+    delta = balance.account.delta
+    return asdict(balance.account) | {
+        "cap_mu2": str(balance.cap_mu2),
+        "spent_mu2": str(balance.charged_mu2),
+        "held_mu2": str(balance.held_mu2),
+        "left_mu2": str(balance.remaining_mu2),
+        "spent_epsilon": epsilon_of(balance.charged_mu2, delta),
+        "held_epsilon": epsilon_of(balance.held_mu2, delta),
+        "left_epsilon": epsilon_of(balance.remaining_mu2, delta),
+        "forecast": forecast,
+    }
+
+
+def _record_json(record: Record) -> dict[str, Any]:
+    return asdict(record) | {
+        "state": record.state.value,
+        "mechanism": record.mechanism.to_json(),
+        "mu2": str(record.mu2),
+        "cap_mu2": str(record.cap_mu2),
+        "remaining_mu2": str(record.remaining_mu2),
+        "at": record.at.isoformat(),
+    }
