@@ -5,21 +5,16 @@ from __future__ import annotations
 import getpass
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE
 from rich.console import Console
-from rich.panel import Panel
-from rich.table import Table
 
+from synth_core.cli.ledger_view import account_json, balance_panel, record_json, spends_table
 from synth_core.errors import LedgerError
 
 if TYPE_CHECKING:
-    from synth_core.privacy.ledger import Balance, Record
     from synth_core.storage.sql_ledger import SqlLedger
 
 app = typer.Typer(
@@ -64,16 +59,16 @@ def show(
     records = [record for record in history if release in (None, record.release)]
     if as_json:
         document = {
-            "accounts": [_account_json(*account) for account in accounts],
-            "records": [_record_json(record) for record in records],
+            "accounts": [account_json(*account) for account in accounts],
+            "records": [record_json(record) for record in records],
         }
         typer.echo(json.dumps(document, indent=2))
         return
     console = Console()
     for balance, forecast in accounts:
         name = balance.account.dataset
-        console.print(_table(name, [record for record in records if record.dataset == name], last=last))
-        console.print(_panel(balance, forecast))
+        console.print(spends_table(name, [record for record in records if record.dataset == name], last=last))
+        console.print(balance_panel(balance, forecast))
 
 
 @app.command()
@@ -157,7 +152,7 @@ def account(
     )
     book = _open(workspace, ledger, create=True)
     book.declare(declared, actor=_actor())
-    Console().print(_panel(book.balance(dataset), None))
+    Console().print(balance_panel(book.balance(dataset), None))
 
 
 @app.command()
@@ -174,7 +169,7 @@ def cap(
     """
     book = _open(workspace, ledger)
     book.set_cap(dataset, epsilon=epsilon, actor=_actor(), reason=reason)
-    Console().print(_panel(book.balance(dataset), None))
+    Console().print(balance_panel(book.balance(dataset), None))
 
 
 @app.command()
@@ -211,93 +206,3 @@ def _actor() -> str:
         return getpass.getuser()
     except (OSError, KeyError):
         return f"uid {os.getuid()}"
-
-
-def _latest(records: Sequence[Record]) -> list[Record]:
-    """One record for each spend, the one that says where it stands; all records that are no spends."""
-    spends = {(record.key, record.attempt): record.id for record in records if record.key}
-    return [record for record in records if not record.key or spends[record.key, record.attempt] == record.id]
-
-
-def _table(dataset: str, records: Sequence[Record], *, last: int) -> Table:
-    lines = _latest(records)
-    shown = lines[-last:] if last else lines
-    caption = "Each spend is on one line, with its latest state; `synth ledger export` writes every record."
-    if len(shown) < len(lines):
-        caption = f"{len(lines) - len(shown)} earlier lines are not shown; --last 0 shows all. {caption}"
-    table = Table(
-        title=f"Ledger of {dataset}",
-        caption=caption,
-        title_justify="left",
-        caption_justify="left",
-        box=SIMPLE,
-    )
-    for name in ("record", "time (UTC)"):
-        table.add_column(name, no_wrap=True)
-    for name in ("release", "step", "purpose"):
-        table.add_column(name, overflow="fold")
-    for name in ("state", "mechanism", "mu²"):
-        table.add_column(name, no_wrap=True)
-    for record in shown:
-        asked = record.mechanism
-        table.add_row(
-            str(record.id),
-            f"{record.at:%Y-%m-%d %H:%M}",
-            record.release,
-            record.step,
-            record.purpose or record.reason,
-            record.state.value,
-            f"{asked.count} {asked.name.removeprefix('discrete_')}" if asked.count else "",
-            f"{float(record.mu2):.3g}" if record.mu2 else "",
-        )
-    return table
-
-
-def _panel(balance: Balance, forecast: str | None) -> Panel:
-    words = _account_json(balance, forecast)
-    account = balance.account
-    several = f", up to {account.rows_per_unit} records each" if account.rows_per_unit > 1 else ""
-    lines = [
-        f"protects   one {account.unit}{several} (neighbours: {account.neighbours})",
-        f"delta      {account.delta:g}, for life",
-        *(
-            f"{name:<10} epsilon {words[f'{name}_epsilon']:<8.4g} mu² {float(mu2):.4g}"
-            for name, mu2 in (
-                ("cap", balance.cap_mu2),
-                ("spent", balance.charged_mu2),
-                ("held", balance.held_mu2),
-                ("left", balance.remaining_mu2),
-            )
-        ),
-        "mu² adds up; epsilons do not: each is what that mu² is worth by itself",
-    ]
-    return Panel(
-        "\n".join([*lines, *([forecast] if forecast else [])]), title=account.dataset, title_align="left"
-    )
-
-
-def _account_json(balance: Balance, forecast: str | None) -> dict[str, Any]:
-    from synth_core.privacy.budget import epsilon_of
-
-    delta = balance.account.delta
-    return asdict(balance.account) | {
-        "cap_mu2": str(balance.cap_mu2),
-        "spent_mu2": str(balance.charged_mu2),
-        "held_mu2": str(balance.held_mu2),
-        "left_mu2": str(balance.remaining_mu2),
-        "spent_epsilon": epsilon_of(balance.charged_mu2, delta),
-        "held_epsilon": epsilon_of(balance.held_mu2, delta),
-        "left_epsilon": epsilon_of(balance.remaining_mu2, delta),
-        "forecast": forecast,
-    }
-
-
-def _record_json(record: Record) -> dict[str, Any]:
-    return asdict(record) | {
-        "state": record.state.value,
-        "mechanism": record.mechanism.to_json(),
-        "mu2": str(record.mu2),
-        "cap_mu2": str(record.cap_mu2),
-        "remaining_mu2": str(record.remaining_mu2),
-        "at": record.at.isoformat(),
-    }

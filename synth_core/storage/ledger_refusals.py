@@ -8,7 +8,8 @@ from fractions import Fraction
 
 from synth_core.errors import BudgetRefused, LedgerError
 from synth_core.privacy.budget import epsilon_of
-from synth_core.privacy.ledger import Account
+from synth_core.privacy.ledger import Account, Reservation, SpendRequest, State
+from synth_core.storage.ledger_book import FOLLOWS, Book
 
 
 def require_sound(account: Account) -> None:
@@ -34,12 +35,34 @@ def require_sound(account: Account) -> None:
         )
 
 
-def no_account(dataset: str) -> LedgerError:
-    """The data set was never declared."""
-    return LedgerError(
-        f"dataset {dataset!r} has no account; declare it with: "
-        f"synth ledger account {dataset} --unit person --epsilon EPSILON --delta DELTA"
-    )
+def account_in(book: Book, dataset: str) -> Account:
+    """The data set's account as it is now; refused if it was never declared."""
+    if dataset not in book.accounts:
+        raise LedgerError(
+            f"dataset {dataset!r} has no account; declare it with: "
+            f"synth ledger account {dataset} --unit person --epsilon EPSILON --delta DELTA"
+        )
+    return book.accounts[dataset]
+
+
+def require_room(book: Book, request: SpendRequest, mu2: Fraction) -> None:
+    """Refuse a spend that neither the release's hold nor the account's cap has room for."""
+    release, left = book.release(request.dataset, request.release), book.remaining(request.dataset)
+    needed = max(release.hold, release.charged_with(request.stratum, mu2)) - release.committed
+    if needed > left:
+        account, total = book.accounts[request.dataset], book.committed[request.dataset] + needed
+        raise no_room(account, left=left, needed=needed, committed=total, what=f"step {request.step!r}")
+
+
+def require_order(book: Book, state: State, reservation: Reservation) -> None:
+    """Refuse a change of state that the protocol does not know."""
+    now = book.state(reservation.key, reservation.attempt)
+    if now not in FOLLOWS[state]:
+        is_in = f"is already {now.value}" if now else "does not exist"
+        raise LedgerError(
+            f"attempt {reservation.attempt} of answer {reservation.key[:12]} {is_in} and cannot become "
+            f"{state.value}; run the step again to go on from what is stored"
+        )
 
 
 def other_declaration(known: Account, asked: Account) -> LedgerError:

@@ -24,15 +24,17 @@ from synth_core.privacy.ledger import (
     SpendRequest,
     State,
 )
-from synth_core.storage.ledger_book import FOLLOWS, Book, cap_mu2, spend_mu2
+from synth_core.storage.ledger_book import cap_mu2, spend_mu2
 from synth_core.storage.ledger_chain import Chain, Page
 from synth_core.storage.ledger_database import Fault, database_file, no_fault, parse_url
 from synth_core.storage.ledger_head import read_head
 from synth_core.storage.ledger_refusals import (
+    account_in,
     cap_too_low,
-    no_account,
     no_room,
     other_declaration,
+    require_order,
+    require_room,
     require_sound,
 )
 from synth_core.storage.ledger_rows import (
@@ -108,7 +110,7 @@ class SqlLedger:
     @_one_transaction
     def set_cap(self, page: Page, dataset: str, *, epsilon: float, actor: str, reason: str) -> None:
         """Change an account's cap, but not below what is committed; the reason becomes part of the chain."""
-        account = replace(_account(page.book, dataset), cap_epsilon=float(epsilon))
+        account = replace(account_in(page.book, dataset), cap_epsilon=float(epsilon))
         require_sound(account)
         if not reason.strip():
             raise LedgerError(f"dataset {dataset!r}: a change of the cap needs a reason")
@@ -120,7 +122,7 @@ class SqlLedger:
     def balance(self, dataset: str) -> Balance:
         """What the account may spend, has spent and has set aside, recomputed from the mechanisms."""
         with self.chain.reading() as (_, book):
-            _account(book, dataset)
+            account_in(book, dataset)
             return book.balance(dataset)
 
     def accounts(self) -> list[Account]:
@@ -135,7 +137,7 @@ class SqlLedger:
         `mu2` is in the account's unit, like every price in the ledger: for a person with up to k rows it is
         k^2 times the price for one row. What the release has been charged already is part of it.
         """
-        account = _account(page.book, dataset)
+        account = account_in(page.book, dataset)
         known = page.book.release(dataset, release)
         if mu2 <= known.hold:
             return
@@ -150,7 +152,7 @@ class SqlLedger:
     @_one_transaction
     def close(self, page: Page, dataset: str, release: str, *, reason: str, runner: Runner) -> None:
         """End a release's hold: what it did not reserve is free again, what it was charged stays charged."""
-        account = _account(page.book, dataset)
+        account = account_in(page.book, dataset)
         if page.book.release(dataset, release).hold:
             page.append(State.CLOSED, account, facts_without_request(runner, release), reason=reason)
 
@@ -158,7 +160,7 @@ class SqlLedger:
     def reserve(self, page: Page, request: SpendRequest) -> Reservation:
         """Charge the account for one answer and permit one measurement, or return what the key has."""
         book, key, facts = page.book, request.key, facts_of(request)
-        account = _account(book, request.dataset)
+        account = account_in(book, request.dataset)
         mu2 = spend_mu2(facts["mechanism"], account.rows_per_unit)
         if mu2 == 0:
             raise LedgerError(f"step {request.step!r} spends nothing on {request.purpose!r}; note it instead")
@@ -169,7 +171,7 @@ class SqlLedger:
         state = book.state(key, attempt)
         if state is State.RESERVED:
             return Reservation(key=key, attempt=attempt, state=state)
-        _require_room(book, account, request, mu2)
+        require_room(book, request, mu2)
         if state is State.MEASURING:
             reason = "given up without an answer; a new attempt was made"
             _move(page, State.FORFEITED, key, attempt, reason=reason)
@@ -179,7 +181,7 @@ class SqlLedger:
     @_one_transaction
     def begin(self, page: Page, reservation: Reservation) -> None:
         """Record that confidential data is about to be read; only one runner may do so under a reservation."""
-        _require(page.book, State.MEASURING, reservation)
+        require_order(page.book, State.MEASURING, reservation)
         _move(page, State.MEASURING, reservation.key, reservation.attempt)
 
     @_one_transaction
@@ -188,7 +190,7 @@ class SqlLedger:
         key, columns = reservation.key, packed(answer)
         if key in page.book.answered:
             return _stored(page, key)
-        _require(page.book, State.MEASURED, reservation)
+        require_order(page.book, State.MEASURED, reservation)
         page.connection.execute(insert(ANSWERS), {"key": key, **columns})
         page.fault("answer-inserted")
         _move(page, State.MEASURED, key, reservation.attempt, answer_digest=columns["digest"])
@@ -199,13 +201,13 @@ class SqlLedger:
         """Give back a reservation under which nothing was ever read."""
         if page.book.state(reservation.key, reservation.attempt) is State.REFUNDED:
             return
-        _require(page.book, State.REFUNDED, reservation)
+        require_order(page.book, State.REFUNDED, reservation)
         _move(page, State.REFUNDED, reservation.key, reservation.attempt, reason=reason)
 
     @_one_transaction
     def note(self, page: Page, request: SpendRequest) -> None:
         """Record a step that asked nothing of the data."""
-        account = _account(page.book, request.dataset)
+        account = account_in(page.book, request.dataset)
         if request.mechanism.name != "none":
             raise LedgerError(
                 f"step {request.step!r} spends on {request.purpose!r}; reserve it, do not note it"
@@ -254,33 +256,6 @@ class SqlLedger:
         draft = path.with_name(path.name + ".part")
         draft.write_text("".join(lines))
         draft.replace(path)
-
-
-def _account(book: Book, dataset: str) -> Account:
-    if dataset not in book.accounts:
-        raise no_account(dataset)
-    return book.accounts[dataset]
-
-
-def _require_room(book: Book, account: Account, request: SpendRequest, mu2: Fraction) -> None:
-    release = book.release(request.dataset, request.release)
-    committed = max(release.hold, release.charged_with(request.stratum, mu2))
-    needed = committed - release.committed
-    left = book.remaining(request.dataset)
-    if needed > left:
-        total = book.committed[request.dataset] + needed
-        raise no_room(account, left=left, needed=needed, committed=total, what=f"step {request.step!r}")
-
-
-def _require(book: Book, state: State, reservation: Reservation) -> None:
-    """Refuse a change of state that the protocol does not know."""
-    now = book.state(reservation.key, reservation.attempt)
-    if now not in FOLLOWS[state]:
-        is_in = f"is already {now.value}" if now else "does not exist"
-        raise LedgerError(
-            f"attempt {reservation.attempt} of answer {reservation.key[:12]} {is_in} and cannot become "
-            f"{state.value}; run the step again to go on from what is stored"
-        )
 
 
 def _move(
