@@ -36,7 +36,7 @@ test: check ## all checks, then all tests
 check: $(READY) ## lint, format, types, layers, and the DAGs import
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy -p synth_core -p infra.local
 	$(BIN)/lint-imports
 	$(BIN)/python -m infra.local.dag_import
 

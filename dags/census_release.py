@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset, Context, Param, chain, dag, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException
 
+from synth_core.synthesizers.methods import METHODS
+
 if TYPE_CHECKING:
     from synth_core.privacy.ledger import Runner
 
@@ -53,17 +55,17 @@ FORM = {
     "method": Param(
         "privmrf",
         type="string",
-        enum=["privmrf"],
-        values_display={"privmrf": "PrivMRF — Markov random field"},
+        enum=list(METHODS),
+        values_display={name: f"{name} — {method.summary}" for name, method in METHODS.items()},
         title="Method",
-        description_md="How the population is modelled; `synth methods` explains each.",
+        description_md="How the population is modelled; `synth methods` says more about each.",
     ),
     "preset": Param(
         "default",
         type="string",
-        minLength=1,
+        enum=sorted({preset for method in METHODS.values() for preset in method.presets}),
         title="Preset",
-        description_md="The method's named set of constants; `default` is the recommended one.",
+        description_md="The method's named set of constants. Every method has `default`, the recommended one.",
     ),
     "epsilon": Param(
         0.8,
@@ -281,9 +283,9 @@ def census_release() -> None:
 
         return steps.shards(release_address(get_current_context()))
 
-    @task(map_index_template="{{ shard_name }}")
+    @task(map_index_template="{{ shard_name }}", doc_md="Draw one shard from the model; spends nothing.")
     def sample(shard: int) -> str:
-        """Draw one shard of synthetic records from the model; spends nothing."""
+        """Draw one shard of synthetic records from the model."""
         from synth_core import steps
 
         context = get_current_context()

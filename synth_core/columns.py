@@ -7,12 +7,23 @@ the data.
 
 from __future__ import annotations
 
+import unicodedata
+from abc import abstractmethod
 from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
 
 OTHER = "OTHER"
 """How a decoded text column shows a value that was outside the declared ones."""
@@ -35,7 +46,14 @@ def _whole_or_text(value: object) -> object:
         raise ValueError("a value is text or a whole number; put anything else in quotes")
     if value == "":
         raise ValueError("empty text cannot be told from a missing value; declare nullable: true")
-    return value
+    return _one_line(value) if isinstance(value, str) else value
+
+
+def _one_line(text: str) -> str:
+    """Control characters survive neither CSV nor YAML unharmed."""
+    if any(unicodedata.category(character) in ("Cc", "Zl", "Zp") for character in text):
+        raise ValueError("line breaks and control characters are not allowed; remove them")
+    return text
 
 
 Value: TypeAlias = Annotated[int | str, BeforeValidator(_whole_or_text)]
@@ -67,15 +85,15 @@ class Declaration(BaseModel):
 class ColumnBase(Declaration):
     """What every kind of column declares."""
 
-    name: str = Field(min_length=1)
+    name: Annotated[str, Field(min_length=1), AfterValidator(_one_line)]
     nullable: bool = Field(default=False, strict=True)
     unseen: Literal["refuse", "other", "clip"] = "refuse"
     description: str = ""
 
     @property
+    @abstractmethod
     def declared(self) -> int:
         """How many codes stand for declared values or bins."""
-        raise NotImplementedError
 
     @property
     def other_code(self) -> int | None:
@@ -106,8 +124,9 @@ class ColumnBase(Declaration):
             *(["missing"] if self.nullable else []),
         )
 
+    @abstractmethod
     def _declared_captions(self) -> tuple[str, ...]:
-        raise NotImplementedError
+        """The captions of values or bins."""
 
 
 class Categorical(ColumnBase):
@@ -199,8 +218,9 @@ class NumberBase(ColumnBase):
         """Whether a decoded column may hold nulls: OTHER has no number to stand for it."""
         return self.nullable or self.unseen == "other"
 
+    @abstractmethod
     def _equal_edges(self, low: Any, high: Any, *, count: int) -> tuple[Any, ...]:
-        raise NotImplementedError
+        """The edges of `count` bins of equal width."""
 
     @model_validator(mode="after")
     def _check(self) -> NumberBase:

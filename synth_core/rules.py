@@ -151,6 +151,8 @@ def _covered_bins(column: Integer | Real, span: Range) -> NDArray[np.bool_]:
         low, high = edges[:-1], edges[1:] - 1
         inside = (low >= span.min) & (high <= span.max)
         outside = (high < span.min) | (low > span.max)
+    elif span.min == span.max:
+        raise ValueError(f"{_shown(span)} is a single point; a real column takes ranges")
     else:
         low, high = edges[:-1], edges[1:]
         inside = (low >= span.min) & (high <= span.max)

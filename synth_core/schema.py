@@ -42,14 +42,12 @@ class Schema(Declaration):
     def load(cls, path: str | Path) -> Schema:
         """Read a schema file; a refusal begins with the file's name."""
         try:
-            raw = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+            raw = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_UniqueKeys)  # noqa: S506 - a SafeLoader
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
             raise SchemaError(f"{path}: the schema file cannot be read: {reason}") from error
         except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
-            line = f" near line {mark.line + 1}" if mark else ""
-            raise SchemaError(f"{path}: not valid YAML{line}; correct the file") from error
+            raise SchemaError(f"{path}: {_yaml_fault(error)}; correct the file") from error
         if not isinstance(raw, dict):
             raise SchemaError(f"{path}: a schema file is a mapping with the key columns")
         try:
@@ -91,6 +89,9 @@ class Schema(Declaration):
         """For each rule, which rows of a decoded frame break it."""
         broken = {}
         for rule in self.rules:
+            for name in rule.columns:
+                if name not in frame.columns:
+                    raise SchemaError(f"rule {rule.name!r}: the table has no column {name!r}; add it")
             rows = np.ones(len(frame), dtype=np.bool_)
             for name, items in rule.conditions:
                 rows &= matching_rows(frame[name], self.column(name), items)
@@ -130,6 +131,26 @@ def _check_rules(schema: Schema) -> None:
                 covered_codes(schema.column(name), items)
             except ValueError as error:
                 raise SchemaError(f"rule {rule.name!r}: column {name!r}: {error}") from None
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML without its habit of letting the last of two equal keys win in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {key.value!r} is given twice", key.start_mark
+                )
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep=deep)
+
+
+def _yaml_fault(error: yaml.YAMLError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"not valid YAML near line {error.problem_mark.line + 1}: {error.problem}"
+    return "not valid YAML"
 
 
 _WORDING = {

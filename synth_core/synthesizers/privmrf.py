@@ -36,7 +36,7 @@ class PrivMRF:
     theta: float = 4.0
     marginals_per_attribute: float = 1.8
     rounds: int = 10
-    most_candidates: int = 600
+    most_candidates: int = 1000
     penalty: float = 1.0
     tau_c: float = 4e6
     early_fit: float = 1.0
@@ -141,8 +141,15 @@ class PrivMRF:
         r = pair_matrix(domain, structure.scores.pairs, scale=structure.scores.total).astype(np.float32)
         dependence = np.einsum("ij,ij->i", members @ r, members) * structure.scores.total
         worth = dependence - MEAN_ABSOLUTE * sigma * candidates.cells()
-        best = np.argsort(-worth, kind="stable")[: self.most_candidates]
-        return candidates.at(np.sort(best).tolist())
+        size = members.sum(axis=1).astype(int)
+        levels = range(2, size.max() + 1)
+        kept: list[int] = []
+        for number, level in enumerate(levels):
+            # Large sets outrank the small ones inside them, so each size has a share of the places of its own.
+            share = (self.most_candidates - len(kept)) // (len(levels) - number)
+            having = np.flatnonzero(size == level)
+            kept += having[np.argsort(-worth[having], kind="stable")[:share]].tolist()
+        return candidates.at(sorted(kept))
 
 
 def build(preset: str, options: dict[str, Any]) -> Synthesizer:

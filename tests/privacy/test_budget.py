@@ -133,6 +133,14 @@ def test_bounded_range_price_covers_every_two_outcome_choice_and_no_less_would(e
     assert worst == pytest.approx(price, rel=1e-6)
 
 
+@pytest.mark.parametrize("eta", [0.01, 0.5, 2.0])
+def test_the_zcdp_price_of_a_choice_would_overspend(eta):
+    """A symmetric choice has delta(0) = tanh(eta / 4); pricing it as mu = eta / 2 (rho = eta^2 / 8) promises less."""
+    price = math.sqrt(Mechanism("exponential", sensitivity=ONE, scale=Fraction(eta), count=1).mu2())
+    assert budget.delta_of(price, 0.0) == pytest.approx(math.tanh(eta / 4), rel=1e-9)
+    assert budget.delta_of(eta / 2, 0.0) < math.tanh(eta / 4)
+
+
 @given(prices, sensitivities, counts, st.sampled_from(["gaussian_for", "laplace_for", "exponential_for"]))
 def test_mechanism_survives_json(mu2, sensitivity, count, mechanism_for):
     mechanism = getattr(budget, mechanism_for)(mu2, sensitivity=sensitivity, count=count)
