@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Callable
 
-from matplotlib import rc_context
+from matplotlib import rc_context, rcdefaults, rcParams
 from matplotlib.figure import Figure
 
 INK, MUTED, RULE, PAPER = "#1f2933", "#5f6b7a", "#d9dee5", "#fefefe"
@@ -48,7 +48,9 @@ _STYLE = {
 def inline_svg(draw: Callable[[Figure], None], *, width: float, height: float, name: str) -> str:
     """Draw on a figure of that many inches and return an <svg> element; `name` keeps its ids its own."""
     target = io.StringIO()
-    with rc_context({**_STYLE, "svg.hashsalt": name}), warnings.catch_warnings():
+    with rc_context(), warnings.catch_warnings():
+        rcdefaults()  # a reader's own matplotlibrc must not change a report
+        rcParams.update(_STYLE | {"svg.hashsalt": name})
         warnings.filterwarnings("ignore", message="Glyph")  # the reader's fonts are drawn, not matplotlib's
         figure = Figure(figsize=(width, height), layout="constrained")
         draw(figure)
@@ -62,7 +64,7 @@ def _for_a_page(svg: str) -> str:
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'<g id="[\w.]+_\d+">', "<g>", svg)
+    svg = re.sub(r'<g id="[\w.]+_\d+"', "<g", svg)
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*pt"', r"\1", svg)
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*pt"', r"\1", svg)
     svg = re.sub(r'style="[^"]*"', lambda style: _with_variables(style[0]), svg)

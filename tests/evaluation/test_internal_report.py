@@ -1,0 +1,244 @@
+"""The internal report is one self-contained, deterministic, accessible page that escapes what it is given."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from html.parser import HTMLParser
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from synth_core.domain import Domain
+from synth_core.evaluation import Evaluation, compare_codes
+from synth_core.metrics import tabulate
+from synth_core.report import Guarantee, SpendLine, internal_report
+from synth_core.report.build import scientific
+from synth_core.report.exhibits import MOST_BARS, MOST_HEATMAP_COLUMNS, column_exhibits, pairs_exhibit
+from synth_core.schema import Categorical, Schema
+
+HOSTILE = '<script>alert("x")</script> & "quoted" $x_{2$'
+VOID = {"meta", "br", "link", "img", "input", "hr"}
+SCHEMA = Schema(
+    columns=(
+        Categorical(name="sex", values=("F", "M"), labels={"F": "women", "M": "men"}),
+        Categorical(name=HOSTILE, values=("</svg><img src=x onerror=alert(1)>", "日本", "c" * 60)),
+        Categorical(name="tenure", values=("own", "rent"), nullable=True, description="who owns <the> home"),
+    )
+)
+GUARANTEE = Guarantee(
+    unit="person", neighbours="add or remove one record", epsilon=0.8, delta=1e-5, mu=0.218686
+)
+SPENDS = (
+    SpendLine(step="ingest", purpose="", mechanism="none", queries=0, scale=None, mu2=0.0, state="noted"),
+    SpendLine(
+        step="fit",
+        purpose="marginals",
+        mechanism="discrete Gaussian",
+        queries=12,
+        scale=26.7,
+        mu2=0.03,
+        state="measured",
+    ),
+)
+
+
+class Page(HTMLParser):
+    """The elements, attributes and text a browser would see; refuses tags that do not close."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.words: list[str] = []
+        self.open: list[str] = []
+        self.feed(html)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def all(self, tag: str) -> list[dict[str, str]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def one_way(codes: np.ndarray, domain: Domain) -> dict[str, np.ndarray]:
+    return {name: tabulate(codes, domain, (name,)) for name in domain}
+
+
+def tables() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(1)
+    return tuple(np.column_stack([rng.integers(s, size=400) for s in (2, 3, 3)]) for _ in range(2))
+
+
+def build(evaluation: Evaluation, **changes) -> str:
+    real, synthetic = tables()
+    given = {
+        "schema": SCHEMA,
+        "title": "People <2026>",
+        "guarantee": GUARANTEE,
+        "spends": SPENDS,
+        "real_one_way": one_way(real, SCHEMA.domain),
+        "synthetic_one_way": one_way(synthetic, SCHEMA.domain),
+        "facts": {"Method": "privmrf & friends"},
+    }
+    return internal_report(evaluation, **given | changes)
+
+
+@pytest.fixture(scope="module")
+def evaluation() -> Evaluation:
+    return compare_codes(*tables(), SCHEMA.domain, violations={"no <married> children": 7})
+
+
+@pytest.fixture(scope="module")
+def html(evaluation) -> str:
+    return build(evaluation)
+
+
+@pytest.fixture(scope="module")
+def page(html) -> Page:
+    return Page(html)
+
+
+def test_nothing_is_fetched_and_nothing_runs(html, page):
+    for _, attributes in page.elements:
+        for name, value in attributes.items():
+            assert not name.startswith("on")
+            if name in {"src", "href", "xlink:href", "action", "data"}:
+                assert value.startswith("#")
+    assert not {"script", "link", "img", "iframe", "object", "base", "form"} & {
+        tag for tag, _ in page.elements
+    }
+    assert "@import" not in html
+    assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", html))
+
+
+def test_the_banner_is_first_and_says_what_it_must(page):
+    banner = "INTERNAL — contains true errors computed from confidential rows; do not publish"
+    assert banner in page.text
+    assert page.text.index(banner) < page.text.index("The privacy guarantee")
+
+
+def test_hostile_names_are_text_and_nothing_else(page):
+    assert page.text.count('<script>alert("x")</script>') >= 3  # heading, cell list, pictures
+    assert "</svg><img src=x onerror=alert(1)>" in page.text
+    assert "no <married> children" in page.text
+    assert "who owns <the> home" in page.text
+    assert "日本" in page.text
+
+
+def test_the_same_arguments_give_the_same_bytes_whatever_the_drawing_defaults(evaluation, html):
+    with mpl.rc_context({"font.size": 20, "svg.fonttype": "path", "axes.grid": True}):
+        assert build(evaluation) == html
+    assert build(Evaluation.from_json(evaluation.to_json())) == html
+
+
+def test_ids_are_unique_so_that_no_picture_borrows_from_another(page):
+    ids = Counter(attributes["id"] for _, attributes in page.elements if "id" in attributes)
+    assert ids
+    assert max(ids.values()) == 1
+
+
+def test_every_picture_has_a_description_and_a_table(page):
+    pictures = [attributes for _, attributes in page.elements if attributes.get("role") == "img"]
+    assert len(pictures) == len(page.all("svg")) == len(page.all("details")) == 4 + len(SCHEMA.columns)
+    assert all(len(picture["aria-label"]) > 40 for picture in pictures)
+    assert all(svg["aria-hidden"] == "true" for svg in page.all("svg"))
+    assert len(page.all("table")) == len(pictures) + 2
+
+
+def test_the_numbers_of_the_evaluation_are_in_the_tables(page, evaluation):
+    for errors in evaluation.marginals:
+        for value in (errors.tvd.mean, errors.tvd.worst, errors.floor, errors.independent):
+            assert f"{value:.4f}" in page.text
+    for error in evaluation.targets:
+        assert f"{error.synthetic:.1%}" in page.text
+    assert "women" in page.text
+    assert "missing" in page.text
+    assert "discrete Gaussian" in page.text
+    assert "62.7% of it was used" in page.text
+    assert "free" in page.text
+
+
+def test_the_promise_is_stated_in_plain_numbers(page):
+    assert "ε = 0.8" in page.text
+    assert "δ = 1 × 10⁻⁵" in page.text
+    assert f"at most {math.exp(0.8):.2f} times as likely" in page.text
+    assert f"at most {norm.cdf(0.218686 / 2):.1%} instead of 50%" in page.text
+    assert "add or remove one record" in page.text
+
+
+def test_a_table_of_unknown_origin_has_no_promise(evaluation):
+    text = Page(build(evaluation, guarantee=None, spends=(), facts=None)).text
+    assert "guarantee" not in text
+    assert "INTERNAL" in text
+
+
+def test_a_release_that_cost_nothing_can_be_shown(evaluation):
+    free = Guarantee(unit="person", neighbours="add or remove one record", epsilon=0.0, delta=1e-5, mu=0.0)
+    assert "0.00% of it was used" in Page(build(evaluation, guarantee=free, spends=SPENDS[:1])).text
+
+
+def test_one_column_makes_a_report_without_marginals_and_predictions():
+    schema = Schema.from_sizes({"x": 2})
+    codes = np.array([[0], [1], [1]])
+    counts = one_way(codes, schema.domain)
+    report = build(
+        compare_codes(codes, codes, schema.domain),
+        schema=schema,
+        real_one_way=counts,
+        synthetic_one_way=counts,
+    )
+    assert "What a classifier learns" not in Page(report).text
+
+
+def test_rare_values_are_drawn_as_one_and_listed_all():
+    schema = Schema.from_sizes({"x": 41})
+    counts = np.arange(41)
+    (exhibit,) = column_exhibits(schema, {"x": counts}, {"x": counts}, reference_name="real", tvd={"x": 0.0})
+    assert len(exhibit.table.rows) == 41
+    assert f"{41 - MOST_BARS + 1} rarer values" in exhibit.svg
+    assert ">40<" in exhibit.svg
+    assert ">3<" not in exhibit.svg
+
+
+def test_noisy_counts_below_zero_are_shown_as_none():
+    schema = Schema.from_sizes({"x": 2})
+    (exhibit,) = column_exhibits(
+        schema, {"x": [-5.0, 10.0]}, {"x": [1, 1]}, reference_name="measured", tvd={"x": 0.5}
+    )
+    assert exhibit.table.rows == (("0", "0.00%", "50.0%", "+50.00"), ("1", "100.0%", "50.0%", "−50.00"))
+    assert exhibit.table.head[1] == "measured"
+
+
+def test_a_heatmap_of_many_columns_keeps_those_with_the_largest_distances():
+    size = MOST_HEATMAP_COLUMNS + 5
+    names = [f"column{i:02}" for i in range(size)]
+    matrix = np.add.outer(np.arange(size), np.arange(size)) / 200
+    exhibit = pairs_exhibit(names, matrix.tolist())
+    assert "column04" not in exhibit.svg
+    assert "column05" in exhibit.svg
+    assert exhibit.table.rows[0] == (f"{names[-2]} × {names[-1]}", f"{matrix[-1, -2]:.4f}")
+
+
+def test_small_numbers_are_written_as_people_write_them():
+    assert scientific(1e-5) == "1 × 10⁻⁵"
+    assert scientific(2.5e-10) == "2.5 × 10⁻¹⁰"
