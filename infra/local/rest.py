@@ -1,0 +1,100 @@
+"""The few calls of Airflow's REST API that the demo, the tests and a shell script need."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+from urllib.parse import quote
+
+FINISHED = frozenset({"success", "failed"})
+
+
+class ApiError(Exception):
+    """Airflow refused a request; the text is its own explanation."""
+
+
+class AirflowApi:
+    """Access to one Airflow as one user; the token is fetched when it is first needed."""
+
+    def __init__(self, url: str, *, user: str, password: str) -> None:
+        self.url = url
+        self._login = {"username": user, "password": password}
+        self._token = ""
+
+    def healthy(self) -> bool:
+        """Whether database, scheduler, DAG processor and triggerer all say they are well."""
+        try:
+            parts = self._send("GET", "/api/v2/monitor/health", authorised=False)
+        except (OSError, ApiError):
+            return False
+        return all(part["status"] == "healthy" for part in parts.values())
+
+    def dag_is_known(self, dag: str) -> bool:
+        """Whether the DAG has been parsed; an import error is raised as it is."""
+        errors = self.get("/importErrors")["import_errors"]
+        if errors:
+            raise ApiError(f"{errors[0]['filename']}: {errors[0]['stack_trace']}")
+        try:
+            self.get(f"/dags/{dag}")
+        except ApiError:
+            return False
+        return True
+
+    def unpause(self, dag: str) -> None:
+        """Let the DAG's runs start."""
+        self._send("PATCH", f"/api/v2/dags/{dag}", {"is_paused": False})
+
+    def trigger(self, dag: str, params: dict[str, Any]) -> str:
+        """Start a run with the form's values and return its id; values out of range are refused here."""
+        run = self._send("POST", f"/api/v2/dags/{dag}/dagRuns", {"logical_date": None, "conf": params})
+        return str(run["dag_run_id"])
+
+    def run_state(self, dag: str, run: str) -> str:
+        """State of a run."""
+        return str(self.get(_run(dag, run))["state"])
+
+    def task_instances(self, dag: str, run: str) -> list[dict[str, Any]]:
+        """Every task instance of a run, mapped ones too."""
+        return list(self.get(f"{_run(dag, run)}/taskInstances?limit=1000")["task_instances"])
+
+    def xcom(self, dag: str, run: str, *, task: str) -> Any:
+        """What a task returned."""
+        return self.get(f"{_run(dag, run)}/taskInstances/{task}/xcomEntries/return_value")["value"]
+
+    def log(self, instance: dict[str, Any]) -> list[str]:
+        """The log lines of a task instance's last try, exceptions as their last line."""
+        run, attempt = _run(instance["dag_id"], instance["dag_run_id"]), max(1, instance["try_number"])
+        path = f"{run}/taskInstances/{instance['task_id']}/logs/{attempt}?map_index={instance['map_index']}"
+        return [_line(entry) for entry in self.get(path)["content"]]
+
+    def get(self, path: str) -> Any:
+        """Read something below /api/v2."""
+        return self._send("GET", f"/api/v2{path}")
+
+    def _send(self, method: str, path: str, body: Any = None, *, authorised: bool = True) -> Any:
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if authorised:
+            if not self._token:
+                login = self._send("POST", "/auth/token", self._login, authorised=False)
+                self._token = str(login["access_token"])
+            headers["Authorization"] = f"Bearer {self._token}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data=data, headers=headers, method=method)  # noqa: S310
+        try:
+            with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310
+                return json.loads(response.read() or b"null")
+        except urllib.error.HTTPError as error:
+            raise ApiError(f"{error.code}: {error.read().decode(errors='replace')}") from None
+
+
+def _run(dag: str, run: str) -> str:
+    return f"/dags/{dag}/dagRuns/{quote(run, safe='')}"
+
+
+def _line(entry: Any) -> str:
+    if not isinstance(entry, dict):
+        return str(entry)
+    causes = [f"{cause['exc_type']}: {cause['exc_value']}" for cause in entry.get("error_detail") or []]
+    return " | ".join([str(entry.get("event", "")), *causes])

@@ -1,0 +1,112 @@
+"""A single-machine Airflow: where it lives, its secrets, and the environment its processes are given."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+LOOPBACK = "127.0.0.1"
+USERS = {"admin": "admin", "ops": "op", "viewer": "viewer"}
+
+
+class SiteError(Exception):
+    """The local Airflow cannot be run as asked; the text is one line that says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """An Airflow home and the workspace its releases are written to."""
+
+    home: Path = REPOSITORY / "airflow_home"
+    workspace: Path = REPOSITORY / "workspace"
+
+    @property
+    def passwords(self) -> dict[str, str]:
+        """The users' passwords, drawn once for this home."""
+        return _keep(self.home / "passwords.json", lambda: {user: secrets.token_urlsafe(9) for user in USERS})
+
+    def environment(self, *, port: int, dask: str | None = None) -> dict[str, str]:
+        """Variables for every process of this Airflow; it listens on the loopback interface alone."""
+        address = f"http://{LOOPBACK}:{port}"
+        keys = _keep(self.home / "secrets.json", _secrets)
+        self.workspace.mkdir(parents=True, exist_ok=True)
+        variables = {
+            "AIRFLOW_HOME": str(self.home),
+            "AIRFLOW__API__BASE_URL": address,
+            "AIRFLOW__API__HOST": LOOPBACK,
+            "AIRFLOW__API__INSTANCE_NAME": "Synthetic census releases",
+            "AIRFLOW__API__PORT": str(port),
+            "AIRFLOW__API__SECRET_KEY": keys["session"],
+            "AIRFLOW__API_AUTH__JWT_SECRET": keys["jwt"],
+            "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
+            "AIRFLOW__CORE__DAGS_FOLDER": str(REPOSITORY / "dags"),
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{address}/execution/",
+            "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+            "AIRFLOW__CORE__FERNET_KEY": keys["fernet"],
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__PARALLELISM": "4",
+            "AIRFLOW__CORE__PLUGINS_FOLDER": str(REPOSITORY / "plugins"),
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.home / "passwords.json"),
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{u}:{role}" for u, role in USERS.items()),
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "10",
+            "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home / 'airflow.db'}",
+            "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(free_port()),
+            "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),
+            "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+            "SYNTH_WORKSPACE": str(self.workspace),
+        }
+        if dask:
+            variables["SYNTH_DASK_ADDRESS"] = dask
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
+        kept.pop("PYTHONDONTWRITEBYTECODE", None)  # Airflow's processes would compile every module anew
+        return {**kept, **variables}
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold this home for one Airflow: two schedulers on one SQLite file would get in each other's way."""
+        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (self.home / "lock").open("w") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise SiteError(f"an Airflow is already running in {self.home}; stop it first") from None
+            yield
+
+
+def free_port(*, first: int = 0, last: int | None = None) -> int:
+    """The first free port of a range on the loopback interface; any free one without a range."""
+    for port in range(first, (last or first) + 1):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((LOOPBACK, port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise SiteError(f"port {first} is in use; choose another with PORT=…")
+
+
+def _keep(path: Path, make: Callable[[], dict[str, str]]) -> dict[str, str]:
+    """What was made once and is kept in a file that only its owner can read."""
+    if not path.exists():
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(make()), encoding="utf-8")
+    return dict(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _secrets() -> dict[str, str]:
+    fernet = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
+    return {"session": secrets.token_hex(32), "jwt": secrets.token_hex(32), "fernet": fernet}

@@ -1,0 +1,65 @@
+"""`make up`: Airflow with its user interface and a Dask cluster on this machine, until Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+from infra.local.rest import AirflowApi
+from infra.local.services import Service, airflow, dask_cluster
+from infra.local.site import Site, SiteError, free_port
+
+FIRST_PORT = 8080
+
+
+def main() -> int:
+    """Run until interrupted; all processes end with it."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    site = Site()
+    try:
+        with site.locked():
+            port = _port()
+            say("starting Airflow and Dask (about a minute) …")
+            with dask_cluster(site) as dask, airflow(site, port=port, dask=dask) as (running, api):
+                _welcome(site, api)
+                _wait(running)
+    except SiteError as error:
+        say(f"make up: {error}")
+        return 1
+    except KeyboardInterrupt:
+        say("\nstopped; all processes have ended")
+    return 0
+
+
+def say(line: str) -> None:
+    """Tell the person at the terminal."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _port() -> int:
+    if wanted := os.environ.get("PORT"):
+        if not wanted.isdecimal():
+            raise SiteError(f"PORT={wanted} is not a port number")
+        return free_port(first=int(wanted))
+    return free_port(first=FIRST_PORT, last=FIRST_PORT + 50)
+
+
+def _welcome(site: Site, api: AirflowApi) -> None:
+    say(f"\n  Airflow   {api.url}")
+    for user, password in site.passwords.items():
+        say(f"  user      {user:<7} password {password}")
+    say(f"  logs      {site.home}")
+    say("\nCtrl-C ends it.")
+
+
+def _wait(running: Service) -> None:
+    while True:
+        running.check()
+        time.sleep(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

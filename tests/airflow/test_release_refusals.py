@@ -1,0 +1,168 @@
+"""What the release DAG does with the steps' answers and refusals, seen with steps that only keep a diary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from synth_core import steps
+from synth_core.errors import BudgetRefused, ClusterError, SynthError
+from synth_core.privacy.ledger import Runner
+
+pytestmark = pytest.mark.airflow
+
+
+@dataclass
+class Diary:
+    """Stands in for `synth_core.steps`: notes who called what, and refuses where it is told to."""
+
+    refusals: dict[str, list[SynthError]] = field(default_factory=dict)
+    calls: list[tuple[str, Runner, str | None]] = field(default_factory=list)
+    spec: dict[str, Any] = field(default_factory=dict)
+    cancelled: list[str] = field(default_factory=list)
+
+    def prepare(self, spec: dict[str, Any], *, workspace: Path, runner: Runner) -> str:
+        self.spec = spec
+        return self._answer(
+            "prepare", runner, None, str(workspace / "public" / spec["release"] / "release.yaml")
+        )
+
+    def run_step(self, name: str, address: str, *, cluster: str | None, runner: Runner) -> str:
+        return self._answer(name, runner, cluster, f"{Path(address).parent}/{name}.json")
+
+    def shards(self, address: str) -> list[int]:
+        return [0, 1]
+
+    def sample_shard(self, address: str, shard: int, *, cluster: str | None, runner: Runner) -> str:
+        return self._answer(
+            f"sample {shard}", runner, cluster, f"{Path(address).parent}/part-{shard}.parquet"
+        )
+
+    def cancel(self, address: str, *, reason: str, runner: Runner) -> None:
+        self.cancelled.append(reason)
+
+    def _answer(self, name: str, runner: Runner, cluster: str | None, address: str) -> str:
+        self.calls.append((name, runner, cluster))
+        if self.refusals.get(name):
+            raise self.refusals[name].pop(0)
+        return address
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _, _ in self.calls]
+
+
+@pytest.fixture
+def diary(monkeypatch: pytest.MonkeyPatch, workspace: Path) -> Diary:
+    diary = Diary()
+    for verb in ("prepare", "run_step", "shards", "sample_shard", "cancel"):
+        monkeypatch.setattr(steps, verb, getattr(diary, verb))
+    return diary
+
+
+def states(run: Any) -> dict[str, str]:
+    return {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
+
+
+def test_a_run_passes_the_release_from_step_to_step(release_dag, diary, workspace, monkeypatch):
+    monkeypatch.setenv("SYNTH_DASK_ADDRESS", "tcp://127.0.0.1:1")
+    run = release_dag.test(
+        run_conf={"epsilon": 0.5, "rows": None, "source": "intake/*.csv"}, logical_date=None
+    )
+
+    assert run.state == "success"
+    assert diary.names == [
+        "prepare", "ingest", "score", "select", "fit", "sample 0", "sample 1", "evaluate", "publish",
+    ]  # fmt: skip
+    assert {cluster for name, _, cluster in diary.calls if name != "prepare"} == {"tcp://127.0.0.1:1"}
+    assert diary.spec["epsilon"] == 0.5
+    assert diary.spec["source"] == str(workspace / "intake/*.csv")
+    assert diary.spec["release"].startswith("example-census-manual-")
+    assert {"rows", "options", "workspace"} & set(diary.spec) == set()
+    assert diary.cancelled == []
+
+
+def test_the_ledger_is_told_who_ran_what(release_dag, diary):
+    run = release_dag.test(logical_date=None)
+    who = {name: runner for name, runner, _ in diary.calls}
+    assert {(runner.dag, runner.run) for runner in who.values()} == {("census_release", run.run_id)}
+    assert (who["fit"].task, who["fit"].map_index, who["fit"].attempt) == ("fit", -1, 1)
+    assert (who["sample 1"].task, who["sample 1"].map_index) == ("sample", 1)
+    assert who["fit"].actor
+
+
+def test_only_addresses_and_shard_numbers_pass_between_tasks(release_dag, diary, workspace):
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    run = release_dag.test(logical_date=None)
+    with create_session() as session:
+        rows = session.execute(select(XComModel).where(XComModel.run_id == run.run_id)).scalars().all()
+        values = {(row.task_id, row.map_index, row.key): XComModel.deserialize_value(row) for row in rows}
+    shards = values.pop(("shards", -1, "return_value"))
+    assert shards == [0, 1]
+    assert len(values) == 9
+    assert all(str(value).startswith(str(workspace / "public")) for value in values.values())
+
+
+def test_a_refusal_is_final_says_its_line_and_gives_the_rest_back(release_dag, diary, capfd):
+    line = "dataset 'example-census' has epsilon 0.31 of 2.00 left"
+    diary.refusals["score"] = [BudgetRefused(line)]
+    run = release_dag.test(logical_date=None)
+
+    assert run.state == "failed"
+    assert diary.names == ["prepare", "ingest", "score"]
+    assert states(run)["score"] == "failed"
+    assert states(run)["publish"] == "upstream_failed"
+    assert diary.cancelled == ["task score failed"]
+    assert line in capfd.readouterr().out
+
+
+def test_a_release_refused_at_once_has_nothing_to_give_back(release_dag, diary):
+    diary.refusals["prepare"] = [SynthError("no")]
+    run = release_dag.test(logical_date=None)
+    assert run.state == "failed"
+    assert diary.names == ["prepare"]
+    assert diary.cancelled == []
+
+
+def test_a_lost_cluster_is_tried_again(release_dag, diary, monkeypatch):
+    monkeypatch.setattr(release_dag.get_task("fit"), "retry_delay", timedelta(seconds=0))
+    diary.refusals["fit"] = [ClusterError("no Dask scheduler answers")]
+    run = release_dag.test(logical_date=None)
+    assert run.state == "success"
+    assert [runner.attempt for name, runner, _ in diary.calls if name == "fit"] == [1, 2]
+    assert diary.cancelled == []
+
+
+def test_without_a_workspace_the_run_is_refused(release_dag, diary, monkeypatch, capfd):
+    monkeypatch.delenv("SYNTH_WORKSPACE")
+    assert release_dag.test(logical_date=None).state == "failed"
+    assert diary.names == []
+    assert "no workspace: set SYNTH_WORKSPACE" in capfd.readouterr().out
+
+
+def test_a_named_release_and_workspace_are_used_as_they_are(release_dag, diary, tmp_path):
+    conf = {"release": "q3", "workspace": str(tmp_path / "other"), "schema": str(tmp_path / "schema.yaml")}
+    release_dag.test(run_conf=conf, logical_date=None)
+    assert diary.spec["release"] == "q3"
+    assert diary.spec["source"] == str(tmp_path / "other" / "example/data/people.csv")
+    assert diary.spec["schema"] == str(tmp_path / "schema.yaml")
+
+
+@pytest.mark.parametrize(
+    "run_id", ["manual__2026-11-16T04:00:00.5+00:00_aBcD", "x" * 200, "_", "ünïcode run"]
+)
+def test_names_made_from_runs_are_names(run_id):
+    import runpy
+
+    from synth_core.release.spec import NAME
+
+    dag = runpy.run_path(str(Path(__file__).resolve().parents[2] / "dags" / "census_release.py"))
+    assert NAME.match(dag["release_name"]("census-2026", run_id))
+    assert dag["release_name"]("census-2026", run_id) == dag["release_name"]("census-2026", run_id)
