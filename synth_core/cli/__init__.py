@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from synth_core import __version__
-from synth_core.cli import evaluate, ledger, release
+from synth_core.cli import evaluate as evaluation_command
+from synth_core.cli import ledger as ledger_commands
+from synth_core.cli import release as release_commands
 from synth_core.errors import SynthError
 
 app = typer.Typer(
@@ -24,9 +26,9 @@ app = typer.Typer(
         "`synth ledger show --workspace my-release/workspace`."
     ),
 )
-app.add_typer(ledger.app, name="ledger")
-release.add_commands(app)
-evaluate.add_commands(app)
+app.add_typer(ledger_commands.app, name="ledger")
+release_commands.add_commands(app)
+evaluation_command.add_commands(app)
 
 
 def _version(asked: bool) -> None:

@@ -34,8 +34,8 @@ class Private(Generic[T]):
         )
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __refuse
-    __hash__ = __bool__ = __len__ = __iter__ = __int__ = __float__ = __index__ = __refuse  # type: ignore[assignment]
-    __reduce__ = __reduce_ex__ = __getstate__ = __copy__ = __deepcopy__ = __array__ = __refuse  # type: ignore[assignment]
+    __hash__ = __bool__ = __len__ = __iter__ = __int__ = __float__ = __index__ = __refuse
+    __reduce__ = __reduce_ex__ = __getstate__ = __copy__ = __deepcopy__ = __array__ = __refuse
 
 
 def open_private(private: Private[T]) -> T:

@@ -25,11 +25,12 @@ def compare_tables(
     real: pd.DataFrame, synthetic: pd.DataFrame, schema: Schema, *, title: str, progress: Progress
 ) -> tuple[Evaluation, str]:
     """The evaluation and the internal report of two tables."""
-    codes = [_codes(real, schema, source="REAL"), _codes(synthetic, schema, source="SYNTHETIC")]
+    real_codes, codes = _codes(real, schema, source="REAL"), _codes(synthetic, schema, source="SYNTHETIC")
     evaluation = compare_codes(
-        *codes,
+        real_codes,
+        codes,
         schema.domain,
-        violations=rule_violations(codes[1], schema),
+        violations=rule_violations(codes, schema),
         progress=lambda what, done, parts: progress(f"{what} ({done} of {parts})"),
     )
     report = internal_report(
@@ -38,8 +39,8 @@ def compare_tables(
         title=title,
         guarantee=None,
         spends=[],
-        real_one_way=one_way_counts(codes[0], schema.domain),
-        synthetic_one_way=one_way_counts(codes[1], schema.domain),
+        real_one_way=one_way_counts(real_codes, schema.domain),
+        synthetic_one_way=one_way_counts(codes, schema.domain),
     )
     return evaluation, report
 

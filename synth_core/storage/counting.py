@@ -64,9 +64,10 @@ class PartitionCounts:
     def _count(self, cliques: Sequence[Clique]) -> list[Counts]:
         tables: list[Counts] = []
         for batch in _batches(cliques, self._domain):
-            tables += self._cluster.map_reduce(
+            counted: list[Counts] = self._cluster.map_reduce(
                 count_partition, self._partitions, add_tables, domain=self._domain, cliques=tuple(batch)
             )
+            tables += counted
         return tables
 
 
@@ -97,7 +98,7 @@ def count_codes(codes: Codes, domain: Domain, cliques: Sequence[Clique]) -> list
     for clique in cliques:
         shape = domain.shape(clique)
         cells = math.prod(shape)
-        key = np.zeros(rows, dtype=np.int32 if cells < 2**31 else np.int64)
+        key: NDArray[Any] = np.zeros(rows, dtype=np.int32 if cells < 2**31 else np.int64)
         for attribute, size in zip(clique, shape, strict=True):
             key *= size
             key += codes[attribute]

@@ -49,7 +49,7 @@ class PrivMRF:
             ("pairs", Fraction(str(self.pairs))),
             ("choices", Fraction(str(self.choices))),
         ]
-        rest = 1 - sum(share for _, share in shares)
+        rest = 1 - sum((share for _, share in shares), Fraction(0))
         return BudgetPlan(total_mu2, (*shares, ("marginals", rest)))
 
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:

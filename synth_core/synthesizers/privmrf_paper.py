@@ -126,7 +126,7 @@ class PaperPrivMRF:
         members = candidates.memberships()
         inside = np.einsum("ij,ij->i", members @ r.astype(np.float32), members)
         size = members.sum(axis=1)
-        chosen = []
+        chosen: list[Clique] = []
         for position, attribute in enumerate(domain):
             having = np.flatnonzero(members[:, position])
             if len(having) == 0:
