@@ -1,0 +1,119 @@
+"""What a column may declare, which codes it has, and every declaration that is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synth_core.columns import Categorical, Integer, Real
+from synth_core.errors import SchemaError
+from synth_core.schema import Schema
+
+
+def one(**column):
+    return Schema.model_validate({"columns": [{"name": "x", **column}]}).columns[0]
+
+
+def test_codes_are_values_then_other_then_null():
+    column = one(kind="categorical", values=["a", "b"], unseen="other", nullable=True)
+    assert (column.declared, column.other_code, column.null_code, column.size) == (2, 2, 3, 4)
+    assert one(kind="categorical", values=["a"], nullable=True).null_code == 1
+    assert one(kind="categorical", values=["a"]).null_code is None
+
+
+def test_captions_name_every_code():
+    text = one(kind="categorical", values=["a", "b"], labels={"a": "first"}, unseen="other", nullable=True)
+    assert text.captions == ("first", "b", "other", "missing")
+    assert one(kind="integer", bins=[0, 1, 18, 100]).captions == ("0", "1–17", "18–99")
+    assert one(kind="real", bins=[0, 0.5, 2]).captions == ("[0, 0.5)", "[0.5, 2]")
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype"), [(2, np.uint8), (256, np.uint8), (257, np.uint16), (70_000, np.uint32)]
+)
+def test_dtype_is_the_smallest_that_holds_every_code(size, dtype):
+    assert one(kind="integer", bounds=[1, size], bins=size).dtype == dtype
+
+
+def test_integer_bounds_are_the_least_and_greatest_value():
+    assert one(kind="integer", bounds=[0, 99], bins=4).edges == (0, 25, 50, 75, 100)
+
+
+@given(st.integers(-1000, 1000), st.integers(1, 500), st.integers(1, 50))
+def test_equal_integer_bins_cover_the_bounds_and_differ_by_at_most_one(low, span, bins):
+    bins = min(bins, span)
+    edges = Integer(name="x", bounds=(low, low + span - 1), bins=bins).edges
+    widths = np.diff(edges)
+    assert (edges[0], edges[-1], len(widths)) == (low, low + span, bins)
+    assert widths.min() >= 1
+    assert np.ptp(widths) <= 1
+
+
+def test_equal_real_bins_end_exactly_at_the_bounds():
+    edges = Real(name="x", bounds=(0.1, 0.7), bins=3).edges
+    assert (edges[0], edges[-1]) == (0.1, 0.7)
+    assert np.allclose(np.diff(edges), 0.2)
+
+
+def test_a_decoded_column_may_hold_nulls_only_where_declared():
+    assert not Categorical(name="x", values=("a",), unseen="other").has_missing
+    assert Categorical(name="x", values=(1,), unseen="other").has_missing
+    assert Real(name="x", bins=(0.0, 1.0), unseen="other").has_missing
+    assert not Real(name="x", bins=(0.0, 1.0), unseen="clip").has_missing
+
+
+VALUES = {"kind": "categorical", "values": ["a", "b"]}
+WHOLE = {"kind": "integer", "bins": [0, 10, 20, 30]}
+
+REFUSED = [
+    ({}, "kind is missing"),
+    ({"kind": "date"}, "unknown kind"),
+    ({"kind": "categorical"}, "values: is missing"),
+    ({"kind": "categorical", "values": []}, "values: must not be empty"),
+    ({"kind": "categorical", "values": [True, False]}, "in quotes"),
+    ({"kind": "categorical", "values": ["a", None]}, "nullable: true"),
+    ({"kind": "categorical", "values": ["a", ""]}, "empty text"),
+    ({"kind": "categorical", "values": ["a\nb"]}, "line breaks"),
+    ({"kind": "categorical", "values": [1.5]}, "text or a whole number"),
+    ({"kind": "categorical", "values": ["a", 1]}, "mixed"),
+    ({"kind": "categorical", "values": ["a", "b", "a"]}, "values: 'a' is declared twice"),
+    ({"kind": "categorical", "values": ["a", "OTHER"], "unseen": "other"}, "'OTHER' is the code"),
+    ({**VALUES, "unseen": "clip"}, "unseen: "),
+    ({**VALUES, "labels": {"c": "third"}}, "labels: 'c'"),
+    ({**VALUES, "hierarchy": {"g": ["a", "b", "c"]}}, "hierarchy: 'c' is not among"),
+    ({**VALUES, "hierarchy": {"g": ["a", "b"], "h": ["b"]}}, "hierarchy: 'b' is in two groups"),
+    ({**VALUES, "hierarchy": {"g": ["a"]}}, "hierarchy: 'b' is in no group"),
+    ({**VALUES, "colour": "red"}, "colour: unknown key"),
+    ({**VALUES, "nullable": "yes"}, "nullable: "),
+    ({"kind": "integer", "bins": 5}, "needs bounds"),
+    ({"kind": "integer", "bins": 0, "bounds": [0, 9]}, "bins: "),
+    ({"kind": "integer", "bins": True, "bounds": [0, 9]}, "bins: "),
+    ({"kind": "integer", "bins": [0, 9], "bounds": [0, 9]}, "already lists the edges"),
+    ({"kind": "integer", "bins": [1]}, "two edges"),
+    ({"kind": "integer", "bins": [0, 5, 5]}, "edges must increase"),
+    ({"kind": "integer", "bins": [0, 1.5]}, "bins: 1: "),
+    ({"kind": "integer", "bins": [0, 2**60]}, "bins: 1: "),
+    ({"kind": "integer", "bins": 11, "bounds": [0, 9]}, "no room"),
+    ({"kind": "real", "bins": [0, float("inf")]}, "finite"),
+    ({"kind": "real", "bins": 3, "bounds": [1, 1]}, "no room"),
+    ({**WHOLE, "hierarchy": [0, 20, 10, 30]}, "hierarchy: edges must increase"),
+    ({**WHOLE, "hierarchy": [0, 15, 30]}, "hierarchy: every coarser edge"),
+    ({**WHOLE, "hierarchy": [0, 20]}, "hierarchy: the coarser edges must begin and end"),
+]
+
+
+@pytest.mark.parametrize(("column", "message"), REFUSED)
+def test_a_wrong_column_is_refused_in_one_line_that_names_it(column, message):
+    with pytest.raises(SchemaError) as refusal:
+        one(**column)
+    text = str(refusal.value)
+    assert text.startswith("column 'x': ")
+    assert message in text
+    assert "\n" not in text
+
+
+def test_good_hierarchies_are_kept():
+    assert one(**VALUES, hierarchy={"g": ["b"], "h": ["a"]}).hierarchy == {"g": ("b",), "h": ("a",)}
+    assert one(**WHOLE, hierarchy=[0, 20, 30]).hierarchy == (0, 20, 30)

@@ -1,0 +1,128 @@
+"""Edit rules: what they mean on codes and on rows, that both agree, and every rule that is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synth_core.codec import decode
+from synth_core.errors import SchemaError
+from synth_core.rules import covered_codes
+from synth_core.schema import Schema
+
+COLUMNS = [
+    {"name": "age", "kind": "integer", "bins": [0, 1, 16, 65, 100]},
+    {"name": "pay", "kind": "real", "bins": [0, 100, 1000], "nullable": True},
+    {"name": "job", "kind": "categorical", "values": ["a", "b"], "nullable": True, "unseen": "other"},
+    {"name": "grade", "kind": "categorical", "values": [1, 2], "unseen": "other"},
+]
+
+
+def with_rule(when, never, name="r"):
+    return Schema.model_validate(
+        {"columns": COLUMNS, "rules": [{"name": name, "when": when, "never": never}]}
+    )
+
+
+@pytest.mark.parametrize(
+    ("column", "condition", "codes"),
+    [
+        ("age", {"max": 15}, [0, 1]),
+        ("age", {"min": 65}, [3]),
+        ("age", [0, {"min": 65}], [0, 3]),
+        ("pay", {"max": 100}, [0]),
+        ("pay", {"min": 100, "max": 1000}, [1]),
+        ("pay", [None], [2]),
+        ("job", ["b", "OTHER"], [1, 2]),
+        ("job", [None, "a"], [0, 3]),
+        ("grade", 2, [1]),
+        ("grade", [None], [2]),
+    ],
+)
+def test_a_condition_is_a_set_of_codes(column, condition, codes):
+    schema = with_rule({column: condition}, {"age": {"min": 0}})
+    covered = covered_codes(schema.column(column), schema.rules[0].when[column])
+    assert np.flatnonzero(covered).tolist() == codes
+
+
+def test_a_row_breaks_a_rule_if_it_meets_when_and_never():
+    schema = with_rule({"age": {"max": 15}}, {"pay": {"min": 0}})
+    frame = pd.DataFrame({"age": [15, 15, 16], "pay": [50.0, np.nan, 50.0]})
+    assert schema.violations(frame)["r"].tolist() == [True, False, False]
+
+
+def test_the_last_edge_of_a_real_column_belongs_to_its_last_bin():
+    schema = with_rule({"pay": {"min": 100, "max": 1000}}, {"age": [0]})
+    frame = pd.DataFrame({"age": [0, 0, 0], "pay": [1000.0, 100.0, 99.0]})
+    assert schema.violations(frame)["r"].tolist() == [True, True, False]
+
+
+CONDITIONS = {
+    "age": st.sampled_from([{"max": 15}, {"min": 16}, [0], {"min": 1, "max": 64}]),
+    "pay": st.sampled_from([{"max": 100}, {"min": 100}, [None], [None, {"min": 0, "max": 100}]]),
+    "job": st.sampled_from([["a"], ["OTHER", None], ["a", "b"], [None]]),
+    "grade": st.sampled_from([[1], [1, 2], [None], [2, None]]),
+}
+
+
+def some_conditions(names):
+    return st.fixed_dictionaries({}, optional={name: CONDITIONS[name] for name in names}).filter(bool)
+
+
+@settings(max_examples=60)
+@given(some_conditions(["age", "job"]), some_conditions(["pay", "grade", "job"]), st.integers(0, 2**32))
+def test_codes_and_decoded_rows_break_the_same_rules(when, never, seed):
+    schema = with_rule(when, never)
+    rng = np.random.default_rng(seed)
+    codes = np.column_stack([rng.integers(0, size, 50) for size in schema.domain.sizes])
+    on_rows = schema.violations(decode(codes, schema, rng))["r"]
+    masks = schema.forbidden_codes(schema.rules[0])
+    on_codes = np.all([mask[codes[:, schema.domain.position(name)]] for name, mask in masks.items()], axis=0)
+    assert np.array_equal(on_rows, on_codes)
+
+
+@pytest.mark.parametrize(
+    ("when", "never", "message"),
+    [
+        ({}, {"age": [0]}, "when: must not be empty"),
+        ({"age": []}, {"age": [0]}, "when: age: must not be empty"),
+        ({"age": {}}, {"job": ["a"]}, "needs min or max"),
+        ({"age": {"min": 65, "max": 0}}, {"job": ["a"]}, "above its max"),
+        ({"age": {"least": 3}}, {"job": ["a"]}, "least: unknown key"),
+        ({"age": [True]}, {"job": ["a"]}, "in quotes"),
+        ({"age": {"max": 17}}, {"job": ["a"]}, "column 'age': {max: 17} cuts through a bin"),
+        ({"pay": {"min": 50}}, {"job": ["a"]}, "cuts through a bin"),
+        ({"pay": [100.0]}, {"job": ["a"]}, "a single point"),
+        ({"age": ["old"]}, {"job": ["a"]}, "'old' is not a number"),
+        ({"age": [None]}, {"job": ["a"]}, "null never occurs"),
+        ({"job": ["c"]}, {"age": [0]}, "'c' is not among the column's values"),
+        ({"job": [{"min": 1}]}, {"age": [0]}, "{min: 1} is not among the column's values"),
+        ({"grade": ["OTHER"]}, {"age": [0]}, "'OTHER' is not among"),
+        ({"shoe": [1]}, {"age": [0]}, "column 'shoe' is not in the schema"),
+    ],
+)
+def test_a_wrong_rule_is_refused_in_one_line_that_names_it(when, never, message):
+    with pytest.raises(SchemaError) as refusal:
+        with_rule(when, never)
+    assert str(refusal.value).startswith("rule 'r': ")
+    assert message in str(refusal.value)
+
+
+def test_a_range_of_nan_is_refused():
+    with pytest.raises(SchemaError, match="above its max"):
+        with_rule({"age": {"min": float("nan")}}, {"job": ["a"]})
+
+
+def test_two_rules_of_one_name_are_refused():
+    rule = {"name": "r", "when": {"age": [0]}, "never": {"job": ["a"]}}
+    with pytest.raises(SchemaError, match="rule 'r': declared twice"):
+        Schema.model_validate({"columns": COLUMNS, "rules": [rule, rule]})
+
+
+def test_a_table_without_a_rules_column_is_refused():
+    schema = with_rule({"age": {"max": 15}}, {"pay": {"min": 0}})
+    with pytest.raises(SchemaError, match="no column 'pay'"):
+        schema.violations(pd.DataFrame({"age": [3]}))
