@@ -54,6 +54,9 @@ def internal_report(
         pairs=exhibits.pairs_exhibit(evaluation.attributes, evaluation.pairs),
         predictions=exhibits.predictions_exhibit(evaluation.targets) if evaluation.targets else None,
         worst_cells=exhibits.worst_cells_table(schema, evaluation.worst_cells),
+        worst_marginals=exhibits.worst_marginals_table(evaluation.marginals)
+        if evaluation.marginals
+        else None,
         rules=exhibits.rules_table(evaluation.violations, rows=evaluation.synthetic_rows),
         columns=exhibits.column_exhibits(
             schema, real_one_way, synthetic_one_way, reference_name="real", tvd=evaluation.one_way
@@ -87,10 +90,9 @@ def _tiles(evaluation: Evaluation, guarantee: Guarantee | None) -> list[Tile]:
             )
         )
     if evaluation.violations:
-        broken = sum(evaluation.violations.values())
-        tiles.append(
-            Tile(name="Rule violations", value=f"{broken:,}", note=f"in {evaluation.synthetic_rows:,} rows")
-        )
+        broken, rules = sum(evaluation.violations.values()), len(evaluation.violations)
+        note = f"of {rules} rules, in {evaluation.synthetic_rows:,} rows"
+        tiles.append(Tile(name="Rule violations", value=f"{broken:,}", note=note))
     return tiles
 
 

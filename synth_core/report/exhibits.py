@@ -203,6 +203,16 @@ def worst_cells_table(schema: Schema, cells: Sequence[Cell]) -> Table:
     return Table(head=("cell", "real", "synthetic", "points"), rows=tuple(rows))
 
 
+def worst_marginals_table(marginals: Sequence[MarginalErrors]) -> Table:
+    """The marginals of the most columns that were measured, the most distant first."""
+    largest = max(marginals, key=lambda errors: errors.alpha)
+    ranked = sorted(zip(largest.values, largest.cliques, strict=True), reverse=True)[:_MOST_LISTED]
+    return Table(
+        head=("columns", "distance"),
+        rows=tuple((" × ".join(clique), f"{value:.4f}") for value, clique in ranked),
+    )
+
+
 def rules_table(violations: Mapping[str, int], *, rows: int) -> Table:
     """How many synthetic rows break each declared rule."""
     return Table(

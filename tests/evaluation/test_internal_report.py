@@ -162,7 +162,7 @@ def test_every_picture_has_a_description_and_a_table(page):
     assert len(pictures) == len(page.all("svg")) == len(page.all("details")) == 4 + len(SCHEMA.columns)
     assert all(len(picture["aria-label"]) > 40 for picture in pictures)
     assert all(svg["aria-hidden"] == "true" for svg in page.all("svg"))
-    assert len(page.all("table")) == len(pictures) + 2
+    assert len(page.all("table")) == len(pictures) + 3  # and cells, marginals, rules
 
 
 def test_the_numbers_of_the_evaluation_are_in_the_tables(page, evaluation):

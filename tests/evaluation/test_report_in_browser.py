@@ -1,0 +1,98 @@
+"""The internal report opened in a browser: no errors, no requests, nothing wider than a phone."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from synth_core.codec import encode
+from synth_core.evaluation import compare
+from synth_core.metrics import tabulate
+from synth_core.population import generate, population_schema
+from synth_core.report import Guarantee, SpendLine, internal_report
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory) -> Path:
+    schema = population_schema()
+    frames = generate(1500, 1), generate(1500, 2)
+    real, synthetic = (
+        {
+            name: tabulate(codes[:, None], schema.domain.project([name]), (name,))
+            for name, codes in encoded.items()
+        }
+        for encoded in (encode(frame, schema) for frame in frames)
+    )
+    html = internal_report(
+        compare(*frames, schema, targets=["sex", "role"]),
+        schema=schema,
+        title="People in a town with quite a long name: synthetic extract",
+        guarantee=Guarantee(
+            unit="person", neighbours="add or remove one record", epsilon=1, delta=1e-6, mu=0.24
+        ),
+        spends=[
+            SpendLine(
+                step="fit",
+                purpose="marginals chosen in later rounds",
+                mechanism="discrete_gaussian",
+                queries=40,
+                scale=31.25,
+                mu2=0.05,
+                state="measured",
+            )
+        ],
+        real_one_way=real,
+        synthetic_one_way=synthetic,
+    )
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(html, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    webdriver = pytest.importorskip("selenium.webdriver")
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if not (chromium and driver):
+        pytest.skip("Chromium and its driver are not installed")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for argument in (
+        "headless=new",
+        "no-sandbox",
+        "disable-gpu",
+        "disable-background-networking",
+        "no-first-run",
+    ):
+        options.add_argument(f"--{argument}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    started = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield started
+    started.quit()
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_report_opens_cleanly(browser, report, width, scheme):
+    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    browser.get(report.as_uri())
+
+    assert browser.get_log("browser") == []
+    assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    pictures = browser.execute_script(
+        "return [...document.querySelectorAll('svg')].map(svg => svg.getBoundingClientRect().width)"
+    )
+    assert len(pictures) == 4 + 14
+    assert min(pictures) > 0.7 * min(width, 400)
+    paper = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
