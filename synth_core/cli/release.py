@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -78,6 +78,9 @@ def run(
     cluster: Annotated[
         str | None, typer.Option(help="`local`, or the address of a Dask scheduler (tcp://host:port).")
     ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Recompute finished steps too, from the stored answers.")
+    ] = False,
 ) -> None:
     """Run all steps of a release without Airflow; a release that was interrupted goes on where it stopped.
 
@@ -85,10 +88,14 @@ def run(
 
     Example: `synth run my-release/release.yaml --cluster local`
     """
-    from synth_core.steps import prepare, run_step, summary
+    from synth_core.steps import finished, prepare, run_step, summary
 
     address = prepare(spec, workspace=_workspace(spec, workspace))
+    done = () if again else finished(address)
     for step in STEPS:
+        if step in done:
+            typer.echo(f"{step} — finished before", err=True)
+            continue
         with telling(step) as progress:
             run_step(step, address, cluster=cluster, progress=progress)
     _tell(summary(address))
@@ -138,12 +145,9 @@ def _print(table: Table) -> None:
     Console().print(table)
 
 
-def _tell(summary: dict[str, object]) -> None:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for name, value in summary.items():
-        if isinstance(value, dict):
-            for key, number in value.items():
-                table.add_row(str(key), f"{number:.4f}" if isinstance(number, float) else str(number))
-        else:
-            table.add_row(name, str(value))
-    _print(table)
+def _tell(summary: dict[str, Any]) -> None:
+    quality = {name: f"{value:.4f}" for name, value in summary.pop("quality").items()}
+    lines = {**{name: str(value) for name, value in summary.items()}, **quality}
+    width = max(map(len, lines))
+    for name, value in lines.items():
+        typer.echo(f"{name:{width}}  {value}")

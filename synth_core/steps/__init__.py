@@ -56,6 +56,28 @@ def shards(address: str) -> list[int]:
     return list(range(ReleaseSpec.load(ReleasePaths.of_address(address).spec).shards))
 
 
+def finished(address: str) -> tuple[str, ...]:
+    """The steps whose artifacts are there already: a runner that goes on may pass over them."""
+    from synth_core.release.paths import ReleasePaths
+
+    paths = ReleasePaths.of_address(address)
+    artifacts = {
+        "ingest": [paths.snapshot],
+        "score": [paths.scores],
+        "select": [paths.structure],
+        "fit": [paths.model],
+        "sample": [paths.shard(number) for number in shards(address)],
+        "evaluate": [paths.evaluation, paths.internal_report],
+        "publish": [paths.manifest],
+    }
+    done = []
+    for step in STEPS:
+        if not all(path.exists() for path in artifacts[step]):
+            break
+        done.append(step)
+    return tuple(done)
+
+
 def sample_shard(
     address: str, shard: int, *, cluster: str | None = None, runner: Runner | None = None
 ) -> str:

@@ -38,7 +38,10 @@ def publish(run: StepRun) -> Path:
         schema_digest=run.schema.digest(),
         records=records,
         public=paths.public,
-        artifacts=[paths.schema, paths.model, *(paths.shard(number) for number in range(spec.shards))],
+        artifacts=[
+            *(paths.schema, paths.scores, paths.structure, paths.model),
+            *(paths.shard(number) for number in range(spec.shards)),
+        ],
         cliques=MarkovRandomField.load(paths.model).cliques,
         provenance={
             "published_at": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -1,0 +1,47 @@
+"""A release small enough for tests: three columns, a few hundred rows, written to a folder."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from synth_core import Schema
+from synth_core.privacy.ledger import Account
+from synth_core.storage.sql_ledger import SqlLedger, ledger_url
+
+SCHEMA = """
+columns:
+  - {name: sex, kind: categorical, values: [f, m]}
+  - {name: age, kind: integer, bounds: [0, 99], bins: 5}
+  - {name: job, kind: categorical, values: [farm, shop, office], nullable: true}
+"""
+ROWS = 617
+
+
+def people(rows=ROWS, seed=5):
+    """A table whose number of rows and last name would be remarked anywhere outside."""
+    rng = np.random.default_rng(seed)
+    age = rng.integers(0, 100, rows)
+    job = np.where(age < 20, None, rng.choice(["farm", "shop", "office"], rows, p=[0.2, 0.3, 0.5]))
+    return pd.DataFrame({"sex": rng.choice(["f", "m"], rows), "age": age, "job": job})
+
+
+def write_release(folder: Path, *, frame=None, cap=2.0, **changes) -> dict:
+    """Schema, data and account; returns the spec's values."""
+    (folder / "schema.yaml").write_text(SCHEMA)
+    (people() if frame is None else frame).to_csv(folder / "people.csv", index=False)
+    workspace = folder / "workspace"
+    workspace.mkdir(exist_ok=True)
+    Schema.load(folder / "schema.yaml")
+    account = Account(dataset="people", delta=1e-6, cap_epsilon=cap)
+    SqlLedger(ledger_url(workspace, None)).declare(account, actor="test")
+    return {
+        "release": "r1",
+        "dataset": "people",
+        "source": str(folder / "people.csv"),
+        "schema": str(folder / "schema.yaml"),
+        "epsilon": 1.0,
+        "delta": 1e-6,
+        "shards": 2,
+        **changes,
+    }
