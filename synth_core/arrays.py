@@ -1,0 +1,71 @@
+"""Which array library a worker computes with, decided once: numpy with compiled kernels, or cupy on a GPU."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from synth_core.errors import SpecError
+
+CHOICE = "SYNTH_ARRAYS"
+"""Environment variable that names the library: numpy, cupy or auto (the default: cupy where a GPU answers)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrays:
+    """An array-API namespace, and whether the compiled CPU kernels serve it."""
+
+    name: str
+    xp: Any
+    compiled: bool
+
+
+NUMPY = Arrays("numpy", np, compiled=True)
+
+
+def generic(xp: Any) -> Arrays:
+    """The generic path on any array-API namespace, also on numpy."""
+    return Arrays(xp.__name__, xp, compiled=False)
+
+
+@functools.cache
+def chosen() -> Arrays:
+    """The library of this worker."""
+    name = os.environ.get(CHOICE, "auto")
+    if name == "numpy":
+        return NUMPY
+    if name not in ("auto", "cupy"):
+        raise SpecError(f"{CHOICE} is {name!r}; set it to numpy, cupy or auto")
+    cupy = _cupy_with_device()
+    if cupy is not None:
+        return generic(cupy)
+    if name == "cupy":
+        raise SpecError(
+            f"{CHOICE} asks for cupy, but no GPU answers; install the cuda extra or set it to numpy"
+        )
+    return NUMPY
+
+
+def namespace(array: Any) -> Any:
+    """The array-API namespace the array belongs to."""
+    return array.__array_namespace__() if hasattr(array, "__array_namespace__") else np
+
+
+def to_numpy(array: Any) -> np.ndarray[Any, Any]:
+    """The array's values in host memory."""
+    if isinstance(array, np.ndarray):
+        return array
+    return np.asarray(array.get() if hasattr(array, "get") else array)
+
+
+def _cupy_with_device() -> Any:
+    try:
+        cupy = importlib.import_module("cupy")
+        return cupy if cupy.cuda.runtime.getDeviceCount() > 0 else None
+    except Exception:  # a missing library, driver or device all mean the same: no GPU here
+        return None

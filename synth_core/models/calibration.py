@@ -1,0 +1,245 @@
+"""Exact belief propagation in array-API code: beliefs of every clique of a junction tree, on any array library."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from synth_core.arrays import namespace
+from synth_core.domain import Clique, Domain
+from synth_core.models.junction_tree import JunctionTree
+
+GROUPING = 32
+"""Small tables are multiplied together first while their union has at most 1/32 of the clique's cells."""
+TINY = 1e-200
+"""A message below this, from tables with maximum 1, means that linear space ran out of range."""
+
+
+class OutOfRangeError(ArithmeticError):
+    """Linear space underflowed; the pass must be repeated in log space."""
+
+
+class Table(NamedTuple):
+    """An array with one axis for each attribute of its clique, in the domain's order."""
+
+    clique: Clique
+    values: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The marginal of every tree clique (each summing to 1), and the log-partition function."""
+
+    beliefs: tuple[Table, ...]
+    log_mass: float
+
+
+def calibrate(tree: JunctionTree, potentials: Sequence[Table]) -> Calibration:
+    """Beliefs of all tree cliques from log potentials; linear space first, log space where that underflows."""
+    try:
+        return calibrate_in(Linear(), tree, potentials)
+    except OutOfRangeError:
+        return calibrate_in(Log(), tree, potentials)
+
+
+def split(domain: Domain, cliques: Iterable[Clique], vector: Any) -> list[Table]:
+    """Read one vector as the tables of the cliques, one after the other."""
+    xp = namespace(vector)
+    tables, start = [], 0
+    for clique in cliques:
+        end = start + domain.cells(clique)
+        tables.append(Table(clique, xp.reshape(vector[start:end], domain.shape(clique))))
+        start = end
+    return tables
+
+
+def projections(table: Table, targets: Iterable[Clique]) -> dict[Clique, Any]:
+    """Sums of the table onto each target, sharing partial sums.
+
+    The table is first summed down to the union of the targets; then the largest axis that some target lacks is
+    summed out for those targets, and the others go on with the whole table.
+    """
+    wanted = set(targets)
+    if not wanted:
+        return {}
+    union = set().union(*wanted)
+    xp = namespace(table.values)
+    gone = tuple(k for k, a in enumerate(table.clique) if a not in union)
+    if gone:
+        table = Table(tuple(a for a in table.clique if a in union), xp.sum(table.values, axis=gone))
+    found = {table.clique: table.values} if table.clique in wanted else {}
+    rest = [target for target in wanted if target != table.clique]
+    if not rest:
+        return found
+    lacked = [k for k, a in enumerate(table.clique) if any(a not in target for target in rest)]
+    axis = max(lacked, key=lambda k: table.values.shape[k])
+    attribute = table.clique[axis]
+    without = [target for target in rest if attribute not in target]
+    smaller = Table(table.clique[:axis] + table.clique[axis + 1 :], xp.sum(table.values, axis=axis))
+    return {
+        **found,
+        **projections(smaller, without),
+        **projections(table, [target for target in rest if attribute in target]),
+    }
+
+
+def inside_cliques(
+    tree: JunctionTree, beliefs: Sequence[Table], targets: Iterable[Clique]
+) -> dict[Clique, Any]:
+    """Marginals of targets that lie inside cliques of the tree, in one go for each clique."""
+    wanted: dict[int, list[Clique]] = {}
+    for target in targets:
+        wanted.setdefault(_host(tree, target), []).append(target)
+    found: dict[Clique, Any] = {}
+    for i, inside in wanted.items():
+        found.update(projections(beliefs[i], inside))
+    return found
+
+
+class Linear:
+    """Tables as they are: products multiply, sums add."""
+
+    def one(self, xp: Any) -> Any:
+        """The neutral factor."""
+        return xp.asarray(1.0)
+
+    def enter(self, log_values: Any) -> tuple[Any, float]:
+        """A table with maximum 1 from its logarithms, and the logarithm of what was divided out."""
+        xp = namespace(log_values)
+        peak = float(xp.max(log_values))
+        return xp.exp(log_values - peak), peak
+
+    def times(self, x: Any, y: Any) -> Any:
+        """Product of two tables."""
+        return x * y
+
+    def over(self, x: Any, y: Any) -> Any:
+        """Quotient of two tables, 0 where both are 0."""
+        xp = namespace(x)
+        return xp.where(y > 0, x / xp.where(y > 0, y, xp.ones_like(y)), xp.zeros_like(y))
+
+    def total(self, x: Any, axis: tuple[int, ...]) -> Any:
+        """Sum over axes."""
+        return namespace(x).sum(x, axis=axis)
+
+    def scaled(self, x: Any) -> tuple[Any, float]:
+        """The table with maximum 1, and the logarithm of what was divided out."""
+        peak = float(namespace(x).max(x))
+        if not peak > TINY:
+            raise OutOfRangeError("a message underflowed in linear space; repeat the pass in log space")
+        return x / peak, math.log(peak)
+
+    def leave(self, x: Any) -> Any:
+        """Plain values."""
+        return x
+
+
+class Log(Linear):
+    """Tables of logarithms: products add, sums are log-sum-exp around the largest term."""
+
+    def one(self, xp: Any) -> Any:
+        """The neutral factor."""
+        return xp.asarray(0.0)
+
+    def enter(self, log_values: Any) -> tuple[Any, float]:
+        """The table with maximum 0."""
+        peak = float(namespace(log_values).max(log_values))
+        return log_values - peak, peak
+
+    def times(self, x: Any, y: Any) -> Any:
+        """Product of two tables."""
+        return x + y
+
+    def over(self, x: Any, y: Any) -> Any:
+        """Quotient of two tables, 0 where both are 0."""
+        xp = namespace(x)
+        return xp.where(xp.isfinite(y), x - xp.where(xp.isfinite(y), y, xp.zeros_like(y)), y)
+
+    def total(self, x: Any, axis: tuple[int, ...]) -> Any:
+        """Sum over axes."""
+        if not axis:
+            return x
+        xp = namespace(x)
+        peak = xp.max(x, axis=axis, keepdims=True)
+        peak = xp.where(xp.isfinite(peak), peak, xp.zeros_like(peak))
+        sums = xp.sum(xp.exp(x - peak), axis=axis, keepdims=True)
+        logs = xp.log(xp.where(sums > 0, sums, xp.ones_like(sums)))
+        whole = xp.where(sums > 0, logs + peak, xp.full_like(sums, -math.inf))
+        return xp.squeeze(whole, axis=axis)
+
+    def scaled(self, x: Any) -> tuple[Any, float]:
+        """The table with maximum 0, and what was subtracted."""
+        peak = float(namespace(x).max(x))
+        return x - peak, peak
+
+    def leave(self, x: Any) -> Any:
+        """Plain values."""
+        return namespace(x).exp(x)
+
+
+def calibrate_in(algebra: Linear, tree: JunctionTree, potentials: Sequence[Table]) -> Calibration:
+    """Two sweeps in the given algebra: towards the roots, then away from them."""
+    xp = namespace(potentials[0].values) if potentials else np
+    members: list[list[Table]] = [[] for _ in tree.cliques]
+    log_mass = 0.0
+    for table in potentials:
+        values, peak = algebra.enter(table.values)
+        log_mass += peak
+        members[_host(tree, table.clique)].append(Table(table.clique, values))
+    separators = [tree.separator(i) for i in range(len(tree.cliques))]
+    products: list[Any] = [None] * len(tree.cliques)
+    messages: list[Any] = [None] * len(tree.cliques)
+    for i in reversed(range(len(tree.cliques))):
+        products[i] = _product(algebra, tree, i, members[i], xp)
+        messages[i], peak = algebra.scaled(_onto(algebra, products[i], separators[i]))
+        log_mass += peak
+        if tree.parents[i] >= 0:
+            members[tree.parents[i]].append(Table(separators[i], messages[i]))
+    beliefs: list[Table] = []
+    for i, parent in enumerate(tree.parents):
+        known = _onto(algebra, beliefs[parent], separators[i]) if parent >= 0 else algebra.one(xp)
+        news = Table(separators[i], algebra.over(known, messages[i]))
+        belief = algebra.times(products[i].values, _aligned(news, tree.cliques[i]))
+        mass = algebra.total(belief, tuple(range(len(tree.cliques[i]))))
+        beliefs.append(Table(tree.cliques[i], algebra.over(belief, mass)))
+        products[i] = None
+    return Calibration(tuple(Table(b.clique, algebra.leave(b.values)) for b in beliefs), log_mass)
+
+
+def _host(tree: JunctionTree, clique: Clique) -> int:
+    found = tree.host(clique)
+    if found is None:
+        raise ValueError(f"no clique of the tree contains {clique}")
+    return found
+
+
+def _aligned(table: Table, clique: Clique) -> Any:
+    """The table's values with an axis of length 1 for each attribute of the clique it lacks."""
+    sizes = dict(zip(table.clique, table.values.shape, strict=True))
+    return namespace(table.values).reshape(table.values, tuple(sizes.get(a, 1) for a in clique))
+
+
+def _onto(algebra: Linear, table: Table, target: Clique) -> Any:
+    return algebra.total(table.values, tuple(k for k, a in enumerate(table.clique) if a not in target))
+
+
+def _product(algebra: Linear, tree: JunctionTree, i: int, members: list[Table], xp: Any) -> Table:
+    """The product of tables over clique i, small tables among themselves first."""
+    clique = tree.cliques[i]
+    limit = tree.domain.cells(clique) // GROUPING
+    groups: list[Table] = []
+    for table in sorted(members, key=lambda t: tree.domain.cells(t.clique)):
+        union = tree.domain.clique((*table.clique, *groups[-1].clique)) if groups else ()
+        if groups and tree.domain.cells(union) <= limit:
+            merged = algebra.times(_aligned(groups[-1], union), _aligned(table, union))
+            groups[-1] = Table(union, merged)
+        else:
+            groups.append(table)
+    whole = xp.reshape(algebra.one(xp), (1,) * len(clique))
+    for group in groups:
+        whole = algebra.times(whole, _aligned(group, clique))
+    return Table(clique, xp.broadcast_to(whole, tree.domain.shape(clique)))

@@ -1,0 +1,155 @@
+"""Compiled kernels that draw rows clique by clique, given the attributes drawn before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.models.compiled import compiled
+
+Columns = NDArray[Any]
+Cells = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+MIX_2 = np.uint64(0x94D049BB133111EB)
+
+
+@compiled
+def _mixed(counter: np.uint64) -> np.uint64:
+    """SplitMix64 (Steele, Lea, Flood 2014): a well-mixed word from a Weyl sequence."""
+    word = counter
+    word = (word ^ (word >> np.uint64(30))) * MIX_1
+    word = (word ^ (word >> np.uint64(27))) * MIX_2
+    return word ^ (word >> np.uint64(31))
+
+
+@compiled
+def _uniform(counter: np.uint64) -> float:
+    """A number in [0, 1) with 53 random bits."""
+    return np.float64(_mixed(counter) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+
+
+@compiled
+def _separator_codes(columns: Columns, given: Index, strides: Index, codes: NDArray[np.int32]) -> None:
+    """The joint code of the given columns, row by row."""
+    codes[:] = 0
+    for k in range(given.size):
+        column = columns[given[k]]
+        stride = np.int32(strides[k])
+        for r in range(codes.size):
+            codes[r] += np.int32(column[r]) * stride
+
+
+@compiled
+def _write(columns: Columns, fresh: Index, divisors: Index, sizes: Index, codes: NDArray[np.int32]) -> None:
+    """Write joint codes as the digits of the fresh columns."""
+    for k in range(fresh.size):
+        column = columns[fresh[k]]
+        divisor, size = np.int32(divisors[k]), np.int32(sizes[k])
+        if fresh.size == 1:
+            for r in range(codes.size):
+                column[r] = codes[r]
+        else:
+            for r in range(codes.size):
+                column[r] = codes[r] // divisor % size
+
+
+@compiled
+def _allot(weights: Cells, rows: int, start: float, dealt: NDArray[np.int32]) -> None:
+    """Fill `dealt` with cells: the integer part of each expected count, the fractions by systematic sampling.
+
+    Cell k is dealt floor or ceil of its expected count e_k, with mean e_k: it is dealt as often as the points
+    start, start + 1, start + 2 … (start uniform in [0, 1)) fall into its stretch of the cumulated counts.
+    """
+    total = weights.sum()
+    scale = rows / total
+    reached = 0.0
+    at = 0
+    last = 0
+    for k in range(weights.size):
+        if weights[k] <= 0.0:
+            continue
+        last = k
+        reached += weights[k] * scale
+        while at < rows and start + at < reached:
+            dealt[at] = k
+            at += 1
+    while at < rows:
+        dealt[at] = last
+        at += 1
+
+
+@compiled
+def deal(
+    columns: Columns,
+    given: Index,
+    strides: Index,
+    fresh: Index,
+    divisors: Index,
+    sizes: Index,
+    table: Cells,
+    seed: np.uint64,
+) -> None:
+    """Draw the fresh columns: in each group of equal given values, cells are allotted and then shuffled."""
+    rows = columns.shape[1]
+    groups = table.shape[0]
+    codes = np.empty(rows, np.int32)
+    _separator_codes(columns, given, strides, codes)
+    ends = np.zeros(groups + 1, np.int64)
+    for r in range(rows):
+        ends[codes[r] + 1] += 1
+    for s in range(groups):
+        ends[s + 1] += ends[s]
+    dealt = np.empty(rows, np.int32)
+    counter = seed
+    for s in range(groups):
+        own = dealt[ends[s] : ends[s + 1]]
+        if own.size == 0:
+            continue
+        counter += GOLDEN
+        _allot(table[s], own.size, _uniform(counter), own)
+        for k in range(own.size - 1, 0, -1):
+            counter += GOLDEN
+            j = np.int64(_uniform(counter) * (k + 1))
+            own[k], own[j] = own[j], own[k]
+    for r in range(rows):
+        s = codes[r]
+        codes[r] = dealt[ends[s]]
+        ends[s] += 1
+    _write(columns, fresh, divisors, sizes, codes)
+
+
+@compiled
+def draw(
+    columns: Columns,
+    given: Index,
+    strides: Index,
+    fresh: Index,
+    divisors: Index,
+    sizes: Index,
+    cumulated: Cells,
+    seed: np.uint64,
+) -> None:
+    """Draw the fresh columns independently for each row, by inversion of the conditional distribution."""
+    rows = columns.shape[1]
+    codes = np.empty(rows, np.int32)
+    _separator_codes(columns, given, strides, codes)
+    counter = seed
+    for r in range(rows):
+        row = cumulated[codes[r]]
+        counter += GOLDEN
+        point = _uniform(counter) * row[-1]
+        low, high = 0, row.size - 1
+        while low < high:
+            middle = (low + high) >> 1
+            if row[middle] > point:
+                high = middle
+            else:
+                low = middle + 1
+        codes[r] = low
+    _write(columns, fresh, divisors, sizes, codes)

@@ -1,0 +1,168 @@
+import array_api_strict
+import numpy as np
+import pytest
+
+from synth_core.arrays import generic
+from synth_core.domain import Domain
+from synth_core.errors import FeasibilityError, SchemaError
+from synth_core.measurement import Measurement
+from synth_core.models.estimators import estimate, merge
+
+DOMAIN = Domain.of({"a": 3, "b": 4, "c": 2, "d": 5})
+CLIQUES = [("a", "b"), ("b", "c"), ("c", "d"), ("a",)]
+RECORDS = 20_000.0
+
+
+def truth(seed=0):
+    rng = np.random.default_rng(seed)
+    table = rng.gamma(0.5, size=DOMAIN.sizes)
+    return table / table.sum() * RECORDS
+
+
+def measured(table, sigma=20.0, cliques=CLIQUES, seed=1):
+    rng = np.random.default_rng(seed)
+    found = []
+    for clique in cliques:
+        exact = table.sum(axis=tuple(k for k, a in enumerate(DOMAIN) if a not in clique))
+        found.append(Measurement(clique, exact + rng.normal(size=exact.shape) * sigma, sigma))
+    return found
+
+
+def loss(model, measurements):
+    tables = model.marginals([m.clique for m in measurements])
+    return sum((((t - m.noisy) / m.sigma) ** 2).sum() / 2 for t, m in zip(tables, measurements, strict=True))
+
+
+def cells(measurements):
+    return sum(m.noisy.size for m in measurements)
+
+
+def test_a_fit_reaches_the_loss_expected_from_noise_alone():
+    measurements = measured(truth())
+    seen = []
+    model = estimate(DOMAIN, measurements, total=RECORDS, progress=seen.append)
+    assert loss(model, measurements) <= cells(measurements) / 2
+    assert seen[-1].loss == pytest.approx(loss(model, measurements))
+    assert seen[-1].target == cells(measurements) / 2
+    assert seen[0].loss > 10 * seen[-1].loss
+    assert seen[-1].passes < 60
+
+
+def test_exact_answers_are_reproduced():
+    table = truth()
+    exact = measured(table, sigma=0.1)
+    model = estimate(DOMAIN, exact, total=RECORDS, until=0.5, max_passes=500)
+    for m in exact:
+        np.testing.assert_allclose(model.marginal(m.clique), m.noisy, atol=1.0)
+
+
+def test_of_all_explanations_the_one_of_greatest_entropy_is_found():
+    """Two 1-way tables are explained by their product; no other table with these margins has greater entropy."""
+    table = truth()
+    model = estimate(DOMAIN, measured(table, sigma=1.0, cliques=[("a",), ("d",)]), total=RECORDS)
+    both = model.marginal(("a", "d"))
+    product = np.outer(both.sum(axis=1), both.sum(axis=0)) / RECORDS
+    np.testing.assert_allclose(both, product, rtol=1e-6)
+
+
+def test_the_loss_is_weighted_by_the_noise_of_each_measurement():
+    """Two contradicting tables of one clique: the fit follows the precise one; equal weights would meet halfway."""
+    precise = Measurement(("a",), np.array([100.0, 200.0, 700.0]), 1.0)
+    vague = Measurement(("a", "c"), np.array([[350.0, 350.0], [100.0, 100.0], [50.0, 50.0]]), 100.0)
+    found = estimate(DOMAIN, [precise, vague], total=1000.0).marginal(("a",))
+    np.testing.assert_allclose(found, precise.noisy, atol=5.0)
+    equal = Measurement(("a", "c"), vague.noisy.copy(), 1.0)
+    halfway = estimate(DOMAIN, [precise, equal], total=1000.0).marginal(("a",))
+    assert np.abs(halfway - precise.noisy).max() > 50
+
+
+def test_repeated_measurements_are_merged_by_inverse_variance():
+    first = Measurement(("a",), np.array([10.0, 0.0, 0.0]), 1.0)
+    second = Measurement(("a",), np.array([0.0, 10.0, 0.0]), 2.0)
+    (merged,) = merge(DOMAIN, [first, second])
+    np.testing.assert_allclose(merged.noisy, [8.0, 2.0, 0.0])
+    assert merged.sigma == pytest.approx(0.8**0.5)
+
+
+def test_a_clique_in_another_order_is_the_same_clique():
+    noisy = np.arange(12.0).reshape(3, 4)
+    flipped = Measurement(("b", "a"), noisy.T.copy(), 1.0)
+    (merged,) = merge(DOMAIN, [flipped])
+    assert merged.clique == ("a", "b")
+    np.testing.assert_array_equal(merged.noisy, noisy)
+
+
+def test_the_total_is_estimated_where_it_is_not_given():
+    model = estimate(DOMAIN, measured(truth()))
+    assert model.total == pytest.approx(RECORDS, abs=300)
+    assert model.total != RECORDS
+
+
+def test_a_fit_does_not_depend_on_the_order_of_attributes():
+    table = truth()
+    measurements = measured(table)
+    model = estimate(DOMAIN, measurements, total=RECORDS, until=0.9)
+    order = (2, 0, 3, 1)
+    turned = Domain.of({DOMAIN.attributes[k]: DOMAIN.sizes[k] for k in order})
+    other = estimate(turned, measurements, total=RECORDS, until=0.9)
+    np.testing.assert_allclose(other.marginal(("a", "d")), model.marginal(("a", "d")), rtol=1e-4, atol=0.1)
+
+
+def test_a_warm_start_saves_passes_and_fits_the_new_table():
+    table = truth()
+    first = measured(table)
+    grown = [*first, *measured(table, cliques=[("a", "d")], seed=7)]
+    model = estimate(DOMAIN, first, total=RECORDS)
+    warm, cold = [], []
+    found = estimate(DOMAIN, grown, total=RECORDS, warm=model, progress=warm.append)
+    estimate(DOMAIN, grown, total=RECORDS, progress=cold.append)
+    assert warm[0].loss < cold[0].loss / 3
+    assert loss(found, grown) <= cells(grown) / 2
+    assert loss(found, grown[-1:]) < 5 * grown[-1].noisy.size
+
+
+def test_a_warm_start_does_not_leave_a_small_new_table_out():
+    """The old tables alone satisfy the total loss; the new one is 20 standard deviations off and must be fitted."""
+    big = measured(truth(), cliques=[("a", "b"), ("b", "d")])
+    model = estimate(DOMAIN, big, total=RECORDS, until=0.3)
+    new = Measurement(("c",), np.array([0.5 + 0.0024, 0.5 - 0.0024]) * RECORDS, 10.0)
+    found = estimate(DOMAIN, [*big, new], total=RECORDS, warm=model, until=1.5)
+    assert loss(found, [new]) < 5 * 1.5 + 3
+
+
+def test_contradicting_and_negative_tables_end_in_a_finite_model():
+    one = Measurement(("a",), np.array([-500.0, 300.0, 700.0]), 1.0)
+    other = Measurement(("a", "c"), np.full((3, 2), 150.0), 1.0)
+    seen = []
+    model = estimate(DOMAIN, [one, other], total=1000.0, progress=seen.append)
+    assert np.isfinite(model.potentials).all()
+    assert seen[-1].loss > seen[-1].target
+    assert seen[-1].passes < 1000
+
+
+def test_passes_are_capped():
+    seen = []
+    estimate(DOMAIN, measured(truth()), total=RECORDS, until=1e-6, max_passes=7, progress=seen.append)
+    assert seen[-1].passes <= 7
+
+
+def test_the_generic_path_finds_the_same_model():
+    measurements = measured(truth())
+    compiled = estimate(DOMAIN, measurements, total=RECORDS)
+    strict = estimate(DOMAIN, measurements, total=RECORDS, arrays=generic(array_api_strict))
+    np.testing.assert_allclose(strict.marginal(("a", "d")), compiled.marginal(("a", "d")), rtol=1e-5)
+
+
+def test_nothing_measured_is_refused():
+    with pytest.raises(ValueError, match="without measurements"):
+        estimate(DOMAIN, [])
+
+
+def test_a_table_of_another_shape_is_refused():
+    with pytest.raises(SchemaError, match="a, b does not have the shape"):
+        estimate(DOMAIN, [Measurement(("a", "b"), np.zeros((4, 3)), 1.0)])
+
+
+def test_a_model_over_the_limit_is_refused():
+    with pytest.raises(FeasibilityError, match="over the limit"):
+        estimate(DOMAIN, measured(truth()), limit_cells=10)

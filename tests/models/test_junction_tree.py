@@ -1,0 +1,119 @@
+import random
+import time
+
+import pytest
+from brute_force import running_intersection_holds, structures
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synth_core.domain import Domain
+from synth_core.errors import FeasibilityError
+from synth_core.models.junction_tree import JunctionTree, TriangulatedGraph, junction_tree
+
+
+@given(structures(attributes=9))
+@settings(max_examples=100, deadline=None)
+def test_every_tree_covers_its_cliques_with_running_intersection(structure):
+    domain, cliques = structure
+    tree = junction_tree(domain, cliques)
+    assert running_intersection_holds(tree)
+    assert all(tree.host(clique) is not None for clique in cliques)
+    assert {a for clique in tree.cliques for a in clique} == set(domain)
+    sets = [set(clique) for clique in tree.cliques]
+    assert not any(x <= y for i, x in enumerate(sets) for j, y in enumerate(sets) if i != j)
+
+
+def test_the_check_of_running_intersection_rejects_a_broken_tree():
+    domain = Domain.of({"a": 2, "b": 2, "c": 2})
+    assert not running_intersection_holds(JunctionTree(domain, (("a", "b"), ("c",), ("a", "c")), (-1, 0, 1)))
+
+
+def test_a_cycle_is_triangulated_over_its_small_attributes():
+    domain = Domain.of({"a": 2, "b": 50, "c": 2, "d": 50})
+    tree = junction_tree(domain, [("a", "b"), ("b", "c"), ("c", "d"), ("a", "d")])
+    assert sorted(tree.cliques) == [("a", "b", "c"), ("a", "c", "d")]
+    assert tree.cells == 400
+    assert tree.bytes == 3200
+    assert tree.largest in tree.cliques
+    assert 0 < tree.seconds < 1
+
+
+def test_separators_and_children_of_a_chain():
+    domain = Domain.of({"a": 2, "b": 3, "c": 4})
+    tree = junction_tree(domain, [("a", "b"), ("b", "c")])
+    assert tree.cliques[0] == ("b", "c")
+    assert tree.separator(0) == ()
+    assert tree.separator(1) == ("b",)
+    assert tree.children(0) == (1,)
+
+
+def test_over_the_limit_the_clique_and_the_remedy_are_named():
+    domain = Domain.of({"age": 100, "income": 100, "state": 50})
+    with pytest.raises(FeasibilityError, match=r"age, income, state .* 500,000 cells.*raise the limit"):
+        junction_tree(domain, [("age", "income"), ("income", "state"), ("age", "state")], limit_cells=10_000)
+    assert junction_tree(domain, [("age", "income")], limit_cells=10_050).cells == 10_050
+
+
+def test_a_chain_of_a_thousand_attributes_takes_about_linear_time():
+    domain = Domain.of({f"x{k}": 10 for k in range(1000)})
+    triples = [domain.attributes[k : k + 3] for k in range(998)]
+    begin = time.process_time()
+    assert junction_tree(domain, triples).cells == 998_000
+    assert time.process_time() - begin < 5
+
+
+def is_clique_forest(graph):
+    for k in range(len(graph.domain)):
+        holding = {i for i, mask in enumerate(graph.masks) if mask >> k & 1}
+        reached = [min(holding)]
+        for i in reached:
+            reached += [j for j in graph.links[i] if j in holding and j not in reached]
+        if set(reached) != holding:
+            return False
+    return sum(map(len, graph.links)) // 2 < len(graph.masks)
+
+
+@given(st.integers(2, 10), st.randoms(use_true_random=False))
+@settings(max_examples=60, deadline=None)
+def test_adding_edges_one_by_one_keeps_a_clique_forest(count, chance):
+    domain = Domain.of({f"x{k}": chance.randint(2, 5) for k in range(count)})
+    graph = TriangulatedGraph.empty(domain)
+    for _ in range(20):
+        a, b = chance.sample(domain.attributes, 2)
+        announced = graph.largest_new_clique(a, b)
+        grown = graph.with_edge(a, b)
+        assert grown.largest == max(graph.largest, announced)
+        assert is_clique_forest(grown)
+        assert grown.adjacent(a, b)
+        graph = grown
+    masks = graph.masks
+    assert not any(x & ~y == 0 for i, x in enumerate(masks) for j, y in enumerate(masks) if i != j)
+    fresh = graph.retriangulated()
+    assert is_clique_forest(fresh)
+    assert fresh.cells <= graph.cells
+    for i, j in graph.edges:
+        assert fresh.adjacent(domain.attributes[i], domain.attributes[j])
+
+
+def test_an_incremental_graph_costs_what_its_junction_tree_costs():
+    domain = Domain.of({"a": 2, "b": 3, "c": 4, "d": 5})
+    graph = TriangulatedGraph.empty(domain).with_edge("a", "b").with_edge("b", "c").with_edge("c", "d")
+    assert sorted(graph.cliques) == [("a", "b"), ("b", "c"), ("c", "d")]
+    assert graph.largest_new_clique("a", "b") == 0
+    assert graph.largest_new_clique("a", "c") == 24
+    closed = graph.with_edge("a", "d")
+    assert sorted(closed.cliques) == sorted(junction_tree(domain, [*graph.cliques, ("a", "d")]).cliques)
+
+
+def test_thousands_of_trial_edges_over_a_hundred_attributes_take_seconds():
+    chance = random.Random(1)
+    domain = Domain.of({f"x{k}": chance.choice([2, 5, 10, 16]) for k in range(100)})
+    pairs = [(a, b) for i, a in enumerate(domain) for b in domain.attributes[:i]]
+    chance.shuffle(pairs)
+    graph = TriangulatedGraph.empty(domain)
+    begin = time.process_time()
+    for a, b in pairs:
+        if graph.largest_new_clique(a, b) <= 100_000:
+            graph = graph.with_edge(a, b)
+    assert time.process_time() - begin < 10
+    assert graph.largest <= 100_000

@@ -1,0 +1,66 @@
+import array_api_strict
+import numpy as np
+import pytest
+
+from synth_core import arrays
+from synth_core.errors import SpecError
+
+
+@pytest.fixture(autouse=True)
+def undecided():
+    arrays.chosen.cache_clear()
+    yield
+    arrays.chosen.cache_clear()
+
+
+class Device:
+    """Stands in for a library on a GPU."""
+
+    __name__ = "cupy"
+
+
+def test_numpy_serves_where_no_gpu_answers(monkeypatch):
+    monkeypatch.delenv(arrays.CHOICE, raising=False)
+    monkeypatch.setattr(arrays, "_cupy_with_device", lambda: None)
+    assert arrays.chosen() is arrays.NUMPY
+
+
+def test_cupy_serves_where_a_gpu_answers(monkeypatch):
+    monkeypatch.setenv(arrays.CHOICE, "auto")
+    monkeypatch.setattr(arrays, "_cupy_with_device", Device)
+    assert arrays.chosen().name == "cupy"
+    assert not arrays.chosen().compiled
+
+
+def test_numpy_can_be_forced(monkeypatch):
+    monkeypatch.setenv(arrays.CHOICE, "numpy")
+    monkeypatch.setattr(arrays, "_cupy_with_device", Device)
+    assert arrays.chosen() is arrays.NUMPY
+
+
+def test_cupy_without_a_gpu_is_refused(monkeypatch):
+    monkeypatch.setenv(arrays.CHOICE, "cupy")
+    monkeypatch.setattr(arrays, "_cupy_with_device", lambda: None)
+    with pytest.raises(SpecError, match="no GPU answers"):
+        arrays.chosen()
+
+
+def test_an_unknown_library_is_refused(monkeypatch):
+    monkeypatch.setenv(arrays.CHOICE, "torch")
+    with pytest.raises(SpecError, match="numpy, cupy or auto"):
+        arrays.chosen()
+
+
+def test_a_machine_without_cupy_has_no_device(monkeypatch):
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(arrays.importlib, "import_module", missing)
+    assert arrays._cupy_with_device() is None
+
+
+def test_arrays_know_their_namespace_and_come_back_to_numpy():
+    strict = array_api_strict.asarray([1.0, 2.0])
+    assert arrays.namespace(strict) is array_api_strict
+    np.testing.assert_array_equal(arrays.to_numpy(strict), [1.0, 2.0])
+    assert arrays.to_numpy(np.ones(2)).sum() == 2.0
