@@ -111,6 +111,13 @@ def test_numbers_are_uniform_inside_their_bin():
     assert abs(real.mean() - 0.75) < 0.004
 
 
+def test_a_real_number_never_rounds_up_into_the_next_bin():
+    step = np.spacing(1.0)
+    schema = schema_of({**PAY, "bins": [1.0, 1.0 + step, 1.0 + 2 * step]})
+    codes = np.zeros((100, 1), dtype=np.uint8)
+    assert not encode(decode(codes, schema, np.random.default_rng(0)), schema)["x"].any()
+
+
 def test_decoding_is_reproducible():
     codes = np.random.default_rng(0).integers(0, 3, (20, 1))
     draws = [decode(codes, schema_of(AGE), np.random.default_rng(seed))["x"].tolist() for seed in (1, 1, 2)]
