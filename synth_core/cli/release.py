@@ -146,8 +146,10 @@ def _print(table: Table) -> None:
 
 
 def _tell(summary: dict[str, Any]) -> None:
-    quality = {name: f"{value:.4f}" for name, value in summary.pop("quality").items()}
-    lines = {**{name: str(value) for name, value in summary.items()}, **quality}
-    width = max(map(len, lines))
-    for name, value in lines.items():
+    quality = summary.pop("quality")
+    width = max(map(len, [*summary, *quality]))
+    for name, value in summary.items():
         typer.echo(f"{name:{width}}  {value}")
+    typer.echo("How good it is (true errors, for your eyes only):")
+    for name, value in quality.items():
+        typer.echo(f"{name:{width}}  {value:.4f}")

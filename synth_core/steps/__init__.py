@@ -22,7 +22,7 @@ def prepare(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: Runner |
 
     No confidential byte is read. Preparing the same release again changes nothing.
     """
-    from synth_core.steps.prepare import prepare_release
+    from synth_core.steps.preparation import prepare_release
 
     return prepare_release(spec, workspace=workspace, runner=runner)
 

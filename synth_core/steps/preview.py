@@ -9,7 +9,7 @@ from synth_core.privacy.budget import epsilon_of, mu2_of
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
 from synth_core.steps.context import record_budget
-from synth_core.steps.prepare import check_account
+from synth_core.steps.preparation import check_account
 from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 from synth_core.synthesizers.methods import synthesizer
 

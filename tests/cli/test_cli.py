@@ -1,0 +1,243 @@
+"""The command line as a person uses it: help that teaches, one line when something is wrong, nothing changed by it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from synth_core import Schema
+from synth_core.cli import main
+from synth_core.metrics import alpha_way, tabulate_both, tvd
+
+COMMANDS = [
+    ["init"],
+    ["plan"],
+    ["run"],
+    ["verify"],
+    ["methods"],
+    ["evaluate"],
+    ["ledger", "show"],
+    ["ledger", "verify"],
+    ["ledger", "account"],
+    ["ledger", "cap"],
+    ["ledger", "export"],
+]
+
+
+@pytest.fixture
+def synth(monkeypatch, capsys):
+    """Run the command; returns (exit code, standard output, error output)."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["synth", *map(str, arguments)])
+        capsys.readouterr()
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = end.code or 0
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_shows_an_example(synth, command):
+    code, out, _ = synth(*command, "--help")
+    assert code == 0
+    assert f"synth {' '.join(command)}" in " ".join(out.replace("│", " ").split())
+
+
+def test_the_console_script_exists():
+    done = subprocess.run(
+        [Path(sys.executable).parent / "synth", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("synth-core ")
+
+
+def test_methods_lists_methods_and_presets(synth):
+    code, out, _ = synth("methods")
+    assert code == 0
+    assert {"privmrf", "default", "paper", "independent"} <= set(out.split())
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory):
+    """What `synth init` writes, with fewer people."""
+    folder = tmp_path_factory.mktemp("example") / "mine"
+    subprocess.run(
+        [sys.executable, "-c", "from synth_core.cli import main; main()", "init", folder, "--rows", "3000"],
+        check=True,
+        capture_output=True,
+    )
+    return folder
+
+
+def test_init_refuses_a_folder_with_files(synth, example):
+    code, _, err = synth("init", example)
+    assert code == 2
+    assert err == f"synth: {example} is not empty; name a new folder\n"
+
+
+def test_init_refuses_a_place_it_cannot_write(synth, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, err = synth("init", tmp_path / "file" / "mine")
+    assert code == 2
+    assert "cannot be created" in err
+
+
+def test_from_init_to_a_verified_release(synth, example, tmp_path):
+    code, out, _ = synth("plan", example / "release.yaml")
+    assert code == 0
+    assert "epsilon 4 at delta 1e-06" in out
+    assert not (example / "workspace" / "public").exists(), "a plan touches nothing"
+    code, out, err = synth("run", example / "release.yaml")
+    assert code == 0, err
+    assert "round 1 of" in err
+    assert "3-way TVD" in out
+    code, out, err = synth("run", example / "release.yaml", "--cluster", "local")
+    assert code == 0
+    assert "fit — finished before" in err
+    public = example / "workspace" / "public" / "example"
+    assert synth("verify", public)[0] == 0
+    code, out, _ = synth("ledger", "show", "--workspace", example / "workspace")
+    assert code == 0
+    assert "fictional-census" in out
+    assert synth("ledger", "verify", "--workspace", example / "workspace")[0] == 0
+    code, out, err = synth(
+        "evaluate",
+        example / "data" / "people.csv",
+        public / "extract",
+        "--schema",
+        example / "schema.yaml",
+        "--out",
+        tmp_path / "internal",
+    )
+    assert code == 0, err
+    assert (tmp_path / "internal" / "report.html").stat().st_size > 10_000
+    assert "2-way TVD" in out
+    manifest = json.loads((public / "manifest.json").read_text())
+    assert manifest["guarantee"]["epsilon"] <= 1.0
+    (public / "model.npz").write_bytes(b"")
+    code, _, err = synth("verify", public)
+    assert code == 2
+    assert "model.npz: does not match its checksum" in err
+
+
+def change(example, tmp_path, **values):
+    spec = yaml.safe_load((example / "release.yaml").read_text())
+    spec |= {"source": str(example / "data" / "people.csv"), "schema": str(example / "schema.yaml"), **values}
+    path = tmp_path / "release.yaml"
+    path.write_text(yaml.safe_dump({key: value for key, value in spec.items() if value is not None}))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"epsilon": 0}, "epsilon"),
+        ({"epsilon": -2}, "epsilon"),
+        ({"delta": 1.0}, "delta"),
+        ({"method": "magic"}, "unknown method 'magic'"),
+        ({"source": "nothing/*.csv"}, "matches no file"),
+        ({"colour": "red"}, "unknown key 'colour'"),
+        ({"epsilon": None}, "key 'epsilon' is missing"),
+        ({"epsilon": 9.0}, "left"),
+        ({"schema": "nowhere.yaml"}, "nowhere.yaml"),
+    ],
+)
+def test_bad_specs_get_one_line_and_change_nothing(synth, example, tmp_path, values, message):
+    workspace = example / "workspace"
+    before = synth("ledger", "head", "--workspace", workspace)[1]
+    path = change(example, tmp_path, release="bad", **values)
+    code, _, err = synth("run", path, "--workspace", workspace)
+    assert code == 2
+    assert message in err
+    assert err.count("\n") == 1
+    assert err.startswith("synth: ")
+    assert synth("ledger", "head", "--workspace", workspace)[1] == before
+
+
+def test_a_workspace_that_is_not_writable(synth, example, tmp_path):
+    (tmp_path / "w").write_text("a file")
+    code, _, err = synth("run", change(example, tmp_path), "--workspace", tmp_path / "w")
+    assert code == 2
+    assert err.count("\n") == 1
+    assert "writ" in err
+
+
+def test_a_cluster_that_does_not_answer(synth, example, tmp_path, monkeypatch):
+    path = change(example, tmp_path, release="unreachable")
+    code, _, err = synth("run", path, "--workspace", example / "workspace", "--cluster", "tcp://127.0.0.1:9")
+    assert code == 2
+    assert "no Dask scheduler answers at tcp://127.0.0.1:9" in err.splitlines()[-1]
+
+
+def test_evaluate_refuses_what_it_cannot_read(synth, example, tmp_path):
+    out = tmp_path / "internal"
+    code, _, err = synth(
+        "evaluate",
+        tmp_path / "no.csv",
+        tmp_path / "no.csv",
+        "--schema",
+        example / "schema.yaml",
+        "--out",
+        out,
+    )
+    assert code == 2
+    assert "cannot be read as CSV or Parquet" in err
+    (tmp_path / "blocked").write_text("")
+    code, _, err = synth(
+        "evaluate",
+        example / "data" / "people.csv",
+        example / "data" / "people.csv",
+        "--schema",
+        example / "schema.yaml",
+        "--out",
+        tmp_path / "blocked" / "in",
+    )
+    assert code == 2
+    assert "cannot be written" in err
+
+
+def test_nltcs_by_the_command_line(synth, reference_data, tmp_path):
+    """The reference table, integer coded: same columns, codes inside the domain, 3-way TVD below 0.05."""
+    sizes = json.loads((reference_data / "nltcs-domain.json").read_text())
+    Schema.from_sizes(sizes).save(tmp_path / "schema.yaml")
+    spec = {
+        "release": "nltcs",
+        "dataset": "nltcs",
+        "source": str(reference_data / "nltcs.csv"),
+        "schema": "schema.yaml",
+        "epsilon": 0.8,
+        "delta": 1e-5,
+    }
+    (tmp_path / "release.yaml").write_text(yaml.safe_dump(spec))
+    workspace = tmp_path / "workspace"
+    code, _, err = synth("run", tmp_path / "release.yaml")
+    assert code == 2
+    assert "synth ledger account nltcs" in err
+    declared = synth("ledger", "account", "nltcs", "--epsilon", 1, "--delta", 1e-5, "--workspace", workspace)
+    assert declared[0] == 0, declared
+    assert synth("run", tmp_path / "release.yaml")[0] == 0
+    table = pd.read_parquet(workspace / "public" / "nltcs" / "extract")
+    real = pd.read_csv(reference_data / "nltcs.csv")
+    assert list(table.columns) == list(sizes)
+    assert ((table >= 0) & (table < pd.Series(sizes))).all().all()
+    domain = Schema.from_sizes(sizes).domain
+    errors = [
+        tvd(*tabulate_both(real.to_numpy(), table.to_numpy(), domain=domain, clique=clique))
+        for clique in alpha_way(domain, 3)
+    ]
+    assert np.mean(errors) < 0.05
+    (tmp_path / "release.yaml").write_text(yaml.safe_dump({**spec, "release": "again"}))
+    code, _, err = synth("run", tmp_path / "release.yaml")
+    assert code == 2
+    assert "left" in err
+    assert not (workspace / "confidential" / "again" / "encoded").exists()
