@@ -1,0 +1,216 @@
+"""The hot audit: unchanged code runs on two neighbouring tables with a large budget, and an adversary keeps count.
+
+The adversary knows both tables, sees everything that is stored or answered, and guesses from the exact likelihood
+ratio which table it was. How often he is right bounds from below the privacy really lost (Dong, Roth & Su 2022,
+Section 2; errors certified by Clopper-Pearson). At mu = 3 a correct curator lets him err in 7 % of the runs; one that
+adds half the noise, in 0.1 %. Beside that, a white-box look at the noise: its variance, its correlation, and whether
+each charge has exactly one stored answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.domain import Clique, Domain
+from synth_core.errors import SpecError
+from synth_core.measurement import Measurement
+from synth_core.privacy.budget import Mechanism
+from synth_core.privacy.certificate import AuditCertificate, Evidence, certify
+from synth_core.privacy.curator import CountSource, Curator, LedgerCurator, Spending
+from synth_core.privacy.entropy import Entropy, SystemEntropy
+from synth_core.privacy.ledger import Answer, Ledger, Reservation, SpendRequest, State
+from synth_core.privacy.private import open_private
+from synth_core.privacy.queries import GRID, Query
+
+AnyQuery = TypeVar("AnyQuery", bound=Query)
+Experiment = Callable[[Curator], object]
+"""Code under audit: it talks to a curator once, from beginning to end; what it returns is ignored."""
+
+Worlds = tuple[CountSource, CountSource]
+"""A table without and the same table with the canary record."""
+
+HOT_MU2 = Fraction(9)
+"""The budget of an audited step: mu = 3 is where few runs tell right from wrong."""
+
+RUNS = 2000
+
+
+def run_audit(
+    title: str,
+    experiment: Experiment,
+    *,
+    worlds: Worlds,
+    granted_mu2: Fraction = HOT_MU2,
+    runs: int = RUNS,
+    curator: type[LedgerCurator] = LedgerCurator,
+) -> AuditCertificate:
+    """Run the experiment `runs` times, half in each world, and certify what it loses of `granted_mu2`."""
+    if runs < 100:
+        raise SpecError("an audit needs at least 100 runs; 2000 tell all known faults apart")
+    entropy = SystemEntropy()
+    evidence: tuple[list[Evidence], list[Evidence]] = ([], [])
+    for run in range(runs):
+        here = run % 2
+        witness = Witness(worlds, here, curator=curator, entropy=entropy)
+        experiment(witness)
+        evidence[here].append(witness.evidence())
+    return certify(title, without=evidence[0], canary=evidence[1], granted_mu2=granted_mu2)
+
+
+class Notebook:
+    """A ledger in memory for one run: it grants everything and keeps all that was charged and stored."""
+
+    def __init__(self) -> None:
+        self.requests: dict[str, SpendRequest] = {}
+        self.answers: dict[str, list[Answer]] = {}
+        self.fresh: str | None = None
+
+    def reserve(self, request: SpendRequest) -> Reservation:
+        """Grant the request, or hand out the answer that its key already has."""
+        stored = self.answers.get(request.key)
+        if stored:
+            return Reservation(key=request.key, attempt=1, state=State.MEASURED, answer=stored[0])
+        self.requests[request.key] = request
+        self.fresh = request.key
+        return Reservation(key=request.key, attempt=1, state=State.RESERVED)
+
+    def begin(self, reservation: Reservation) -> None:
+        """Nothing can crash here."""
+
+    def store(self, reservation: Reservation, answer: Answer) -> Answer:
+        """Keep every answer and return the first."""
+        self.answers.setdefault(reservation.key, []).append(answer)
+        return self.answers[reservation.key][0]
+
+
+class Witness:
+    """A curator that passes every question to the audited one and weighs what comes out in both worlds."""
+
+    def __init__(self, worlds: Worlds, here: int, *, curator: type[LedgerCurator], entropy: Entropy) -> None:
+        self._worlds = worlds
+        self._here = here
+        self._notebook = Notebook()
+        self._curator = curator(
+            counts=worlds[here],
+            ledger=cast(Ledger, self._notebook),  # the three methods a curator calls
+            spending=Spending(dataset="audit", snapshot="audit", release="audit", step="audit"),
+            entropy=entropy,
+        )
+        self._ratio = 0.0
+        self._noise: list[NDArray[np.float64]] = []
+        self._surprise = 0.0
+        self._spread = 0.0
+        self._strayed = 0
+
+    @property
+    def domain(self) -> Domain:
+        """The public domain of both worlds."""
+        return self._curator.domain
+
+    def measure(
+        self,
+        cliques: Sequence[Clique],
+        mu2: Fraction,
+        *,
+        purpose: str,
+        weights: Sequence[float] | None = None,
+    ) -> list[Measurement]:
+        """Ask the audited curator and weigh the noisy counts."""
+        given = self._curator.measure(cliques, mu2, purpose=purpose, weights=weights)
+        asked = [measurement.clique for measurement in given]
+        exact = [
+            np.concatenate([[], *(GRID * table.ravel() for table in _tables(world, asked))])
+            for world in self._worlds
+        ]
+        answer = np.concatenate([[], *(measurement.noisy.ravel() * GRID for measurement in given)])
+        self._weigh_numbers(exact, answer, sizes=[measurement.noisy.size for measurement in given])
+        return given
+
+    def score(self, queries: Sequence[Query], mu2: Fraction, *, purpose: str) -> list[float]:
+        """Ask the audited curator and weigh the noisy scores."""
+        given = self._curator.score(queries, mu2, purpose=purpose)
+        exact = [np.array(_values(world, queries), dtype=np.float64) for world in self._worlds]
+        self._weigh_numbers(exact, np.array(given) * GRID, sizes=[1] * len(given))
+        return given
+
+    def choose(
+        self, queries: Sequence[AnyQuery], mu2: Fraction, *, purpose: str, count: int = 1
+    ) -> list[AnyQuery]:
+        """Ask the audited curator and weigh the choices."""
+        given = self._curator.choose(queries, mu2, purpose=purpose, count=count)
+        key, self._notebook.fresh = self._notebook.fresh, None
+        if key is None:
+            return given
+        exact = [np.array(_values(world, queries), dtype=np.float64) for world in self._worlds]
+        mechanism = self._notebook.requests[key].mechanism
+        for answer in self._notebook.answers.get(key, []):
+            self._weigh_choices(exact, answer, mechanism)
+        stored = self._notebook.answers.get(key, [np.empty(0, np.int64)])[0]
+        self._strayed += [id(query) for query in given] != [id(queries[int(at)]) for at in stored]
+        return given
+
+    def evidence(self) -> Evidence:
+        """All that this run gave away."""
+        requests, answers = self._notebook.requests, self._notebook.answers
+        return Evidence(
+            ratio=self._ratio,
+            noise=np.concatenate([np.empty(0), *self._noise]),
+            surprise=self._surprise,
+            spread=self._spread,
+            mu2=sum((request.mechanism.mu2() for request in requests.values()), Fraction(0)),
+            charged=len(requests),
+            stored=sum(len(stored) for stored in answers.values()),
+            strayed=self._strayed,
+        )
+
+    def _weigh_numbers(
+        self, exact: list[NDArray[np.float64]], given: NDArray[np.float64], *, sizes: list[int]
+    ) -> None:
+        key, self._notebook.fresh = self._notebook.fresh, None
+        if key is None:
+            return  # nothing asked, or asked before and answered from the ledger
+        variances = self._notebook.requests[key].mechanism.variances()
+        variance = np.repeat(np.array([float(v) for v in variances]), sizes) * GRID**2
+        outputs = [answer.astype(np.float64) for answer in self._notebook.answers.get(key, [])]
+        if not outputs or not np.array_equal(np.rint(given), outputs[0]):
+            self._strayed += 1
+            outputs.append(given)
+        absent, present = exact
+        for output in outputs:
+            self._ratio += float((((output - absent) ** 2 - (output - present) ** 2) / (2 * variance)).sum())
+            self._noise.append((output - exact[self._here]) / np.sqrt(variance))
+
+    def _weigh_choices(
+        self, exact: list[NDArray[np.float64]], positions: Answer, mechanism: Mechanism
+    ) -> None:
+        rate = float(mechanism.scale / (2 * mechanism.sensitivity * GRID))
+        left = np.ones(len(exact[0]), dtype=bool)
+        for position in positions.tolist():
+            chances = [_softmax(rate * utilities, left) for utilities in exact]
+            self._ratio += math.log(chances[1][position]) - math.log(chances[0][position])
+            utilities, chance = rate * exact[self._here], chances[self._here]
+            mean = float(chance @ utilities)
+            self._surprise += float(utilities[position]) - mean
+            self._spread += float(chance @ (utilities - mean) ** 2)
+            left[position] = False
+
+
+def _tables(world: CountSource, cliques: Sequence[Clique]) -> list[NDArray[np.int64]]:
+    return [open_private(table) for table in world.tables(cliques)]
+
+
+def _values(world: CountSource, queries: Sequence[Query]) -> list[int]:
+    tables = _tables(world, [query.clique for query in queries])
+    return [query.evaluate(table) for query, table in zip(queries, tables, strict=True)]
+
+
+def _softmax(logits: NDArray[np.float64], left: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Probabilities of the candidates that are left, never quite 0 (a chosen one may be that unlikely)."""
+    weights = np.exp(np.maximum(logits - logits[left].max(), -700.0)) * left
+    return np.asarray(weights / weights.sum(), dtype=np.float64)

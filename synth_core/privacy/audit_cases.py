@@ -1,0 +1,173 @@
+"""What the audit is run on: tables with and without a canary, each verb at its sharpest, and planted faults.
+
+A planted fault is a curator that is wrong in one known way. It exists so that an auditor can see the audit fail; only
+`run_audit` ever creates one, with a ledger that lives in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.domain import Clique, Domain
+from synth_core.privacy.audit import HOT_MU2, Experiment
+from synth_core.privacy.budget import Mechanism
+from synth_core.privacy.curator import Curator, LedgerCurator
+from synth_core.privacy.ledger import Answer
+from synth_core.privacy.queries import Misfit
+
+DOMAIN = Domain.of({"first": 2, "second": 3, "third": 4})
+ROWS = 40
+
+Codes = Mapping[str, NDArray[np.int64]]
+
+
+def canary_codes(domain: Domain = DOMAIN, *, rows: int = ROWS) -> tuple[Codes, Codes]:
+    """A small table, and the same with one record more, whose every value is used by no other record."""
+    without = {
+        attribute: np.arange(rows, dtype=np.int64) // (place + 1) % (size - 1)
+        for place, (attribute, size) in enumerate(zip(domain.attributes, domain.sizes, strict=True))
+    }
+    return without, {
+        attribute: np.append(codes, domain.size(attribute) - 1) for attribute, codes in without.items()
+    }
+
+
+def verb_experiments(domain: Domain = DOMAIN, *, rows: int = ROWS) -> dict[str, Experiment]:
+    """Each verb asked so that the canary moves the answer as far as its sensitivity allows, and all in a row."""
+    single = [(attribute,) for attribute in domain.attributes]
+    pairs = list(zip(domain.attributes, domain.attributes[1:], strict=False))
+
+    def measure(curator: Curator) -> None:
+        curator.measure(single, HOT_MU2, purpose="tables")
+
+    def measure_by_weight(curator: Curator) -> None:
+        curator.measure(single, HOT_MU2, purpose="tables", weights=[float(i + 1) for i in range(len(single))])
+
+    def score(curator: Curator) -> None:
+        curator.score(
+            [Misfit(pair, np.zeros(domain.shape(pair))) for pair in pairs], HOT_MU2, purpose="scores"
+        )
+
+    def choose(curator: Curator) -> None:
+        curator.choose(_opposites(domain, pairs[0], rows), HOT_MU2, purpose="choice")
+
+    def converse(curator: Curator) -> None:
+        """Later questions depend on earlier answers, and one is asked twice."""
+        first = curator.measure(single, HOT_MU2 / 3, purpose="tables")
+        (best,) = curator.choose(_opposites(domain, pairs[0], rows), HOT_MU2 / 3, purpose="choice")
+        guess = np.multiply.outer(first[0].noisy, first[1].noisy) / rows
+        query = Misfit(best.clique, np.maximum(guess, 0.0))
+        for _ in range(2):
+            curator.score([query], HOT_MU2 / 3, purpose="scores")
+
+    return {
+        "measure": measure,
+        "measure by weight": measure_by_weight,
+        "score": score,
+        "choose": choose,
+        "measure, then choose, then score": converse,
+    }
+
+
+def _opposites(domain: Domain, clique: Clique, rows: int) -> list[Misfit]:
+    """Two candidates whose utilities are -1/2 and 1/2 without the canary, and the other way round with it.
+
+    This is the choice that loses most: two outcomes with privacy losses eta/2 and -eta/2.
+    """
+    nothing = np.zeros(domain.shape(clique))
+    expected = nothing.copy()
+    expected[tuple(size - 1 for size in domain.shape(clique))] = 10.0  # where the canary is
+    return [Misfit(clique, nothing, penalty=rows + 0.5), Misfit(clique, expected, penalty=rows + 9.5)]
+
+
+class _Silence:
+    """Words that are all zero, of which every sampler makes zero noise."""
+
+    name = "silence (planted faults only)"
+
+    def words(self, n: int) -> NDArray[np.uint64]:
+        return np.zeros(n, dtype=np.uint64)
+
+
+class PlantedFault(LedgerCurator, ABC):
+    """A curator whose noisy numbers are spoiled before they are stored; choices are left as they are."""
+
+    def _answer(
+        self, purpose: str, mechanism: Mechanism, *, asked: Sequence[Clique], draw: Callable[[], Answer]
+    ) -> Answer:
+        def spoiled() -> Answer:
+            if mechanism.name != "discrete_gaussian":
+                return draw()
+            truth = self._truth(draw)
+            return truth + np.rint(self.spoil(draw() - truth, asked)).astype(np.int64)
+
+        return super()._answer(purpose, mechanism, asked=asked, draw=spoiled)
+
+    @abstractmethod
+    def spoil(self, noise: Answer, asked: Sequence[Clique]) -> NDArray[np.float64]:
+        """What is added instead of the noise."""
+
+    def _truth(self, draw: Callable[[], Answer]) -> Answer:
+        entropy, self._entropy = self._entropy, _Silence()
+        try:
+            return draw()
+        finally:
+            self._entropy = entropy
+
+
+class HalfNoise(PlantedFault):
+    """Adds noise of half the sigma that is charged."""
+
+    def spoil(self, noise: Answer, asked: Sequence[Clique]) -> NDArray[np.float64]:
+        """Half of the noise."""
+        return noise / 2
+
+
+class SilentQuery(PlantedFault):
+    """Adds no noise to the last query of a call."""
+
+    def spoil(self, noise: Answer, asked: Sequence[Clique]) -> NDArray[np.float64]:
+        """The noise, but for the cells of the last query."""
+        last = 1 if noise.size == len(asked) else self.domain.cells(asked[-1])
+        return np.append(noise[:-last], np.zeros(last))
+
+
+class MissingComposition(PlantedFault):
+    """Gives every query of a call the noise that would be right if it were the only one."""
+
+    def spoil(self, noise: Answer, asked: Sequence[Clique]) -> NDArray[np.float64]:
+        """The noise of one query alone."""
+        return noise / math.sqrt(len(asked))
+
+
+class SharedNoise(PlantedFault):
+    """Adds one and the same draw to all numbers of a call."""
+
+    def spoil(self, noise: Answer, asked: Sequence[Clique]) -> NDArray[np.float64]:
+        """The first draw everywhere."""
+        return np.full(noise.size, float(noise[0]))
+
+
+class SecondDraw(LedgerCurator):
+    """Stores one noisy answer and gives out another."""
+
+    def _answer(
+        self, purpose: str, mechanism: Mechanism, *, asked: Sequence[Clique], draw: Callable[[], Answer]
+    ) -> Answer:
+        super()._answer(purpose, mechanism, asked=asked, draw=draw)
+        return draw()
+
+
+PLANTED_FAULTS: dict[str, type[LedgerCurator]] = {
+    "half the noise": HalfNoise,
+    "one query without noise": SilentQuery,
+    "no composition": MissingComposition,
+    "noise shared by all answers": SharedNoise,
+    "a second draw": SecondDraw,
+}
+"""Each must make the audit of `measure` and of `score` fail."""
