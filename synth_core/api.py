@@ -9,8 +9,9 @@ import numpy as np
 
 from synth_core.codec import decode, encode
 from synth_core.privacy.budget import mu2_of
-from synth_core.privacy.curator import LedgerCurator, Spending, wall
+from synth_core.privacy.curator import LedgerCurator, Spending
 from synth_core.privacy.ledger import Account, Record, Runner
+from synth_core.privacy.wall import wall
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
 from synth_core.storage.counting import TableCounts

@@ -7,8 +7,7 @@ has one, record that measuring begins, draw the noisy integers, store them. If i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Protocol, TypeVar
@@ -16,7 +15,6 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from synth_core.domain import Clique, Domain
-from synth_core.errors import SynthError, WallError
 from synth_core.measurement import Measurement
 from synth_core.privacy.budget import Mechanism, exponential_for, gaussian_for
 from synth_core.privacy.entropy import Entropy, SystemEntropy
@@ -24,6 +22,7 @@ from synth_core.privacy.ledger import Answer, Ledger, Runner, SpendRequest, Stra
 from synth_core.privacy.noise import discrete_gaussian, exponential_choice, noisy_counts
 from synth_core.privacy.private import Private, open_private
 from synth_core.privacy.queries import GRID, Counts, Query
+from synth_core.privacy.wall import wall
 
 AnyQuery = TypeVar("AnyQuery", bound=Query)
 WEIGHT_GRID = 2**20
@@ -213,23 +212,6 @@ class LedgerCurator:
     def _evaluate(self, queries: Sequence[Query]) -> list[int]:
         tables = self._open([query.clique for query in queries])
         return [query.evaluate(table) for query, table in zip(queries, tables, strict=True)]
-
-
-@contextmanager
-def wall() -> Iterator[None]:
-    """Let no error out of the confidential zone with its own words: they might carry values.
-
-    Refusals (SynthError) have been worded for the public and pass; everything else is replaced, without its cause.
-    """
-    try:
-        yield
-    except SynthError:
-        raise
-    except Exception as error:
-        kind = type(error).__name__
-        raise WallError(
-            f"a step failed inside the confidential zone ({kind}); details are withheld"
-        ) from None
 
 
 def _no_fault(_: str) -> None:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from synth_core.codec import encode
 from synth_core.evaluation import Evaluation, compare_codes, rule_violations
 from synth_core.privacy.budget import epsilon_of
-from synth_core.privacy.curator import wall
 from synth_core.privacy.ledger import Record
+from synth_core.privacy.wall import wall
 from synth_core.release.manifest import charged_records, cost_by_step
 from synth_core.report.build import Guarantee, SpendLine, internal_report
 from synth_core.steps.compare import one_way_counts

@@ -7,7 +7,7 @@ import secrets
 from pathlib import Path
 
 from synth_core.errors import SourceError
-from synth_core.privacy.curator import wall
+from synth_core.privacy.wall import wall
 from synth_core.release.paths import ReleasePaths
 from synth_core.steps.context import StepRun
 from synth_core.storage.parquet import ingest_partitions

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import platform
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from synth_core import __version__
 from synth_core.errors import PublishError
 from synth_core.evaluation import Evaluation
 from synth_core.models.markov_random_field import MarkovRandomField
@@ -45,7 +45,7 @@ def publish(run: StepRun) -> Path:
         cliques=MarkovRandomField.load(paths.model).cliques,
         provenance={
             "published_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "software": f"synth-core {__version__}",
+            "software": f"synth-core {version('synth-core')}",
             "python": platform.python_version(),
             "dag": run.runner.dag,
             "run": run.runner.run,

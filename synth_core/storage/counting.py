@@ -14,6 +14,7 @@ from synth_core.cluster import Cluster
 from synth_core.domain import Clique, Domain
 from synth_core.privacy.private import Private, open_private
 from synth_core.privacy.queries import Counts
+from synth_core.privacy.wall import wall
 from synth_core.storage.parquet import read_codes
 
 CELLS_PER_PASS = 20_000_000
@@ -109,7 +110,8 @@ def count_codes(codes: Codes, domain: Domain, cliques: Sequence[Clique]) -> list
 def count_partition(path: str, *, domain: Domain, cliques: Sequence[Clique]) -> list[Counts]:
     """Exact tables of the cliques over one encoded partition; runs on a worker."""
     wanted = domain.clique(attribute for clique in cliques for attribute in clique) or domain.attributes[:1]
-    return count_codes(read_codes(Path(path), wanted), domain, cliques)
+    with wall():
+        return count_codes(read_codes(Path(path), wanted), domain, cliques)
 
 
 def add_tables(parts: Sequence[list[Counts]]) -> list[Counts]:

@@ -8,9 +8,10 @@ import pytest
 from synth_core.domain import Domain
 from synth_core.errors import BudgetRefused, WallError
 from synth_core.privacy.budget import mu2_of
-from synth_core.privacy.curator import LedgerCurator, Spending, wall
+from synth_core.privacy.curator import LedgerCurator, Spending
 from synth_core.privacy.ledger import CHARGED, Account, State
 from synth_core.privacy.queries import Dependence, Misfit, Total
+from synth_core.privacy.wall import wall
 from synth_core.release.manifest import charged_records
 from synth_core.storage.counting import TableCounts
 from synth_core.storage.sql_ledger import SqlLedger

@@ -53,10 +53,16 @@ def test_text_tells_nothing():
         str(private),
         f"{private}",
         f"{private:>30}",
-        "%s" % private,
         repr([private]),
     ):
         assert str(SECRET) not in text
+
+
+def test_airflow_cannot_serialize_it_into_an_xcom():
+    serde = pytest.importorskip("airflow.sdk.serde")
+    with pytest.raises(TypeError) as refusal:
+        serde.serialize({"answer": Private(SECRET)})
+    assert str(SECRET) not in str(refusal.value)
 
 
 def test_the_door_opens():
