@@ -108,7 +108,7 @@ class Chain:
         self.url = url
         self.head_path = head_path
         self._fault = fault
-        self._process = _Process(Database(url))
+        self._process = _Process(Database(url, fault=fault))
 
     def write(self, verb: str, work: Callable[[Page], T]) -> T:
         """Do the work in one transaction; records it appended are there, all or none, when this returns."""
@@ -147,7 +147,7 @@ class Chain:
         if self._process.pid != os.getpid():
             if self.url.get_backend_name() == "sqlite" and database_file(self.url) is None:
                 raise LedgerError("a ledger in memory stays in its process; use a file: sqlite:///path")
-            self._process = _Process(Database(self.url), inherited=self._process)
+            self._process = _Process(Database(self.url, fault=self._fault), inherited=self._process)
         return self._process
 
     def _book(self, connection: Connection) -> Book:

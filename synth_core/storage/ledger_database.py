@@ -87,13 +87,13 @@ def database_file(url: URL) -> Path | None:
 class Database:
     """The connections of one process; never used across a fork."""
 
-    def __init__(self, url: URL) -> None:
+    def __init__(self, url: URL, *, fault: Fault) -> None:
         self._rules = RULES[url.get_backend_name()]
         self._engine = _engine(url)
         with self.reading() as connection:
             version = _version(connection)
         if version != SCHEMA_VERSION:
-            self.write(_migrate, fault=no_fault)
+            self.write(_migrate, fault=lambda point: fault(f"migrate:{point}"))
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:

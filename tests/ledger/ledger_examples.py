@@ -1,0 +1,62 @@
+"""Small accounts, requests and answers for the tests of the ledger."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from synth_core.privacy.budget import NONE, gaussian_for, mu2_of
+from synth_core.privacy.ledger import Account, Answer, Runner, SpendRequest
+from synth_core.storage.sql_ledger import SqlLedger
+
+DATASET = "census-2026"
+CAP = mu2_of(2.0, 1e-5)
+TENTH = CAP / 10
+RUNNER = Runner(dag="monthly", run="r1", task="fit", actor="someone")
+
+
+def account(**changes: Any) -> Account:
+    return Account(**({"dataset": DATASET, "delta": 1e-5, "cap_epsilon": 2.0} | changes))
+
+
+def request(purpose: str = "pairs", *, mu2: Fraction = TENTH, **changes: Any) -> SpendRequest:
+    return SpendRequest(
+        **(
+            {
+                "dataset": DATASET,
+                "snapshot": "hmac:1",
+                "release": "pilot",
+                "step": "fit",
+                "purpose": purpose,
+                "mechanism": gaussian_for(mu2, sensitivity=Fraction(1), count=2),
+                "asked": (("age", "sex"), ("age", "income")),
+                "entropy": "test",
+                "runner": RUNNER,
+            }
+            | changes
+        )
+    )
+
+
+def free_request(purpose: str = "model chosen", **changes: Any) -> SpendRequest:
+    return request(purpose, mechanism=NONE, asked=(), **changes)
+
+
+def vector(*numbers: int) -> Answer:
+    return np.array(numbers or (3, -1, 4), dtype=np.int64)
+
+
+def opened(url: str, **options: Any) -> SqlLedger:
+    """A ledger with the usual account."""
+    ledger = SqlLedger(url, **options)
+    ledger.declare(account(), actor="board")
+    return ledger
+
+
+def answered(ledger: SqlLedger, purpose: str = "pairs", *numbers: int, **changes: Any) -> Answer:
+    """One whole cycle: reserve, begin, store."""
+    reservation = ledger.reserve(request(purpose, **changes))
+    ledger.begin(reservation)
+    return ledger.store(reservation, vector(*numbers))

@@ -1,0 +1,43 @@
+"""Many processes at once: the cap holds exactly, and a key has one answer whoever asks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from ledger_examples import DATASET, opened
+from ledger_workers import fork_server, race_for_answer, race_for_room
+
+from synth_core.privacy.ledger import State
+from synth_core.storage.sql_ledger import SqlLedger
+
+
+def race(runner: Callable[..., None], url: str, runners: int) -> list[Any]:
+    context = fork_server()
+    start, outcome = context.Barrier(runners), context.SimpleQueue()
+    processes = [
+        context.Process(target=runner, args=(url, number, start, outcome)) for number in range(runners)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    return [outcome.get() for _ in range(runners)]
+
+
+def test_sixteen_race_for_room_for_ten_on_an_empty_database(url: str) -> None:
+    assert Counter(race(race_for_room, url, 16)) == {"reserved": 10, "refused": 6}
+    ledger = SqlLedger(url)
+    assert ledger.balance(DATASET).remaining_mu2 == 0
+    assert [record.state for record in ledger.records()].count(State.ACCOUNT) == 1
+    assert ledger.verify() == []
+
+
+def test_eight_ask_the_same_and_are_told_the_same(url: str) -> None:
+    ledger = opened(url)
+    told = race(race_for_answer, url, 8)
+    assert len(set(told)) == 1
+    assert [record.state for record in ledger.records()].count(State.MEASURED) == 1
+    assert ledger.verify() == []
