@@ -56,11 +56,13 @@ def write_shard(job: tuple[int, Path], *, recipe: Recipe) -> Path:
     rng = np.random.default_rng([recipe.seed, number])
     codes = model.sample(rows_of_shard(total, shards=recipe.shards, number=number), rng)
     table = decode_table(codes, Schema.load(recipe.schema), rng)
-    table = table.replace_schema_metadata(
-        {**(table.schema.metadata or {}), b"synthetic.release": recipe.release.encode()}
-    )
-    with atomic_write(address) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+    # Without Arrow's own schema, dictionary-encoded text reads back as plain text everywhere.
+    with (
+        atomic_write(address) as temporary,
+        pq.ParquetWriter(temporary, table.schema, compression="zstd", store_schema=False) as writer,
+    ):
+        writer.write_table(table)
+        writer.add_key_value_metadata({"synthetic.release": recipe.release})
     return address
 
 

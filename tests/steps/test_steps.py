@@ -268,3 +268,12 @@ def test_sampling_is_seeded_per_shard(released):
     paths = ReleasePaths.of_address(address)
     one, two = (pd.read_parquet(paths.shard(number)) for number in (0, 1))
     assert not np.array_equal(one["age"].to_numpy()[:50], two["age"].to_numpy()[:50])
+
+
+def test_shards_carry_the_release_and_plain_types(released):
+    import pyarrow.parquet as pq
+
+    _, address, _ = released
+    schema = pq.read_schema(ReleasePaths.of_address(address).shard(0))
+    assert schema.metadata[b"synthetic.release"] == b"r1"
+    assert {field.name: str(field.type) for field in schema} == {"sex": "string", "age": "int64", "job": "string"}
