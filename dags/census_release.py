@@ -30,7 +30,7 @@ ADVANCED = "Advanced"
 
 FORM = {
     "dataset": Param(
-        "example-census",
+        "fictional-census",
         type="string",
         pattern=f"^{NAME}$",
         title="Data set",
@@ -68,7 +68,7 @@ FORM = {
         description_md="The method's named set of constants. Every method has `default`, the recommended one.",
     ),
     "epsilon": Param(
-        0.8,
+        1.0,
         type="number",
         exclusiveMinimum=0,
         maximum=100,
@@ -304,7 +304,10 @@ def census_release() -> None:
         """Publish the extract with its manifest, if ledger, manifest and files agree."""
         context = get_current_context()
         manifest = run_step("publish")
-        context["outlet_events"][EXTRACT].extra = {"release": release_address(context), "manifest": manifest}
+        context["outlet_events"][EXTRACT].extra = {
+            "release": Path(manifest).parent.name,
+            "manifest": manifest,
+        }
         return manifest
 
     parts = shards()

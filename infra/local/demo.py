@@ -9,15 +9,16 @@ from __future__ import annotations
 import sys
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+from infra.local.console import say
+from infra.local.example import provide_example
 from infra.local.rest import FINISHED, AirflowApi, ApiError
 from infra.local.services import LOG_TAIL, Service, airflow, dask_cluster, wait_until
 from infra.local.site import Site, SiteError, free_port
-from infra.local.up import say
 
 DAG = "census_release"
-PEOPLE = 50_000
 FINAL = FINISHED | {"upstream_failed", "skipped"}
 
 
@@ -28,7 +29,7 @@ def main() -> int:
     site, release = Site(), f"demo-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     try:
         with site.locked():
-            _example(site)
+            provide_example(site)
             say("starting Dask (scheduler and 2 workers) and Airflow …")
             with (
                 dask_cluster(site) as dask,
@@ -76,17 +77,29 @@ def _label(instance: dict[str, Any]) -> str:
     return str(instance["task_id"]) if shard < 0 else f"{instance['task_id']}[{shard}]"
 
 
-def _example(site: Site) -> None:
-    """The fictional population and its ledger account, made once."""
-
-
 def _results(address: str) -> None:
     from synth_core import steps
 
     found = steps.summary(address)
-    say("")
-    for name, value in found.items():
-        say(f"  {name:<18} {value}")
+    say(f"\nRelease {found['release']} is published.\n")
+    for title, key in (
+        ("synthetic table", "extract"),
+        ("manifest", "manifest"),
+        ("internal report", "report"),
+        ("ledger", "ledger"),
+    ):
+        say(f"  {title:<16} {_shown(found[key])}")
+    say(f"  {'privacy':<16} epsilon {found['epsilon']:g} at delta {found['delta']:g}\n")
+    say("How good the table is (internal: compared with the confidential rows)\n")
+    for name, value in found["quality"].items():
+        say(f"  {name:<38} {value:.4f}")
+    say("\n`make up` shows this run in Airflow, with the form for the next one.")
+
+
+def _shown(path: str) -> str:
+    """A path as it is typed from here."""
+    place = Path(path)
+    return str(place.relative_to(Path.cwd())) if place.is_relative_to(Path.cwd()) else path
 
 
 if __name__ == "__main__":

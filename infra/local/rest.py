@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.request
 from typing import Any
 from urllib.parse import quote
 
+PAUSES = (1.0, 2.0, 5.0, 10.0)
 FINISHED = frozenset({"success", "failed"})
 
 
 class ApiError(Exception):
     """Airflow refused a request; the text is its own explanation."""
+
+
+class ServerBusy(ApiError):
+    """Airflow did not answer, or not sensibly; it may do so later."""
 
 
 class AirflowApi:
@@ -27,7 +33,7 @@ class AirflowApi:
         """Whether database, scheduler, DAG processor and triggerer all say they are well."""
         try:
             parts = self._send("GET", "/api/v2/monitor/health", authorised=False)
-        except (OSError, ApiError):
+        except ApiError:
             return False
         return all(part["status"] == "healthy" for part in parts.values())
 
@@ -70,7 +76,12 @@ class AirflowApi:
         return [_line(entry) for entry in self.get(path)["content"]]
 
     def get(self, path: str) -> Any:
-        """Read something below /api/v2."""
+        """Read something below /api/v2; a busy server is asked again."""
+        for pause in PAUSES:
+            try:
+                return self._send("GET", f"/api/v2{path}")
+            except ServerBusy:
+                time.sleep(pause)
         return self._send("GET", f"/api/v2{path}")
 
     def _send(self, method: str, path: str, body: Any = None, *, authorised: bool = True) -> Any:
@@ -86,7 +97,10 @@ class AirflowApi:
             with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310
                 return json.loads(response.read() or b"null")
         except urllib.error.HTTPError as error:
-            raise ApiError(f"{error.code}: {error.read().decode(errors='replace')}") from None
+            kind = ServerBusy if error.code >= 500 else ApiError
+            raise kind(f"{error.code}: {error.read().decode(errors='replace')}") from None
+        except OSError as error:
+            raise ServerBusy(f"Airflow does not answer at {self.url}: {error}") from None
 
 
 def _run(dag: str, run: str) -> str:

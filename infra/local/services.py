@@ -41,8 +41,8 @@ class Service:
         return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_TAIL:])
 
     def members(self) -> list[int]:
-        """Every process of the session: Airflow puts its tasks into process groups of their own."""
-        return [pid for pid in psutil.pids() if _session(pid) == self.process.pid]
+        """Every live process of the session: Airflow puts its tasks into process groups of their own."""
+        return [pid for pid in psutil.pids() if _session(pid) == self.process.pid and _alive(pid)]
 
     def stop(self) -> None:
         """End the whole session: politely first, for good after a while."""
@@ -123,6 +123,14 @@ def _session(pid: int) -> int | None:
         return os.getsid(pid)
     except OSError:
         return None
+
+
+def _alive(pid: int) -> bool:
+    """A dead orphan may stay in the process table for as long as nobody collects it."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _signal(pids: Sequence[int], number: signal.Signals) -> None:

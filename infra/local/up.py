@@ -7,6 +7,8 @@ import signal
 import sys
 import time
 
+from infra.local.console import say
+from infra.local.example import provide_example
 from infra.local.rest import AirflowApi
 from infra.local.services import Service, airflow, dask_cluster
 from infra.local.site import Site, SiteError, free_port
@@ -21,6 +23,7 @@ def main() -> int:
     try:
         with site.locked():
             port = _port()
+            provide_example(site)
             say("starting Airflow and Dask (about a minute) …")
             with dask_cluster(site) as dask, airflow(site, port=port, dask=dask) as (running, api):
                 _welcome(site, api)
@@ -31,12 +34,6 @@ def main() -> int:
     except KeyboardInterrupt:
         say("\nstopped; all processes have ended")
     return 0
-
-
-def say(line: str) -> None:
-    """Tell the person at the terminal."""
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
 
 
 def _port() -> int:

@@ -81,7 +81,7 @@ def test_a_run_passes_the_release_from_step_to_step(release_dag, diary, workspac
     assert {cluster for name, _, cluster in diary.calls if name != "prepare"} == {"tcp://127.0.0.1:1"}
     assert diary.spec["epsilon"] == 0.5
     assert diary.spec["source"] == str(workspace / "intake/*.csv")
-    assert diary.spec["release"].startswith("example-census-manual-")
+    assert diary.spec["release"].startswith("fictional-census-manual-")
     assert {"rows", "options", "workspace"} & set(diary.spec) == set()
     assert diary.cancelled == []
 
@@ -111,7 +111,7 @@ def test_only_addresses_and_shard_numbers_pass_between_tasks(release_dag, diary,
 
 
 def test_a_refusal_is_final_says_its_line_and_gives_the_rest_back(release_dag, diary, capfd):
-    line = "dataset 'example-census' has epsilon 0.31 of 2.00 left"
+    line = "dataset 'fictional-census' has epsilon 0.31 of 2.00 left"
     diary.refusals["score"] = [BudgetRefused(line)]
     run = release_dag.test(logical_date=None)
 
