@@ -1,0 +1,147 @@
+"""A whole release is searched for things only the confidential rows know: none may be found outside their zone."""
+
+import logging
+import re
+import sqlite3
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from small_release import write_release
+
+from synth_core.errors import SynthError
+from synth_core.release.paths import ReleasePaths
+from synth_core.steps import STEPS, prepare, run_step
+from synth_core.storage.parquet import read_codes
+
+ROWS = 6173
+CANARY = "zyzzyva"
+SCHEMA = """
+columns:
+  - {name: sex, kind: categorical, values: [f, m]}
+  - {name: age, kind: integer, bounds: [0, 99], bins: 5}
+  - {name: job, kind: categorical, values: [farm, shop, office], unseen: other, nullable: true}
+"""
+
+
+def people():
+    rng = np.random.default_rng(8)
+    job = rng.choice(["farm", "shop", "office"], ROWS).astype(object)
+    job[17] = CANARY
+    return pd.DataFrame({"sex": rng.choice(["f", "m"], ROWS), "age": rng.integers(0, 100, ROWS), "job": job})
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A release with everything it said on the way."""
+    folder = tmp_path_factory.mktemp("leaks")
+    frame = people()
+    spec = write_release(folder, frame=frame)
+    (folder / "schema.yaml").write_text(SCHEMA)
+    said, handler = [], logging.Handler(logging.NOTSET)
+    handler.emit = lambda record: said.append(record.getMessage() + str(record.exc_info or ""))
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    try:
+        address = prepare(spec, workspace=folder / "workspace")
+        returned = [run_step(step, address, progress=said.append) for step in STEPS]
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+    return folder, ReleasePaths.of_address(address), frame, "\n".join([*said, *returned])
+
+
+def secrets_of(frame):
+    """The exact number of rows, every exact one-way count, and the value that is not in the schema."""
+    counts = {str(len(frame)), CANARY}
+    for column in ("sex", "job"):
+        counts |= {str(count) for count in frame[column].value_counts() if count > 1000}
+    counts |= {str(count) for count in np.bincount(frame["age"] // 20)}
+    return counts
+
+
+def found(secrets, text):
+    words = set(re.findall(r"[A-Za-z]+|\d+", text))
+    return secrets & words
+
+
+def test_the_search_finds_what_is_there(run):
+    _, _, frame, _ = run
+    assert found(secrets_of(frame), f"rows={ROWS}, {CANARY}!") == {str(ROWS), CANARY}
+
+
+def test_logs_progress_and_addresses(run):
+    _, _, frame, said = run
+    assert said
+    assert not found(secrets_of(frame), said)
+
+
+def test_public_files(run):
+    _, paths, frame, _ = run
+    files = [path for path in paths.public.rglob("*") if path.is_file()]
+    assert len(files) >= 6
+    for path in files:
+        assert not found(secrets_of(frame), path.name)
+        text = path.read_bytes().decode("latin-1")
+        assert CANARY not in text
+        if path.suffix in (".json", ".yaml"):
+            assert not found(secrets_of(frame), text), path.name
+    rows = sum(pq.read_metadata(path).num_rows for path in files if path.suffix == ".parquet")
+    assert rows != ROWS
+
+
+def test_ledger(run):
+    folder, _, frame, _ = run
+    with sqlite3.connect(folder / "workspace" / "ledger.sqlite") as database:
+        names = [name for (name,) in database.execute("select name from sqlite_master where type = 'table'")]
+        assert "ledger_records" in names
+        for name in names:
+            for row in database.execute(f'select * from "{name}"'):
+                texts = [value for value in row if isinstance(value, str)]
+                hashes = re.compile(r"^[0-9a-f]{64}$")
+                assert not found(
+                    secrets_of(frame), " ".join(text for text in texts if not hashes.match(text))
+                )
+
+
+def test_the_confidential_zone_is_closed_and_has_them(run):
+    _, paths, _, _ = run
+    assert paths.confidential.stat().st_mode & 0o077 == 0
+    assert sum(len(read_codes(path)["sex"]) for path in paths.encoded.glob("*.parquet")) == ROWS
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda f: f.assign(sex=[CANARY, *f["sex"][1:]]),
+        lambda f: f.assign(age=[CANARY, *f["age"][1:].astype(str)]),
+        lambda f: f.assign(age=[f"{ROWS}", *f["age"][1:].astype(str)]),
+        lambda f: f.assign(sex=[None, *f["sex"][1:]]),
+        lambda f: f.drop(columns="job"),
+    ],
+)
+def test_exceptions(tmp_path, spoil):
+    spec = write_release(tmp_path, frame=spoil(people()))
+    (tmp_path / "schema.yaml").write_text(SCHEMA)
+    address = prepare(spec, workspace=tmp_path / "workspace")
+    with pytest.raises(SynthError) as refusal:
+        run_step("ingest", address)
+    error = refusal.value
+    chain = [str(e) for e in (error, error.__cause__) if e is not None]
+    assert not found(secrets_of(people()), " ".join(chain))
+    assert error.__cause__ is None
+
+
+def test_a_damaged_partition_fails_without_details(tmp_path):
+    spec = write_release(tmp_path, frame=people())
+    (tmp_path / "schema.yaml").write_text(SCHEMA)
+    address = prepare(spec, workspace=tmp_path / "workspace")
+    run_step("ingest", address)
+    for path in ReleasePaths.of_address(address).encoded.glob("*.parquet"):
+        path.write_bytes(CANARY.encode())
+    with pytest.raises(SynthError, match="details are withheld") as refusal:
+        run_step("score", address)
+    assert CANARY not in str(refusal.value)
