@@ -40,20 +40,24 @@ def discrete_laplace(scale: Fraction, size: int, entropy: Entropy) -> NDArray[np
     return draw(staircase(Decay(quadratic=Fraction(0), linear=1 / scale)), size, entropy)
 
 
+def grid_noise(variance: Fraction, size: int, entropy: Entropy) -> NDArray[np.int64]:
+    """Gaussian noise of `variance` (in squared records), in units of 1/GRID records."""
+    if variance < LEAST_VARIANCE:
+        raise SpecError(f"noise needs a variance of at least {LEAST_VARIANCE}; give the step a smaller share")
+    return discrete_gaussian(variance * GRID**2, size, entropy)
+
+
 def noisy_counts(counts: NDArray[np.int64], variance: Fraction, entropy: Entropy) -> NDArray[np.int64]:
     """Counts plus Gaussian noise of `variance` (in squared records), in units of 1/GRID records.
 
     No sum overflows: counts fill at most 62 bits, and the noise 58 but for an event of probability below
     2^-(2^20) (the tail of a `staircase` starts below 2^40 and falls to a half at least every 2^37).
     """
-    if variance < LEAST_VARIANCE:
-        raise SpecError(f"noise needs a variance of at least {LEAST_VARIANCE}; give the step a smaller share")
     if counts.dtype != np.int64:
         raise WallError("counts must be 64-bit integers; check the counting step")
     if counts.size and max(-int(counts.min()), int(counts.max())) * GRID > _LARGEST:
         raise WallError("a count leaves no room for noise; check the counting step")
-    noise = discrete_gaussian(variance * GRID**2, counts.size, entropy)
-    return counts * GRID + noise.reshape(counts.shape)
+    return counts * GRID + grid_noise(variance, counts.size, entropy).reshape(counts.shape)
 
 
 def exponential_choice(utilities: Sequence[int], rate: Fraction, entropy: Entropy) -> int:

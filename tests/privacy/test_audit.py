@@ -3,6 +3,7 @@
 import json
 import math
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,12 +11,15 @@ from scipy.stats import norm
 from seeded_entropy import SeededEntropy
 
 from synth_core.errors import SpecError
+from synth_core.models.estimators import estimate
 from synth_core.privacy import audit, audit_cases, certificate, curator
 from synth_core.privacy.audit import HOT_MU2, run_audit
 from synth_core.privacy.audit_cases import DOMAIN, PLANTED_FAULTS, canary_codes, verb_experiments
 from synth_core.privacy.curator import LedgerCurator
 from synth_core.privacy.queries import Misfit, Total
 from synth_core.storage.counting import TableCounts
+from synth_core.synthesizers.base import Tools
+from synth_core.synthesizers.methods import synthesizer
 
 EXPERIMENTS = verb_experiments()
 
@@ -143,6 +147,23 @@ def test_runs_may_ask_different_questions(worlds):
     certified = run_audit("adaptive", adaptive, worlds=worlds, runs=600)
     assert certified.passed, certified.failures
     assert certified.mu_lower > 1.5
+
+
+@pytest.mark.parametrize(
+    ("fault", "passes"), [(LedgerCurator, True), (PLANTED_FAULTS["half the noise"], False)]
+)
+def test_a_whole_method_is_audited_as_it_is(worlds, fault, passes):
+    method = synthesizer("independent")
+
+    def release(curator):
+        plan = method.plan(curator.domain, HOT_MU2)
+        scores = method.score(curator, plan)
+        structure = method.select(curator, plan, scores)
+        method.fit(curator, plan, structure, Tools(estimate=partial(estimate, max_passes=1)))
+
+    certified = run_audit("independent", release, worlds=worlds, runs=200, curator=fault)
+    assert certified.passed is passes
+    assert certified.claimed_mu == pytest.approx(3)
 
 
 def test_an_audit_needs_enough_runs(worlds):
