@@ -19,7 +19,7 @@ from synth_core.measurement import Measurement
 from synth_core.privacy.budget import Mechanism, exponential_for, gaussian_for
 from synth_core.privacy.entropy import Entropy, SystemEntropy
 from synth_core.privacy.ledger import Answer, Ledger, Runner, SpendRequest, Stratum
-from synth_core.privacy.noise import discrete_gaussian, exponential_choice, noisy_counts
+from synth_core.privacy.noise import exponential_choice, grid_noise, noisy_counts
 from synth_core.privacy.private import Private, open_private
 from synth_core.privacy.queries import GRID, Counts, Query
 from synth_core.privacy.wall import wall
@@ -162,7 +162,7 @@ class LedgerCurator:
         mechanism = gaussian_for(mu2, sensitivity=_one_sensitivity(queries), count=len(queries))
 
         def draw() -> Answer:
-            noise = discrete_gaussian(mechanism.scale * GRID**2, len(queries), self._entropy)
+            noise = grid_noise(mechanism.scale, len(queries), self._entropy)
             return np.array(self._evaluate(queries), dtype=np.int64) + noise
 
         answer = self._answer(purpose, mechanism, asked=[q.clique for q in queries], draw=draw)
