@@ -12,7 +12,7 @@ All that lies beyond is one more block, the tail, with height H_K. The heights s
 
 Only step 3 involves a real number. The compiled kernel knows the first bits of U and a float64 value of the
 acceptance probability with a proved error bound, and decides only where these settle the matter. Where they
-do not, or in the tail (together less than once in 10^11 samples), it stops, and `_decide` takes the same
+do not, or in the tail (of a Gaussian less than once in 10^11 samples), it stops, and `_decide` takes the same
 words through the same four steps in rational arithmetic, with as many more digits of U and of exp as it
 takes.
 
