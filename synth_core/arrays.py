@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,14 +15,18 @@ from synth_core.errors import SpecError
 CHOICE = "SYNTH_ARRAYS"
 """Environment variable that names the library: numpy, cupy or auto (the default: cupy where a GPU answers)."""
 
+THREADS = "SYNTH_THREADS"
+"""Environment variable with the threads the compiled kernels may use; 1 (the default) inside a Dask worker."""
+
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
-    """An array-API namespace, and whether the compiled CPU kernels serve it."""
+    """An array-API namespace, whether the compiled CPU kernels serve it, and how many threads these may use."""
 
     name: str
     xp: Any
     compiled: bool
+    threads: int = 1
 
 
 NUMPY = Arrays("numpy", np, compiled=True)
@@ -37,8 +41,9 @@ def generic(xp: Any) -> Arrays:
 def chosen() -> Arrays:
     """The library of this worker."""
     name = os.environ.get(CHOICE, "auto")
+    numpy = replace(NUMPY, threads=_threads())
     if name == "numpy":
-        return NUMPY
+        return numpy
     if name not in ("auto", "cupy"):
         raise SpecError(f"{CHOICE} is {name!r}; set it to numpy, cupy or auto")
     cupy = _cupy_with_device()
@@ -48,7 +53,7 @@ def chosen() -> Arrays:
         raise SpecError(
             f"{CHOICE} asks for cupy, but no GPU answers; install the cuda extra or set it to numpy"
         )
-    return NUMPY
+    return numpy
 
 
 def namespace(array: Any) -> Any:
@@ -61,6 +66,13 @@ def to_numpy(array: Any) -> np.ndarray[Any, Any]:
     if isinstance(array, np.ndarray):
         return array
     return np.asarray(array.get() if hasattr(array, "get") else array)
+
+
+def _threads() -> int:
+    threads = os.environ.get(THREADS, "1")
+    if not threads.isdecimal() or int(threads) < 1:
+        raise SpecError(f"{THREADS} is {threads!r}; set it to a whole number of threads, at least 1")
+    return int(threads)
 
 
 def _cupy_with_device() -> Any:

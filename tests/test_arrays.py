@@ -22,7 +22,7 @@ class Device:
 def test_numpy_serves_where_no_gpu_answers(monkeypatch):
     monkeypatch.delenv(arrays.CHOICE, raising=False)
     monkeypatch.setattr(arrays, "_cupy_with_device", lambda: None)
-    assert arrays.chosen() is arrays.NUMPY
+    assert arrays.chosen() == arrays.NUMPY
 
 
 def test_cupy_serves_where_a_gpu_answers(monkeypatch):
@@ -35,7 +35,7 @@ def test_cupy_serves_where_a_gpu_answers(monkeypatch):
 def test_numpy_can_be_forced(monkeypatch):
     monkeypatch.setenv(arrays.CHOICE, "numpy")
     monkeypatch.setattr(arrays, "_cupy_with_device", Device)
-    assert arrays.chosen() is arrays.NUMPY
+    assert arrays.chosen() == arrays.NUMPY
 
 
 def test_cupy_without_a_gpu_is_refused(monkeypatch):
@@ -64,3 +64,16 @@ def test_arrays_know_their_namespace_and_come_back_to_numpy():
     assert arrays.namespace(strict) is array_api_strict
     np.testing.assert_array_equal(arrays.to_numpy(strict), [1.0, 2.0])
     assert arrays.to_numpy(np.ones(2)).sum() == 2.0
+
+
+def test_threads_are_asked_for_by_environment(monkeypatch):
+    monkeypatch.setenv(arrays.CHOICE, "numpy")
+    monkeypatch.setenv(arrays.THREADS, "2")
+    assert arrays.chosen().threads == 2
+
+
+@pytest.mark.parametrize("threads", ["0", "two", "-1"])
+def test_threads_that_are_no_number_are_refused(monkeypatch, threads):
+    monkeypatch.setenv(arrays.THREADS, threads)
+    with pytest.raises(SpecError, match="at least 1"):
+        arrays.chosen()

@@ -44,7 +44,7 @@ MEMORY = 20
 CONVERGED = 0.05
 """A gradient this small against the residual ends a fit that cannot reach its loss."""
 
-LEFT_OUT = 5.0
+LEFT_OUT = 10.0
 """A table with more than this many times its expected share of the loss counts as not fitted yet."""
 
 

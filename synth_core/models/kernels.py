@@ -19,137 +19,147 @@ Cells = NDArray[np.float64]
 
 
 @compiled
-def _expand(layout: Layout, link: int, block: int, cells: Cells, table: Cells) -> None:
+def _expand(layout: Layout, link: int, cells: Cells, factors: Cells) -> None:
     """Multiply a table into the rows of its group."""
     group = layout.link_group[link]
-    rows = layout.group_rows[group]
-    base = layout.group_start[group]
+    rows, width, base = layout.group_rows[group], layout.group_width[group], layout.group_start[group]
     start = layout.table_start[layout.link_table[link]]
     row_map = layout.row_map[layout.link_rows[link] : layout.link_rows[link] + rows]
     if layout.link_inner[link] < 0:
         for r in range(rows):
-            row = table[base + r * block : base + (r + 1) * block]
-            source = cells[start + row_map[r] : start + row_map[r] + block]
-            for j in range(block):
+            row = factors[base + r * width : base + (r + 1) * width]
+            source = cells[start + row_map[r] : start + row_map[r] + width]
+            for j in range(width):
                 row[j] *= source[j]
     else:
-        inner = layout.inner_map[layout.link_inner[link] : layout.link_inner[link] + block]
+        inner = layout.inner_map[layout.link_inner[link] : layout.link_inner[link] + width]
         for r in range(rows):
-            row = table[base + r * block : base + (r + 1) * block]
+            row = factors[base + r * width : base + (r + 1) * width]
             source = cells[start + row_map[r] :]
-            for j in range(block):
+            for j in range(width):
                 row[j] *= source[inner[j]]
 
 
 @compiled
-def _reduce(layout: Layout, link: int, block: int, table: Cells, cells: Cells, scale: float) -> None:
+def _reduce(layout: Layout, link: int, sums: Cells, cells: Cells, scale: float) -> None:
     """Sum the rows of a group onto one of its tables."""
     group = layout.link_group[link]
-    rows = layout.group_rows[group]
-    base = layout.group_start[group]
+    rows, width, base = layout.group_rows[group], layout.group_width[group], layout.group_start[group]
     start = layout.table_start[layout.link_table[link]]
     cells[start : layout.table_start[layout.link_table[link] + 1]] = 0.0
     row_map = layout.row_map[layout.link_rows[link] : layout.link_rows[link] + rows]
     if layout.link_inner[link] < 0:
         for r in range(rows):
-            row = table[base + r * block : base + (r + 1) * block]
-            target = cells[start + row_map[r] : start + row_map[r] + block]
-            for j in range(block):
+            row = sums[base + r * width : base + (r + 1) * width]
+            target = cells[start + row_map[r] : start + row_map[r] + width]
+            for j in range(width):
                 target[j] += row[j] * scale
     else:
-        inner = layout.inner_map[layout.link_inner[link] : layout.link_inner[link] + block]
+        inner = layout.inner_map[layout.link_inner[link] : layout.link_inner[link] + width]
         for r in range(rows):
-            row = table[base + r * block : base + (r + 1) * block]
+            row = sums[base + r * width : base + (r + 1) * width]
             target = cells[start + row_map[r] :]
-            for j in range(block):
+            for j in range(width):
                 target[inner[j]] += row[j] * scale
 
 
 @compiled
-def _reduce_rows(layout: Layout, link: int, sums: Cells, cells: Cells, rows: int, scale: float) -> None:
-    """Sum one number for each row onto a table without inner axes."""
+def _weigh(layout: Layout, link: int, cells: Cells, weights: Cells) -> None:
+    """Multiply a table without inner axes into the weight of each line."""
+    start = layout.table_start[layout.link_table[link]]
+    row_map = layout.row_map[layout.link_rows[link] : layout.link_rows[link] + weights.size]
+    for k in range(weights.size):
+        weights[k] *= cells[start + row_map[k]]
+
+
+@compiled
+def _reduce_lines(layout: Layout, link: int, totals: Cells, cells: Cells, scale: float) -> None:
+    """Sum one number for each line onto a table without inner axes."""
     start = layout.table_start[layout.link_table[link]]
     cells[start : layout.table_start[layout.link_table[link] + 1]] = 0.0
-    row_map = layout.row_map[layout.link_rows[link] : layout.link_rows[link] + rows]
-    for a in range(rows):
-        cells[start + row_map[a]] += sums[a] * scale
+    row_map = layout.row_map[layout.link_rows[link] : layout.link_rows[link] + totals.size]
+    for k in range(totals.size):
+        cells[start + row_map[k]] += totals[k] * scale
 
 
 @compiled
-def _multiply_rows(layout: Layout, link: int, cells: Cells, weights: Cells, rows: int) -> None:
-    """Multiply a table without inner axes into the weight of each row."""
-    start = layout.table_start[layout.link_table[link]]
-    row_map = layout.row_map[layout.link_rows[link] : layout.link_rows[link] + rows]
-    for a in range(rows):
-        weights[a] *= cells[start + row_map[a]]
-
-
-@compiled
-def _product(
-    layout: Layout, first: int, last: int, a: int, weight: float, factors: Cells, row: Cells
-) -> None:
-    """One row of the clique: the product of its groups' rows."""
-    block = row.size
-    at = layout.group_start[first] + layout.offsets[layout.group_offset[first] + a]
-    source = factors[at : at + block]
-    for j in range(block):
-        row[j] = weight * source[j]
-    for g in range(first + 1, last):
-        at = layout.group_start[g] + layout.offsets[layout.group_offset[g] + a]
-        source = factors[at : at + block]
+def _row(layout: Layout, i: int, a: int, weights: Cells, factors: Cells, row: Cells) -> None:
+    """Row a of the clique: the weights of its lines times the row of every group."""
+    lines, block = layout.lines[i], layout.block[i]
+    for u in range(lines):
+        weight = weights[a * lines + u]
+        line = row[u * block : (u + 1) * block]
         for j in range(block):
-            row[j] *= source[j]
+            line[j] = weight
+    for g in range(layout.clique_groups[i], layout.clique_groups[i + 1]):
+        at = layout.group_start[g] + layout.offsets[layout.group_offset[g] + a]
+        width = layout.group_width[g]
+        source = factors[at : at + width]
+        for u in range(lines * block // width):
+            line = row[u * width : (u + 1) * width]
+            for j in range(width):
+                line[j] *= source[j]
+
+
+@compiled
+def _add_row(layout: Layout, i: int, a: int, group: int, row: Cells, sums: Cells) -> None:
+    """Add row a of the clique to a group's table of sums."""
+    at = layout.group_start[group] + layout.offsets[layout.group_offset[group] + a]
+    width = layout.group_width[group]
+    target = sums[at : at + width]
+    for u in range(layout.lines[i] * layout.block[i] // width):
+        line = row[u * width : (u + 1) * width]
+        for j in range(width):
+            target[j] += line[j]
+
+
+@compiled
+def _total_lines(layout: Layout, i: int, a: int, row: Cells, totals: Cells) -> None:
+    """One sum for each line of row a."""
+    lines, block = layout.lines[i], layout.block[i]
+    for u in range(lines):
+        line = row[u * block : (u + 1) * block]
+        total = 0.0
+        for j in range(block):
+            total += line[j]
+        totals[a * lines + u] = total
 
 
 @compiled
 def prepare(layout: Layout, i: int, cells: Cells, factors: Cells, weights: Cells) -> None:
-    """Multiply a clique's tables into its groups and row weights, all but the message from its parent."""
-    block, rows = layout.block[i], layout.rows[i]
-    weights[:rows] = 1.0
+    """Multiply a clique's tables into its groups and weights, all but the message from its parent."""
+    weights[:] = 1.0
     for g in range(layout.clique_groups[i], layout.clique_groups[i + 1]):
         base = layout.group_start[g]
-        factors[base : base + layout.group_rows[g] * block] = 1.0
+        factors[base : base + layout.group_rows[g] * layout.group_width[g]] = 1.0
     for link in range(layout.clique_links[i], layout.clique_links[i + 1]):
         if link == layout.parent_link[i]:
             continue
         if layout.link_group[link] < 0:
-            _multiply_rows(layout, link, cells, weights, rows)
+            _weigh(layout, link, cells, weights)
         else:
-            _expand(layout, link, block, cells, factors)
+            _expand(layout, link, cells, factors)
 
 
 @compiled
-def sum_rows(
-    layout: Layout,
-    i: int,
-    begin: int,
-    end: int,
-    target: int,
-    weights: Cells,
-    factors: Cells,
-    sums: Cells,
-    row: Cells,
-) -> None:
-    """Sum rows begin … end of a clique: into the target group's table, or (target -1) each to one number."""
-    block = layout.block[i]
-    first, last = layout.clique_groups[i], layout.clique_groups[i + 1]
-    out = row[:block]
-    for a in range(begin, end):
-        _product(layout, first, last, a, weights[a], factors, out)
-        if target < 0:
-            total = 0.0
-            for j in range(block):
-                total += out[j]
-            sums[a] = total
-        else:
-            at = layout.group_start[target] + layout.offsets[layout.group_offset[target] + a]
-            into = sums[at : at + block]
-            for j in range(block):
-                into[j] += out[j]
+def clear(layout: Layout, i: int, sums: Cells) -> None:
+    """Zero the sums of a clique's groups."""
+    for g in range(layout.clique_groups[i], layout.clique_groups[i + 1]):
+        base = layout.group_start[g]
+        sums[base : base + layout.group_rows[g] * layout.group_width[g]] = 0.0
 
 
 @compiled
-def spread_rows(
+def add_sums(layout: Layout, i: int, part: Cells, sums: Cells) -> None:
+    """Add another thread's sums of a clique's groups."""
+    for g in range(layout.clique_groups[i], layout.clique_groups[i + 1]):
+        base = layout.group_start[g]
+        for c in range(base, base + layout.group_rows[g] * layout.group_width[g]):
+            sums[c] += part[c]
+
+
+@compiled
+def sum_up(
     layout: Layout,
     i: int,
     begin: int,
@@ -160,32 +170,45 @@ def spread_rows(
     totals: Cells,
     row: Cells,
 ) -> None:
-    """Sum rows begin … end of a calibrated clique into every wanted group's table and to one number each."""
-    block = layout.block[i]
-    first, last = layout.clique_groups[i], layout.clique_groups[i + 1]
-    out = row[:block]
+    """Sum rows begin … end of a clique towards its parent's separator."""
+    group = layout.link_group[layout.parent_link[i]]
     for a in range(begin, end):
-        _product(layout, first, last, a, weights[a], factors, out)
-        total = 0.0
-        for j in range(block):
-            total += out[j]
-        totals[a] = total
-        for g in range(first, last):
-            if layout.group_wanted[g]:
-                at = layout.group_start[g] + layout.offsets[layout.group_offset[g] + a]
-                into = sums[at : at + block]
-                for j in range(block):
-                    into[j] += out[j]
+        _row(layout, i, a, weights, factors, row)
+        if group < 0:
+            _total_lines(layout, i, a, row, totals)
+        else:
+            _add_row(layout, i, a, group, row, sums)
 
 
 @compiled
-def send_up(layout: Layout, i: int, cells: Cells, sums: Cells, totals: Cells) -> float:
-    """Turn summed rows into the message to the parent, scaled to maximum 1; the maximum before is returned."""
+def sum_all(
+    layout: Layout,
+    i: int,
+    begin: int,
+    end: int,
+    weights: Cells,
+    factors: Cells,
+    sums: Cells,
+    totals: Cells,
+    row: Cells,
+) -> None:
+    """Sum rows begin … end of a calibrated clique towards every table that is wanted."""
+    for a in range(begin, end):
+        _row(layout, i, a, weights, factors, row)
+        _total_lines(layout, i, a, row, totals)
+        for g in range(layout.clique_groups[i], layout.clique_groups[i + 1]):
+            if layout.group_wanted[g]:
+                _add_row(layout, i, a, g, row, sums)
+
+
+@compiled
+def send(layout: Layout, i: int, cells: Cells, sums: Cells, totals: Cells) -> float:
+    """Turn sums into the message to the parent, scaled to maximum 1; the maximum before is returned."""
     link = layout.parent_link[i]
     if layout.link_group[link] < 0:
-        _reduce_rows(layout, link, totals, cells, layout.rows[i], 1.0)
+        _reduce_lines(layout, link, totals, cells, 1.0)
     else:
-        _reduce(layout, link, layout.block[i], sums, cells, 1.0)
+        _reduce(layout, link, sums, cells, 1.0)
     table = layout.link_table[link]
     message = cells[layout.table_start[table] : layout.table_start[table + 1]]
     largest: float = message.max()
@@ -201,39 +224,35 @@ def receive(layout: Layout, i: int, cells: Cells, marginals: Cells, factors: Cel
     for c in range(layout.table_start[table], layout.table_start[table + 1]):
         cells[c] = marginals[c] / cells[c] if cells[c] > 0.0 else 0.0
     if layout.link_group[link] < 0:
-        _multiply_rows(layout, link, cells, weights, layout.rows[i])
+        _weigh(layout, link, cells, weights)
     else:
-        _expand(layout, link, layout.block[i], cells, factors)
+        _expand(layout, link, cells, factors)
 
 
 @compiled
-def read_marginals(layout: Layout, i: int, sums: Cells, totals: Cells, marginals: Cells) -> float:
-    """Write the marginals of all tables of a clique but the separator to its parent; return the mass before."""
-    rows, block = layout.rows[i], layout.block[i]
-    mass: float = totals[:rows].sum()
-    scale = 1.0 / mass
+def read(layout: Layout, i: int, sums: Cells, totals: Cells, marginals: Cells) -> float:
+    """Write the marginals of a clique's tables, all but the separator to its parent; return the mass before."""
+    mass: float = totals.sum()
     for link in range(layout.clique_links[i], layout.clique_links[i + 1]):
         if link == layout.parent_link[i]:
             continue
         if layout.link_group[link] < 0:
-            _reduce_rows(layout, link, totals, marginals, rows, scale)
+            _reduce_lines(layout, link, totals, marginals, 1.0 / mass)
         else:
-            _reduce(layout, link, block, sums, marginals, scale)
+            _reduce(layout, link, sums, marginals, 1.0 / mass)
     return mass
 
 
 @compiled
-def clear_groups(layout: Layout, i: int, sums: Cells) -> None:
-    """Zero the group tables of a clique."""
-    for g in range(layout.clique_groups[i], layout.clique_groups[i + 1]):
-        base = layout.group_start[g]
-        sums[base : base + layout.group_rows[g] * layout.block[i]] = 0.0
+def in_range(scale: float) -> bool:
+    """Whether a product of tables stayed well inside the range of floating point."""
+    return TINY < scale < 1.0 / TINY
 
 
 @compiled
 def propagate(
     layout: Layout,
-    row_start: NDArray[np.int64],
+    line_start: NDArray[np.int64],
     cells: Cells,
     marginals: Cells,
     factors: Cells,
@@ -242,40 +261,28 @@ def propagate(
     totals: Cells,
     row: Cells,
 ) -> float:
-    """Both directions over the whole forest: tables in `cells`, marginals out; log of the mass, nan if out of range."""
+    """Both directions over the whole forest; the logarithm of the mass, or nan if it left the range."""
     log_mass = 0.0
-    cliques = layout.block.size
-    for i in range(cliques - 1, -1, -1):
-        own = weights[row_start[i] : row_start[i + 1]]
+    for i in range(layout.block.size - 1, -1, -1):
+        own, lines = weights[line_start[i] : line_start[i + 1]], totals[line_start[i] : line_start[i + 1]]
         prepare(layout, i, cells, factors, own)
-        link = layout.parent_link[i]
-        if link < 0:
+        if layout.parent_link[i] < 0:
             continue
-        clear_groups(layout, i, sums)
-        sum_rows(
-            layout,
-            i,
-            0,
-            layout.rows[i],
-            layout.link_group[link],
-            own,
-            factors,
-            sums if layout.link_group[link] >= 0 else totals,
-            row,
-        )
-        largest = send_up(layout, i, cells, sums, totals)
-        if not largest > TINY:
+        clear(layout, i, sums)
+        sum_up(layout, i, 0, layout.rows[i], own, factors, sums, lines, row)
+        largest = send(layout, i, cells, sums, lines)
+        if not in_range(largest):
             return np.nan
         log_mass += np.log(largest)
-    for i in range(cliques):
-        own = weights[row_start[i] : row_start[i + 1]]
+    for i in range(layout.block.size):
+        own, lines = weights[line_start[i] : line_start[i + 1]], totals[line_start[i] : line_start[i + 1]]
         if layout.parent_link[i] >= 0:
             receive(layout, i, cells, marginals, factors, own)
-        clear_groups(layout, i, sums)
-        spread_rows(layout, i, 0, layout.rows[i], own, factors, sums, totals, row)
-        mass = read_marginals(layout, i, sums, totals, marginals)
+        clear(layout, i, sums)
+        sum_all(layout, i, 0, layout.rows[i], own, factors, sums, lines, row)
+        mass = read(layout, i, sums, lines, marginals)
         if layout.parent_link[i] < 0:
-            if not mass > TINY:
+            if not in_range(mass):
                 return np.nan
             log_mass += np.log(mass)
     return log_mass

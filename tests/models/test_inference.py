@@ -1,3 +1,6 @@
+import itertools
+from dataclasses import replace
+
 import array_api_strict
 import numpy as np
 import pytest
@@ -7,6 +10,7 @@ from hypothesis import strategies as st
 
 from synth_core.arrays import NUMPY, generic
 from synth_core.domain import Domain
+from synth_core.models import inference
 from synth_core.models.calibration import (
     Linear,
     Log,
@@ -94,6 +98,38 @@ def test_a_larger_tree_agrees_between_compiled_and_generic_code():
     plain, other = marginal_oracle(tree, cliques, generic(np))(potentials)
     np.testing.assert_allclose(compiled, plain, atol=1e-13)
     assert mass == pytest.approx(other)
+
+
+def test_two_threads_give_the_same_numbers(monkeypatch):
+    monkeypatch.setattr(inference, "SHARED_CELLS", 50)
+    domain = Domain.of({f"x{k}": size for k, size in enumerate((7, 6, 5, 4, 3))})
+    cliques = [("x0", "x1"), ("x1", "x2"), ("x0", "x2", "x3"), ("x3", "x4")]
+    tree = junction_tree(domain, cliques)
+    for scale in (1.0, 900.0):
+        potentials = random_potentials(domain, cliques, 1, scale)
+        one, mass = marginal_oracle(tree, cliques, NUMPY)(potentials)
+        two, other = marginal_oracle(tree, cliques, replace(NUMPY, threads=2))(potentials)
+        np.testing.assert_allclose(two, one, atol=1e-14)
+        assert mass == pytest.approx(other)
+
+
+def test_many_tables_that_underflow_together_stay_in_linear_space(monkeypatch):
+    """Each table's largest cell is unlikely because the others forbid it: maxima mislead, means do not."""
+    domain = Domain.of({f"x{k}": 2 for k in range(5)})
+    cliques = [c for size in (2, 3) for c in itertools.combinations(domain.attributes, size)]
+    lifted = [np.where(np.arange(domain.cells(c)) == domain.cells(c) - 1, 30.0, 0.0) for c in cliques]
+    ones = np.indices(domain.sizes).sum(axis=0)
+    potentials = np.concatenate([*lifted, np.where(ones > 1, -1000.0, 0.0).ravel()])
+    cliques.append(domain.attributes)
+    tree = junction_tree(domain, cliques)
+    oracle = marginal_oracle(tree, cliques, NUMPY)
+    expected, _ = oracle(potentials)
+    monkeypatch.setattr(inference, "GenericOracle", None)
+    found, mass = oracle(potentials)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    log_mass, joint_table = joint(domain, cliques, potentials)
+    assert mass == pytest.approx(log_mass)
+    np.testing.assert_allclose(found[:4].reshape(2, 2), onto(domain, joint_table, ("x0", "x1")), atol=1e-12)
 
 
 def test_a_table_outside_the_tree_is_refused():
