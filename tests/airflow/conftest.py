@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPOSITORY))
+sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests" / "steps")]
 
 from infra.local.site import Site  # noqa: E402 — the scripts are no part of the installed package
 
