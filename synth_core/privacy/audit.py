@@ -1,8 +1,8 @@
 """The hot audit: unchanged code runs on two neighbouring tables with a large budget, and an adversary keeps count.
 
 The adversary knows both tables, sees everything that is stored or answered, and guesses from the exact likelihood
-ratio which table it was. How often he is right bounds from below the privacy really lost (Dong, Roth & Su 2022,
-Section 2; errors certified by Clopper-Pearson). At mu = 3 a correct curator lets him err in 7 % of the runs; one that
+ratio which table it was. How often he is right bounds from below the privacy really lost (Dong, Roth & Su 2022;
+errors certified by Clopper-Pearson). At mu = 3 a correct curator lets him err in 7 % of the runs; one that
 adds half the noise, in 0.1 %. Beside that, a white-box look at the noise: its variance, its correlation, and whether
 each charge has exactly one stored answer.
 """

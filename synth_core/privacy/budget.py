@@ -144,7 +144,7 @@ def total_mu2(mechanisms: Iterable[Mechanism]) -> Fraction:
 def group_mu2(mu2: Fraction, rows_per_unit: int) -> Fraction:
     """The price for a unit that owns up to `rows_per_unit` records.
 
-    A chain of k neighbours, each step mu-GDP, is k*mu-GDP (Dong, Roth & Su, Theorem 2.14).
+    A chain of k neighbours, each step mu-GDP, is k*mu-GDP (Dong, Roth & Su, on group privacy).
     """
     if rows_per_unit < 1:
         raise SpecError("rows per unit must be at least 1; declare how many records a person may have")
@@ -222,7 +222,7 @@ class BudgetPlan:
 
 
 def _pure_mu(eps0: Fraction) -> float:
-    """Mu of a pure eps0-DP query: 2 * Phi^-1(e^eps0 / (1 + e^eps0)) (Dong, Roth & Su, Proposition 2.10 ff.).
+    """Mu of a pure eps0-DP query: 2 * Phi^-1(e^eps0 / (1 + e^eps0)).
 
     The trade-off curve of randomised response lies above that of mu-GDP, touching it in its symmetric corner.
     Small eps0 go through erf^-1(tanh(eps0 / 2)), large ones through the logarithm of the tail, so that no

@@ -4,7 +4,9 @@ Needs only dp-accounting (0.6 or later), in an environment of its own: `python p
 pld_reference.json beside this file. The tests compare those numbers with the accountant's and never run this.
 
 A choice of the exponential mechanism is replaced by the two-outcome choices that dominate it (losses t and t - eta);
-the worst of several t is recorded. Discretisation is by connecting dots, which never understates epsilon.
+the worst of several t is recorded.
+Gaussian and Laplace losses are discretised by connecting dots, those of choices are rounded up; neither
+understates epsilon. The plans have the shape and size of the methods' plans; they are not read from them.
 """
 
 import json
