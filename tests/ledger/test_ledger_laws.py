@@ -1,0 +1,189 @@
+"""Laws under any interleaving of two users: the cap is never exceeded, an answer never changes, all is accounted."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import defaultdict
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from ledger_examples import DATASET, RUNNER, TENTH, account, opened, request, vector
+
+from synth_core.errors import BudgetRefused, LedgerError
+from synth_core.privacy.budget import mu2_of
+from synth_core.privacy.ledger import CHARGED, Reservation, State, Stratum
+from synth_core.storage.sql_ledger import SqlLedger
+
+RELEASES = ("spring", "autumn")
+PARTS = (None, "north", "south")
+TENTHS = st.integers(1, 6)
+
+who = st.sampled_from((0, 1))
+releases = st.sampled_from(RELEASES)
+parts = st.sampled_from(PARTS)
+questions = st.integers(0, 2)
+
+
+class TwoUsers(RuleBasedStateMachine):
+    """Two open ledgers on one database, and a plain model of what they should say."""
+
+    @initialize()
+    def open(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        url = f"sqlite:///{Path(self.folder.name) / 'ledger.sqlite'}"
+        self.ledgers = [opened(url), SqlLedger(url)]
+        self.epsilon = 2.0
+        self.holds: dict[str, Fraction] = {}
+        self.attempts: list[tuple[Reservation, str, str | None, Fraction, list[State]]] = []
+        self.answers: dict[str, list[int]] = {}
+        self.drawn = 0
+
+    def teardown(self) -> None:
+        self.folder.cleanup()
+
+    def charged(self, release: str) -> Fraction:
+        sums: defaultdict[str | None, Fraction] = defaultdict(Fraction)
+        for _, owner, part, mu2, states in self.attempts:
+            if owner == release and states[-1] in CHARGED:
+                sums[part] += mu2
+        plain = sums.pop(None, Fraction(0))
+        return plain + max(sums.values(), default=Fraction(0))
+
+    def committed(self) -> Fraction:
+        return sum((max(self.charged(r), self.holds.get(r, Fraction(0))) for r in RELEASES), Fraction(0))
+
+    def fits(self) -> bool:
+        return self.committed() <= mu2_of(self.epsilon, 1e-5)
+
+    @rule(user=who, release=releases, tenths=TENTHS)
+    def hold(self, user: int, release: str, tenths: int) -> None:
+        before = dict(self.holds)
+        self.holds[release] = max(self.holds.get(release, Fraction(0)), tenths * TENTH)
+        try:
+            self.ledgers[user].hold(DATASET, release, mu2=tenths * TENTH, runner=RUNNER)
+            assert self.fits()
+        except BudgetRefused:
+            assert not self.fits()
+            self.holds = before
+
+    @rule(user=who, release=releases)
+    def close(self, user: int, release: str) -> None:
+        self.ledgers[user].close(DATASET, release, reason="published", runner=RUNNER)
+        self.holds.pop(release, None)
+
+    @rule(user=who, release=releases, part=parts, question=questions, tenths=TENTHS)
+    def reserve(self, user: int, release: str, part: str | None, question: int, tenths: int) -> None:
+        stratum = None if part is None else Stratum(partition="region", part=part)
+        asked = request(f"q{question}", mu2=tenths * TENTH, release=release, stratum=stratum)
+        mine = [attempt for attempt in self.attempts if attempt[0].key == asked.key]
+        fresh = asked.key not in self.answers and not (mine and mine[-1][4][-1] is State.RESERVED)
+        expected = Reservation(key=asked.key, attempt=len(mine) + 1, state=State.RESERVED)
+        if fresh:
+            self.attempts.append((expected, release, part, tenths * TENTH, [State.RESERVED]))
+        try:
+            got = self.ledgers[user].reserve(asked)
+        except BudgetRefused:
+            assert fresh
+            assert not self.fits()
+            self.attempts.pop()
+            return
+        assert self.fits()
+        if fresh:
+            assert got == expected
+            if mine and mine[-1][4][-1] is State.MEASURING:
+                mine[-1][4].append(State.FORFEITED)
+        elif asked.key in self.answers:
+            assert got.answer is not None
+            assert got.answer.tolist() == self.answers[asked.key]
+        else:
+            assert got == mine[-1][0]
+
+    @rule(user=who, data=st.data())
+    def begin(self, user: int, data: st.DataObject) -> None:
+        self.change(user, data, State.MEASURING, {State.RESERVED})
+
+    @rule(user=who, data=st.data())
+    def refund(self, user: int, data: st.DataObject) -> None:
+        self.change(user, data, State.REFUNDED, {State.RESERVED, State.REFUNDED})
+
+    def change(self, user: int, data: st.DataObject, state: State, allowed: set[State]) -> None:
+        if not self.attempts:
+            return
+        reservation, *_, states = data.draw(st.sampled_from(self.attempts))
+        ledger = self.ledgers[user]
+        try:
+            if state is State.MEASURING:
+                ledger.begin(reservation)
+            else:
+                ledger.refund(reservation, reason="not needed")
+            assert states[-1] in allowed
+            states.append(state)
+        except LedgerError:
+            assert states[-1] not in allowed
+
+    @rule(user=who, data=st.data())
+    def store(self, user: int, data: st.DataObject) -> None:
+        if not self.attempts:
+            return
+        reservation, *_, states = data.draw(st.sampled_from(self.attempts))
+        self.drawn += 1
+        try:
+            kept = self.ledgers[user].store(reservation, vector(self.drawn)).tolist()
+        except LedgerError:
+            assert reservation.key not in self.answers
+            assert states[-1] in (State.RESERVED, State.REFUNDED)
+            return
+        if reservation.key not in self.answers:
+            assert states[-1] in (State.MEASURING, State.FORFEITED)
+            states.append(State.MEASURED)
+        assert kept == self.answers.setdefault(reservation.key, [self.drawn])
+
+    @rule(user=who, tenths=st.integers(12, 30))
+    def set_cap(self, user: int, tenths: int) -> None:
+        before, self.epsilon = self.epsilon, tenths / 10
+        try:
+            self.ledgers[user].set_cap(DATASET, epsilon=self.epsilon, actor="board", reason="decision")
+            assert self.fits()
+        except LedgerError:
+            assert not self.fits()
+            self.epsilon = before
+
+    @invariant()
+    def balances_agree_with_the_model_and_stay_under_the_cap(self) -> None:
+        for ledger in self.ledgers:
+            balance = ledger.balance(DATASET)
+            assert balance.charged_mu2 == sum((self.charged(r) for r in RELEASES), Fraction(0))
+            assert balance.charged_mu2 + balance.held_mu2 == self.committed()
+            assert balance.remaining_mu2 >= 0
+
+
+class TwoUsersVerified(TwoUsers):
+    """The same, and the chain they leave behind is sound."""
+
+    def teardown(self) -> None:
+        if hasattr(self, "ledgers"):
+            assert self.ledgers[0].verify() == []
+            assert self.ledgers[0].head() == self.ledgers[1].head()
+            super().teardown()
+
+
+TestTwoUsers = TwoUsersVerified.TestCase
+TestTwoUsers.settings = settings(
+    max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+
+
+@pytest.mark.parametrize("tenths", [1, 10])
+def test_the_model_of_the_law_is_able_to_fail(tenths: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ledger that forgets to ask for room exceeds its cap, and its own verification says so."""
+    monkeypatch.setattr("synth_core.storage.sql_ledger.require_room", lambda *_: None)
+    ledger = SqlLedger("sqlite://")
+    ledger.declare(account(), actor="board")
+    for number in range(11):
+        ledger.reserve(request(f"p{number}", mu2=tenths * TENTH))
+    assert ledger.balance(DATASET).remaining_mu2 < 0
+    assert any("exceeds the cap" in problem for problem in ledger.verify())
