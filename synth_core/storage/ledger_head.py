@@ -26,7 +26,8 @@ def read_head(path: Path) -> Head:
 def write_head(path: Path, head: Head) -> None:
     """Replace the kept head by a later one, in one step.
 
-    Two processes may come here in the wrong order; the later head stays, so the file never goes back.
+    Two processes may come here in the wrong order; the later head stays, so the file never goes back. It is not
+    forced to the disk, for speed: after a power failure it may be older than the chain, or torn, never ahead.
     """
     try:
         if read_head(path).records >= head.records:

@@ -6,10 +6,10 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from statistics import fmean
+from fractions import Fraction
 
 from synth_core.privacy.ledger import Balance, Record, State
-from synth_core.storage.ledger_book import Spending
+from synth_core.storage.ledger_book import ZERO, Spending
 
 RECENT = 6
 """The schedule is read from that many releases, so that an old habit does not count for ever."""
@@ -27,7 +27,7 @@ def runway(records: Iterable[Record], balance: Balance) -> str | None:
     interval = (last - first) / (len(recent) - 1)
     if interval < SHORTEST_INTERVAL:
         return None
-    cost = fmean(mu2 for _, mu2 in recent)
+    cost = sum((mu2 for _, mu2 in recent), ZERO) / len(recent)
     affordable = math.floor(balance.remaining_mu2 / cost)
     if (affordable + 1) * interval > LONGEST_FORECAST:
         return None
@@ -35,7 +35,7 @@ def runway(records: Iterable[Record], balance: Balance) -> str | None:
     return f"at the present schedule the cap is reached in {reached.year}-Q{(reached.month + 2) // 3}"
 
 
-def _releases(records: Iterable[Record], dataset: str) -> list[tuple[datetime, float]]:
+def _releases(records: Iterable[Record], dataset: str) -> list[tuple[datetime, Fraction]]:
     """When each release of the data set began to spend, and what it was charged, in time order."""
     spent: defaultdict[str, Spending] = defaultdict(Spending)
     began: dict[str, datetime] = {}
@@ -47,4 +47,4 @@ def _releases(records: Iterable[Record], dataset: str) -> list[tuple[datetime, f
             began.setdefault(record.release, record.at)
         elif record.state is State.REFUNDED:
             spent[record.release].charge(record.stratum, -record.mu2)
-    return sorted((began[name], float(release.charged)) for name, release in spent.items() if release.charged)
+    return sorted((began[name], release.charged) for name, release in spent.items() if release.charged)

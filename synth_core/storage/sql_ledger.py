@@ -24,6 +24,7 @@ from synth_core.privacy.ledger import (
     SpendRequest,
     State,
 )
+from synth_core.storage.files import atomic_write
 from synth_core.storage.ledger_book import cap_mu2, spend_mu2
 from synth_core.storage.ledger_chain import Chain, Page
 from synth_core.storage.ledger_database import Fault, database_file, no_fault, parse_url
@@ -253,9 +254,11 @@ class SqlLedger:
         """Write the whole chain as JSON lines, each with every column of its record."""
         with self.chain.unchecked() as connection:
             lines = [canonical(row) + "\n" for row in _chain(connection)]
-        draft = path.with_name(path.name + ".part")
-        draft.write_text("".join(lines))
-        draft.replace(path)
+        try:
+            with atomic_write(path) as draft:
+                draft.write_text("".join(lines))
+        except OSError:
+            raise LedgerError(f"{path} cannot be written; name a file in a folder you may write to") from None
 
 
 def _move(
