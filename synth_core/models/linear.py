@@ -1,0 +1,142 @@
+"""Linear measurements: noisy answers to Kronecker products of per-attribute queries over one clique."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.arrays import namespace
+from synth_core.domain import Clique, Domain
+from synth_core.errors import SchemaError
+from synth_core.measurement import Measurement
+from synth_core.models.factors import Matrix
+
+Vector = Any
+"""A one-dimensional float64 array of the library in use."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearMeasurement:
+    """Noisy answers to (Q_1 ⊗ … ⊗ Q_k) mu, with the standard deviation of the noise on each answer.
+
+    `matrices` holds one query matrix for each attribute of `clique`; `noisy` has one axis for each, as long as
+    the matrix has rows. A plain `Measurement` is the case of identity matrices.
+    """
+
+    clique: Clique
+    matrices: tuple[Matrix, ...]
+    noisy: NDArray[np.float64]
+    sigma: float
+
+    def __post_init__(self) -> None:
+        if self.noisy.shape != tuple(len(matrix) for matrix in self.matrices):
+            raise ValueError(f"measurement of {self.clique} needs one answer for each query")
+        if not self.sigma > 0:
+            raise ValueError(f"measurement of {self.clique} needs a positive sigma")
+        self.noisy.setflags(write=False)
+
+
+Answered: TypeAlias = Measurement | LinearMeasurement
+
+
+def contracted(table: Any, matrices: Sequence[Any]) -> Any:
+    """Multiply the table's axes by one matrix each: the Kronecker product's answer, never forming the product."""
+    xp = namespace(table)
+    for matrix in matrices:
+        # The first axis is consumed and its answers become the last: after all matrices the order is restored.
+        table = xp.tensordot(table, matrix, axes=((0,), (1,)))
+    return table
+
+
+def total_of(measurements: Sequence[Answered]) -> float:
+    """Estimate the number of records from the answers alone (Private-PGM, E.1).
+
+    If 1ᵀ = vᵀQ then vᵀy estimates the total with variance sigma^2 |v|^2; v = 1ᵀQ⁺ has the least. For a Kronecker
+    product v is the product of the factors' v. Estimates are combined with weights inverse to their variances.
+    """
+    estimates = [estimate for m in measurements if (estimate := _total(m)) is not None]
+    if not estimates:
+        raise SchemaError("the measurements do not determine the number of records; give the total")
+    precision = sum(1 / variance for _, variance in estimates)
+    return float(sum(value / variance for value, variance in estimates) / precision)
+
+
+def _total(measurement: Answered) -> tuple[float, float] | None:
+    if isinstance(measurement, Measurement):
+        return float(measurement.noisy.sum()), measurement.noisy.size * measurement.sigma**2
+    vectors = [np.ones(matrix.shape[1]) @ np.linalg.pinv(matrix) for matrix in measurement.matrices]
+    for vector, matrix in zip(vectors, measurement.matrices, strict=True):
+        if not np.allclose(vector @ matrix, 1.0):
+            return None
+    value = contracted(measurement.noisy, [vector[None, :] for vector in vectors])
+    spread = np.prod([float(vector @ vector) for vector in vectors])
+    return float(value.sum()), measurement.sigma**2 * float(spread)
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """A block-diagonal query matrix over the tables of several cliques, applied block by block.
+
+    `cliques` are the tables it reads, one after the other in one vector; each block names a table and the
+    matrices applied to it (None: the table itself). `lengths` are the answers of each block.
+    """
+
+    domain: Domain
+    cliques: tuple[Clique, ...]
+    blocks: tuple[tuple[int, tuple[Any, ...] | None], ...]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Number of answers of each block."""
+        return [
+            self.domain.cells(self.cliques[table])
+            if matrices is None
+            else int(np.prod([len(m) for m in matrices]))
+            for table, matrices in self.blocks
+        ]
+
+    def answers(self, tables: Vector) -> Vector:
+        """Q mu."""
+        xp = namespace(tables)
+        parts = self._tables(tables)
+        found = [
+            parts[table]
+            if matrices is None
+            else xp.reshape(contracted(self._shaped(parts, table), matrices), (-1,))
+            for table, matrices in self.blocks
+        ]
+        return xp.concat(found)
+
+    def transposed(self, answers: Vector) -> Vector:
+        """Qᵀ r."""
+        xp = namespace(answers)
+        sums: list[Any] = [None] * len(self.cliques)
+        start = 0
+        for (table, matrices), length in zip(self.blocks, self.lengths, strict=True):
+            part = answers[start : start + length]
+            if matrices is not None:
+                shaped = xp.reshape(part, tuple(m.shape[0] for m in matrices))
+                part = xp.reshape(contracted(shaped, [m.T for m in matrices]), (-1,))
+            sums[table] = part if sums[table] is None else sums[table] + part
+            start += length
+        return xp.concat(sums)
+
+    def squared(self) -> Queries:
+        """The same blocks with every matrix entry squared."""
+        blocks = [(table, None if ms is None else tuple(m * m for m in ms)) for table, ms in self.blocks]
+        return Queries(self.domain, self.cliques, tuple(blocks))
+
+    def _tables(self, tables: Vector) -> list[Vector]:
+        parts, start = [], 0
+        for clique in self.cliques:
+            end = start + self.domain.cells(clique)
+            parts.append(tables[start:end])
+            start = end
+        return parts
+
+    def _shaped(self, parts: list[Vector], table: int) -> Any:
+        return namespace(parts[table]).reshape(parts[table], self.domain.shape(self.cliques[table]))

@@ -1,0 +1,160 @@
+"""Private-PGM's own estimators, for any convex loss: Algorithm 1 (proximal) and Algorithm 2 (accelerated).
+
+`estimators.estimate` is faster for the squared loss; these serve every other loss, and comparison.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from synth_core.arrays import Arrays, chosen, namespace, to_numpy
+from synth_core.domain import Domain
+from synth_core.measurement import Measurement
+from synth_core.models.inference import Oracle, marginal_oracle
+from synth_core.models.junction_tree import junction_tree
+from synth_core.models.linear import Vector
+from synth_core.models.losses import Loss
+from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.models.maximum_entropy import maximum_entropy
+from synth_core.models.problem import Problem
+
+SHORTEST = 1e-30
+"""A step this short is taken as it is: the loss is flat to the last digit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Iterate:
+    """One accepted step: passes made so far, the loss, the potentials, and their marginals in counts."""
+
+    passes: int
+    loss: float
+    potentials: Vector
+    marginals: Vector
+
+
+Stop = Callable[[Iterate], bool]
+
+
+def estimate_by_loss(
+    domain: Domain,
+    loss: Loss,
+    *,
+    total: float,
+    warm: MarkovRandomField | None = None,
+    until: float = -math.inf,
+    max_passes: int = 1000,
+    limit_cells: int | None = None,
+    progress: Callable[[Iterate], None] | None = None,
+    arrays: Arrays | None = None,
+) -> MarkovRandomField:
+    """Minimise any convex loss of marginals by Algorithm 1; the best iterate as a Markov random field.
+
+    Ends when the loss is at most `until`, when it no longer decreases, or after `max_passes` passes.
+    """
+    arrays = arrays or chosen()
+    tree = junction_tree(domain, loss.cliques, limit_cells=limit_cells)
+    cells = sum(map(domain.cells, loss.cliques))
+    start = arrays.xp.zeros(cells)
+    if warm is not None and warm.cliques == loss.cliques:
+        start = arrays.xp.asarray(np.array(warm.potentials))
+    best: Iterate | None = None
+    for iterate in proximal(marginal_oracle(tree, loss.cliques, arrays), loss, start, total=total):
+        if progress is not None:
+            progress(iterate)
+        if best is None or iterate.loss < best.loss:
+            best = iterate
+        if best.loss <= until or iterate.passes >= max_passes:
+            break
+    assert best is not None  # noqa: S101
+    return MarkovRandomField(tree, loss.cliques, to_numpy(best.potentials), total=total)
+
+
+def proximal(
+    oracle: Oracle, loss: Loss, start: Vector, *, total: float, tolerance: float = 1e-9
+) -> Iterator[Iterate]:
+    """Algorithm 1: entropic mirror descent, theta ← theta - eta grad L(mu).
+
+    For a smooth loss eta is found by line search: a step is taken if the loss falls by at least half of what its
+    gradient promises, and the next trial is twice as long. For others eta falls as 1/sqrt(t), which converges
+    for every convex loss though not at every step. Ends when 20 steps change the loss by less than `tolerance` of it.
+    """
+    passes, potentials = 1, start
+    marginals = oracle(potentials)[0] * total
+    value, gradient = loss(marginals)
+    step = _first_step(gradient)
+    recent = [value]
+    while len(recent) <= 20 or max(recent[-20:]) - min(recent[-20:]) > tolerance * abs(value):
+        yield Iterate(passes, value, potentials, marginals)
+        if not loss.smooth:
+            step = _first_step(gradient) / math.sqrt(len(recent))
+        while True:
+            following = potentials - step * gradient
+            moved = oracle(following)[0] * total
+            passes += 1
+            reached, slope = loss(moved)
+            if (
+                not loss.smooth
+                or value - reached >= float(gradient @ (marginals - moved)) / 2
+                or step < SHORTEST
+            ):
+                break
+            step /= 2
+        potentials, marginals, value, gradient = following, moved, reached, slope
+        step *= 2
+        recent.append(value)
+    yield Iterate(passes, value, potentials, marginals)
+
+
+def accelerated(
+    oracle: Oracle, loss: Loss, cells: Vector, *, total: float, smoothness: float
+) -> Iterator[Iterate]:
+    """Algorithm 2: Nesterov's dual averaging for losses with a Lipschitz gradient; `cells` is a vector of zeros.
+
+    `smoothness` is the gradient's Lipschitz constant over distributions. The averaged marginals of an iterate belong
+    to no potentials yet; `recovered` finds them.
+    """
+    xp = namespace(cells)
+    average = xp.zeros_like(cells)
+    following = marginals = oracle(cells)[0] * total
+    passes = 1
+    for t in range(1, 2**31):
+        share = 2.0 / (t + 1)
+        between = (1 - share) * marginals + share * following
+        average = (1 - share) * average + share * loss(between)[1] * total
+        potentials = average * (-t * (t + 1) / (4.0 * smoothness))
+        following = oracle(potentials)[0] * total
+        passes += 1
+        marginals = (1 - share) * marginals + share * following
+        yield Iterate(passes, loss(marginals)[0], potentials, marginals)
+
+
+def recovered(
+    domain: Domain, loss: Loss, iterate: Iterate, *, total: float, arrays: Arrays | None = None
+) -> MarkovRandomField:
+    """The Markov random field whose marginals are those of an averaged iterate, by maximum likelihood.
+
+    The averaged marginals are fitted as if they were measured with a noise of one thousandth of a record a cell.
+    """
+    arrays = arrays or chosen()
+    tree = junction_tree(domain, loss.cliques)
+    values, start, tables = to_numpy(iterate.marginals), 0, []
+    for clique in loss.cliques:
+        end = start + domain.cells(clique)
+        tables.append(
+            Measurement(clique, values[start:end].reshape(domain.shape(clique)), 1e-3 * math.sqrt(total))
+        )
+        start = end
+    problem = Problem.of(domain, tables, total=total, arrays=arrays)
+    oracle = marginal_oracle(tree, loss.cliques, arrays)
+    found = maximum_entropy(problem, oracle, problem.multipliers(None), until=1.0, max_passes=500)
+    return MarkovRandomField(tree, loss.cliques, to_numpy(problem.potentials(found)), total=total)
+
+
+def _first_step(gradient: Vector) -> float:
+    """A step that changes no potential by more than 1."""
+    largest = float(namespace(gradient).max(namespace(gradient).abs(gradient)))
+    return 1.0 / largest if largest > 0 else 1.0

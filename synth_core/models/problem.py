@@ -1,0 +1,130 @@
+"""The estimation problem as vectors: noisy answers in units of their noise, and the queries that were answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.arrays import Arrays, namespace, to_numpy
+from synth_core.domain import Clique, Domain
+from synth_core.errors import SchemaError
+from synth_core.measurement import Measurement
+from synth_core.models.linear import Answered, LinearMeasurement, Queries, Vector
+from synth_core.models.markov_random_field import MarkovRandomField
+
+LEFT_OUT = 10.0
+"""A measurement with more than this many times its expected share of the loss counts as not fitted yet."""
+
+
+def merge(domain: Domain, measurements: Sequence[Answered]) -> list[Answered]:
+    """All measurements in the domain's axis order; repeated marginals of a clique combined by inverse variance."""
+    merged: list[Answered] = []
+    tables: dict[Clique, list[Measurement]] = {}
+    for measurement in measurements:
+        ordered = _ordered(domain, measurement)
+        if isinstance(ordered, Measurement):
+            tables.setdefault(ordered.clique, []).append(ordered)
+        else:
+            merged.append(ordered)
+    return [*map(_combined, tables.values()), *merged]
+
+
+def _ordered(domain: Domain, m: Answered) -> Answered:
+    clique = domain.clique(m.clique)
+    codes = m.noisy.shape if isinstance(m, Measurement) else tuple(matrix.shape[1] for matrix in m.matrices)
+    if codes != domain.shape(m.clique):
+        raise SchemaError(f"the measurement of {', '.join(m.clique)} does not have the shape of its columns")
+    order = [m.clique.index(a) for a in clique]
+    noisy = np.transpose(m.noisy, order)
+    if isinstance(m, Measurement):
+        return Measurement(clique, noisy, m.sigma)
+    return LinearMeasurement(clique, tuple(m.matrices[k] for k in order), noisy, m.sigma)
+
+
+def _combined(parts: list[Measurement]) -> Measurement:
+    if len(parts) == 1:
+        return parts[0]
+    precision = sum(m.sigma**-2 for m in parts)
+    mean = np.sum([m.noisy * m.sigma**-2 for m in parts], axis=0) / precision
+    return Measurement(parts[0].clique, mean, precision**-0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Answers y / sigma of all measurements one after the other, and how they follow from marginals."""
+
+    queries: Queries
+    plain: bool  # every measurement is its clique's own table, in the order of the cliques
+    starts: NDArray[np.int64]  # where each measurement begins, and the end
+    answers: Vector
+    sigmas: Vector
+    total: float
+
+    @classmethod
+    def of(cls, domain: Domain, merged: Sequence[Answered], *, total: float, arrays: Arrays) -> Problem:
+        """Lay the measurements out one after the other."""
+        as_array = arrays.xp.asarray
+        cliques = tuple(dict.fromkeys(m.clique for m in merged))
+        blocks: list[tuple[int, tuple[Any, ...] | None]] = [
+            (
+                cliques.index(m.clique),
+                tuple(map(as_array, m.matrices)) if isinstance(m, LinearMeasurement) else None,
+            )
+            for m in merged
+        ]
+        lengths = [m.noisy.size for m in merged]
+        sigmas = np.repeat([m.sigma for m in merged], lengths)
+        return cls(
+            queries=Queries(domain, cliques, tuple(blocks)),
+            plain=all(isinstance(m, Measurement) for m in merged),
+            starts=np.concatenate(([0], np.cumsum(lengths))),
+            answers=as_array(np.concatenate([m.noisy.ravel() for m in merged]) / sigmas),
+            sigmas=as_array(sigmas),
+            total=total,
+        )
+
+    @property
+    def cliques(self) -> tuple[Clique, ...]:
+        """The cliques that carry potentials."""
+        return self.queries.cliques
+
+    def potentials(self, multipliers: Vector) -> Vector:
+        """Log potentials Qᵀ(lambda / sigma) of the cliques."""
+        scaled = multipliers / self.sigmas
+        return scaled if self.plain else self.queries.transposed(scaled)
+
+    def predicted(self, marginals: Vector) -> Vector:
+        """Q mu / sigma, what the measurements would be without noise."""
+        return (marginals if self.plain else self.queries.answers(marginals)) / self.sigmas
+
+    def curvature(self, marginals: Vector) -> Vector:
+        """The diagonal of Q diag(mu) Qᵀ / sigma^2: variances of the answers if counts were Poisson."""
+        return (marginals if self.plain else self.queries.squared().answers(marginals)) / self.sigmas**2
+
+    def multipliers(self, warm: MarkovRandomField | None) -> Vector:
+        """Multipliers of a model's potentials where it has potentials on measured tables, 0 elsewhere."""
+        values = np.zeros(int(self.starts[-1]))
+        known = () if warm is None else warm.cliques
+        for (table, matrices), begin, end in zip(
+            self.queries.blocks, self.starts, self.starts[1:], strict=False
+        ):
+            if warm is not None and matrices is None and self.cliques[table] in known:
+                values[begin:end] = warm.potential(self.cliques[table]).ravel()
+        return namespace(self.answers).asarray(values) * self.sigmas
+
+    def fitted(self, residual: Vector, until: float) -> tuple[float, bool]:
+        """The loss, and whether it is at the level of noise with no measurement left out.
+
+        A fit of greatest entropy keeps larger residuals where the dependence is strong, so a measurement may hold
+        several times its expected share; one that was not fitted yet, as after a warm start, holds far more.
+        Half a chi-square variable with k degrees of freedom has mean k/2 and variance k/2.
+        """
+        shares = np.add.reduceat(to_numpy(residual) ** 2, self.starts[:-1]) / 2
+        expected = np.diff(self.starts) / 2
+        loss = float(shares.sum())
+        close = bool((shares <= LEFT_OUT * until * expected + 3 * np.sqrt(expected)).all())
+        return loss, close and loss <= until * float(expected.sum())
