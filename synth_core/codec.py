@@ -77,10 +77,8 @@ def check_names(names: Iterable[object], schema: Schema, *, source: str) -> None
 
 
 def _encode_column(frame: pd.DataFrame | pa.Table, column: AnyColumn, source: str) -> Codes:
-    if isinstance(frame, pa.Table):
-        chunks = frame.column(column.name).chunks
-    else:
-        chunks = [_series_to_arrow(frame[column.name])]
+    arrow = isinstance(frame, pa.Table)
+    chunks = frame.column(column.name).chunks if arrow else [_series_to_arrow(frame[column.name])]
     parts = [_encode_chunk(chunk, column, source) for chunk in chunks]
     return np.concatenate(parts) if parts else np.empty(0, dtype=column.dtype)
 

@@ -37,6 +37,11 @@ class Schema(Declaration):
 
     columns: tuple[Column, ...] = Field(min_length=1)
     rules: tuple[Rule, ...] = ()
+    unit_column: str | None = Field(
+        default=None,
+        min_length=1,
+        description="names the unit of each row; read to bound contributions, never kept",
+    )
 
     @classmethod
     def load(cls, path: str | Path) -> Schema:
@@ -114,6 +119,10 @@ class Schema(Declaration):
         except ValidationError as error:
             raise SchemaError(_readable(error, data)) from None
         schema.domain  # noqa: B018 - building it refuses duplicate names
+        if schema.unit_column in schema.domain:
+            raise SchemaError(
+                f"unit_column {schema.unit_column!r} is also in columns; a unit's name is not published"
+            )
         _check_rules(schema)
         return schema
 

@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from synth_core.domain import Clique, Domain
+from synth_core.errors import SpecError
 from synth_core.measurement import Measurement
 from synth_core.privacy.budget import Mechanism, exponential_for, gaussian_for
 from synth_core.privacy.entropy import Entropy, SystemEntropy
@@ -221,12 +222,12 @@ def _no_fault(_: str) -> None:
 def _one_sensitivity(queries: Sequence[Query]) -> Fraction:
     sensitivities = {query.sensitivity for query in queries}
     if len(sensitivities) != 1:
-        raise ValueError("one call asks queries of one sensitivity; ask the others in a call of their own")
+        raise SpecError("one call asks queries of one sensitivity; ask the others in a call of their own")
     return sensitivities.pop()
 
 
 def _exact_shares(weights: Sequence[float]) -> tuple[Fraction, ...]:
     total = math.fsum(weights)
     if min(weights) <= 0 or not math.isfinite(total):
-        raise ValueError("weights must be positive and finite")
+        raise SpecError("weights of a measurement must be positive and finite")
     return tuple(Fraction(max(1, round(weight / total * WEIGHT_GRID)), WEIGHT_GRID) for weight in weights)

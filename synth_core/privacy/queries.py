@@ -15,9 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique
-
-GRID = 256
-"""Scores and counts are integers in units of 1/256; the noise is drawn on the same grid."""
+from synth_core.privacy.noise import GRID
 
 Counts = NDArray[np.int64]
 

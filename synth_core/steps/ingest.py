@@ -10,6 +10,7 @@ from synth_core.errors import SourceError
 from synth_core.privacy.wall import wall
 from synth_core.release.paths import ReleasePaths
 from synth_core.steps.context import StepRun
+from synth_core.storage.contribution import ContributionBound
 from synth_core.storage.parquet import ingest_partitions
 
 
@@ -22,11 +23,20 @@ def ingest(run: StepRun) -> Path:
                 run.schema,
                 run.paths.encoded,
                 key=snapshot_key(run.paths),
+                bound=contribution_bound(run),
                 progress=run.progress,
             )
             snapshot.save(run.paths.snapshot)
     run.note("ingest")
     return run.paths.snapshot
+
+
+def contribution_bound(run: StepRun) -> ContributionBound | None:
+    """How many rows a unit may have, where the schema says which column names it."""
+    if run.schema.unit_column is None:
+        return None
+    most = run.ledger.balance(run.spec.dataset).account.rows_per_unit
+    return ContributionBound(run.schema.unit_column, most, snapshot_key(run.paths))
 
 
 def source_files(source: str) -> list[Path]:

@@ -30,6 +30,11 @@ def prepare_release(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: 
     ledger = SqlLedger(ledger_url(paths.workspace, None))
     account = ledger.balance(wanted.dataset).account
     check_account(wanted, account)
+    if account.rows_per_unit > 1 and schema.unit_column is None:
+        raise SpecError(
+            f"dataset {wanted.dataset!r} allows {account.rows_per_unit} rows of one {account.unit}; "
+            "the schema must say which column names the unit (unit_column), so that more are not used"
+        )
     method.plan(schema.domain, record_budget(wanted, account))
     _refuse_another(wanted, schema, paths)
     ledger.hold(

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from synth_core.codec import Codes
 from synth_core.errors import SourceError
 from synth_core.schema import Schema
+from synth_core.storage.contribution import UNIT_COLUMNS, ContributionBound, kept_rows
 from synth_core.storage.files import atomic_write, flush_to_disk
 from synth_core.storage.sources import encoded_batches
 
@@ -57,12 +58,14 @@ def ingest_partitions(
     *,
     key: bytes,
     rows_per_partition: int = 250_000,
+    bound: ContributionBound | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Snapshot:
     """Encode the source files, in the given order, into partitions of equal size (the last may be shorter).
 
-    Memory is bounded by a block of the source and a partition. Everything is written to a directory beside
-    `out_dir`, which takes its name at the end: after a crash `out_dir` is absent or whole.
+    Memory is bounded by a block of the source and a partition; a `bound` on contributions, which needs to see all
+    rows of a unit, takes 25 bytes a row on top and leaves partitions of unequal size. Everything is written to a
+    directory beside `out_dir`, which takes its name at the end: after a crash `out_dir` is absent or whole.
     """
     if len(key) < SHORTEST_KEY:
         raise SourceError(f"the snapshot key is too short; use at least {SHORTEST_KEY} random bytes")
@@ -72,14 +75,18 @@ def ingest_partitions(
     building = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         digest = _TableDigest(schema, key)
-        batches = _all_batches([Path(source) for source in sources], schema, progress)
+        batches = _all_batches([Path(source) for source in sources], schema, bound, progress)
         names: list[str] = []
         for codes in _regrouped(batches, rows_per_partition):
-            digest.update(codes)
             names.append(f"part-{len(names):05d}.parquet")
             _write_codes(codes, building / names[-1])
+            if bound is None:
+                digest.update(codes)
         if not names:
             raise SourceError("the source has no rows; check its path and that its files are complete")
+        if bound is not None:
+            for codes in _bounded([building / name for name in names], bound):
+                digest.update(codes)
         _swap_in(building, target)
     finally:
         shutil.rmtree(building, ignore_errors=True)
@@ -98,12 +105,15 @@ def read_codes(path: str | Path, columns: Iterable[str] | None = None) -> dict[s
 
 
 def _all_batches(
-    sources: list[Path], schema: Schema, progress: Callable[[str], None] | None
+    sources: list[Path],
+    schema: Schema,
+    bound: ContributionBound | None,
+    progress: Callable[[str], None] | None,
 ) -> Iterator[dict[str, Codes]]:
     for number, path in enumerate(sources, start=1):
         if progress is not None:
             progress(f"encoding file {number} of {len(sources)}")
-        yield from encoded_batches(path, schema)
+        yield from encoded_batches(path, schema, bound)
 
 
 def _regrouped(batches: Iterable[dict[str, Codes]], rows: int) -> Iterator[dict[str, Codes]]:
@@ -122,6 +132,14 @@ def _regrouped(batches: Iterable[dict[str, Codes]], rows: int) -> Iterator[dict[
                 held, missing = [], rows
     if held:
         yield _joined(held)
+
+
+def _bounded(partitions: list[Path], bound: ContributionBound) -> Iterator[dict[str, Codes]]:
+    """Rewrite the partitions without the rows beyond the bound and without the units' hashes."""
+    for path, kept in zip(partitions, kept_rows(map(read_codes, partitions), bound), strict=True):
+        codes = {name: column[kept] for name, column in read_codes(path).items() if name not in UNIT_COLUMNS}
+        _write_codes(codes, path)
+        yield codes
 
 
 def _joined(parts: list[dict[str, Codes]]) -> dict[str, Codes]:

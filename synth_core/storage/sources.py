@@ -20,6 +20,7 @@ from synth_core.codec import Codes, check_names, encode
 from synth_core.columns import Categorical
 from synth_core.errors import SourceError
 from synth_core.schema import Schema
+from synth_core.storage.contribution import ContributionBound, unit_hashes
 
 CSV_BLOCK_BYTES = 8 << 20
 PARQUET_BATCH_ROWS = 131_072
@@ -28,10 +29,16 @@ _CSV_ENDINGS = (".csv", ".csv.gz")
 _PARQUET_ENDINGS = (".parquet", ".pq")
 
 
-def encoded_batches(path: Path, schema: Schema) -> Iterator[dict[str, Codes]]:
-    """The file's rows as codes, in their order; a refusal names the file and the column."""
+def encoded_batches(
+    path: Path, schema: Schema, bound: ContributionBound | None = None
+) -> Iterator[dict[str, Codes]]:
+    """The file's rows as codes, in their order, with hashes of their units where contributions are bounded.
+
+    A refusal names the file and the column.
+    """
     for batch in table_batches(path, schema):
-        yield encode(batch, schema, source=str(path))
+        codes = encode(batch, schema, source=str(path))
+        yield codes if bound is None else codes | unit_hashes(batch, bound, source=str(path))
 
 
 def table_batches(path: Path, schema: Schema) -> Iterator[pa.Table]:
@@ -64,7 +71,7 @@ def _without_library_errors(batches: Iterator[pa.Table], path: Path) -> Iterator
 def _csv_batches(path: Path, schema: Schema) -> Iterator[pa.Table]:
     with pa.input_stream(str(path), compression="detect") as stream:
         header = next(csv.reader(io.TextIOWrapper(stream, "utf-8-sig", newline="")), [])
-    check_names(header, schema, source=str(path))
+    _check_header(header, schema, path)
     # Categories come as dictionaries, so that each distinct text is looked at once; numbers come as text, so
     # that the codec decides what is a number and the refusal can name the column.
     types = {
@@ -73,6 +80,8 @@ def _csv_batches(path: Path, schema: Schema) -> Iterator[pa.Table]:
         else pa.string()
         for column in schema.columns
     }
+    if schema.unit_column is not None:
+        types[schema.unit_column] = pa.string()
     reader = pa_csv.open_csv(
         str(path),
         read_options=pa_csv.ReadOptions(block_size=CSV_BLOCK_BYTES),
@@ -87,6 +96,15 @@ def _csv_batches(path: Path, schema: Schema) -> Iterator[pa.Table]:
 
 def _parquet_batches(path: Path, schema: Schema) -> Iterator[pa.Table]:
     with pq.ParquetFile(path) as file:
-        check_names(file.schema_arrow.names, schema, source=str(path))
-        for batch in file.iter_batches(batch_size=PARQUET_BATCH_ROWS, columns=list(schema.domain)):
+        _check_header(file.schema_arrow.names, schema, path)
+        wanted = [*schema.domain, *([schema.unit_column] if schema.unit_column is not None else [])]
+        for batch in file.iter_batches(batch_size=PARQUET_BATCH_ROWS, columns=wanted):
             yield pa.Table.from_batches([batch])
+
+
+def _check_header(names: list[str], schema: Schema, path: Path) -> None:
+    check_names(names, schema, source=str(path))
+    if schema.unit_column is not None and names.count(schema.unit_column) != 1:
+        raise SourceError(
+            f"{path}: column {schema.unit_column!r}, which names the unit of each row, must be there exactly once"
+        )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from synth_core.domain import Domain
-from synth_core.errors import BudgetRefused, WallError
+from synth_core.errors import BudgetRefused, SpecError, WallError
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
 from synth_core.privacy.ledger import CHARGED, Account, State
@@ -60,7 +60,7 @@ def test_weights_share_the_noise(curator, ledger):
 
 
 def test_weights_must_be_positive(curator):
-    with pytest.raises(ValueError, match="weights"):
+    with pytest.raises(SpecError, match="weights"):
         curator.measure([("a",)], BUDGET, purpose="tables", weights=[0.0])
 
 
@@ -83,7 +83,7 @@ def test_choose_prefers_the_largest(curator, ledger):
 
 
 def test_mixed_sensitivities_are_refused(curator):
-    with pytest.raises(ValueError, match="one sensitivity"):
+    with pytest.raises(SpecError, match="one sensitivity"):
         curator.score([Total(), Dependence(("a", "b"))], BUDGET, purpose="mixed")
 
 

@@ -276,4 +276,34 @@ def test_shards_carry_the_release_and_plain_types(released):
     _, address, _ = released
     schema = pq.read_schema(ReleasePaths.of_address(address).shard(0))
     assert schema.metadata[b"synthetic.release"] == b"r1"
-    assert {field.name: str(field.type) for field in schema} == {"sex": "string", "age": "int64", "job": "string"}
+    assert {field.name: str(field.type) for field in schema} == {
+        "sex": "string",
+        "age": "int64",
+        "job": "string",
+    }
+
+
+def test_several_rows_of_a_unit_cost_group_privacy_and_are_bounded(tmp_path):
+    from small_release import SCHEMA
+
+    from synth_core.privacy.ledger import Account
+
+    spec = write_release(
+        tmp_path, frame=people().assign(person=np.arange(ROWS) // 3), dataset="visits", method="independent"
+    )
+    ledger = ledger_of(tmp_path)
+    ledger.declare(Account(dataset="visits", delta=1e-6, cap_epsilon=1.0, rows_per_unit=2), actor="test")
+    with pytest.raises(SpecError, match="allows 2 rows of one person; the schema must say"):
+        prepare(spec, workspace=tmp_path / "workspace")
+    (tmp_path / "schema.yaml").write_text(SCHEMA + "unit_column: person\n")
+    address = prepare(spec, workspace=tmp_path / "workspace")
+    for step in STEPS[:4]:
+        run_step(step, address)
+    encoded = ReleasePaths.of_address(address).encoded
+    rows = sum(len(pd.read_parquet(path)) for path in encoded.glob("*.parquet"))
+    assert rows == 2 * (ROWS // 3) + ROWS % 3
+    records = ledger.records(release="r1", dataset="visits")
+    total = sum(cost_by_step(records).values(), Fraction(0))
+    assert 0.99 < epsilon_of(total, 1e-6) <= 1.0
+    mechanisms = [record.mechanism for record in records if record.state is State.MEASURED]
+    assert sum(mechanism.mu2() for mechanism in mechanisms) * 4 == total
