@@ -64,6 +64,8 @@ def show(
         }
         typer.echo(json.dumps(document, indent=2))
         return
+    if not accounts:
+        typer.echo("the ledger has no accounts; open one with: synth ledger account (see its --help)")
     console = Console()
     for balance, forecast in accounts:
         name = balance.account.dataset

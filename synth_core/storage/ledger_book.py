@@ -7,15 +7,13 @@ pure: it knows no database, and it prices every spend from its mechanism, never 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
 
 from synth_core.privacy.budget import group_mu2, mu2_of, parallel_mu2
 from synth_core.privacy.ledger import Account, Balance, State, Stratum
-from synth_core.storage.ledger_rows import GENESIS, account_of, mechanism_of, stratum_of
+from synth_core.storage.ledger_rows import GENESIS, Row, account_of, mechanism_of, stratum_of
 
 FOLLOWS: dict[State, frozenset[State | None]] = {
     State.RESERVED: frozenset({None, State.REFUNDED, State.FORFEITED}),  # of the attempt before
@@ -118,7 +116,7 @@ class Book:
         known = self.attempts.get((key, attempt))
         return known.state if known else None
 
-    def apply(self, row: Mapping[str, Any]) -> None:
+    def apply(self, row: Row) -> None:
         """Take one more record into account; who calls this has checked that it may happen."""
         state, dataset = State(row["state"]), row["dataset"]
         self.records, self.hash = row["id"], row["hash"]
@@ -134,7 +132,7 @@ class Book:
         else:
             self._attempt(state, row)
 
-    def _attempt(self, state: State, row: Mapping[str, Any]) -> None:
+    def _attempt(self, state: State, row: Row) -> None:
         key, number = row["key"], row["attempt"]
         if state is State.RESERVED:
             attempt = Attempt(

@@ -140,7 +140,8 @@ class Chain:
     @contextmanager
     def unchecked(self) -> Iterator[Connection]:
         """A connection for those who check the records themselves."""
-        with self._here().database.reading() as connection:
+        process = self._here()
+        with process.lock, process.database.reading() as connection:
             yield connection
 
     def _here(self) -> _Process:

@@ -35,8 +35,13 @@ def write_head(path: Path, head: Head) -> None:
     except LedgerError:
         pass  # there is none yet, or a power failure tore it: the chain itself is the source
     draft = path.with_name(f"{path.name}.{os.getpid()}")
-    draft.write_text(head_text(head))
-    draft.replace(path)
+    try:
+        draft.write_text(head_text(head))
+        draft.replace(path)
+    except OSError:
+        raise LedgerError(
+            f"head file {path} cannot be written; make its folder writable and run again"
+        ) from None
 
 
 def head_text(head: Head) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
 from fractions import Fraction
@@ -104,7 +103,7 @@ def canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def hash_of(row: Mapping[str, Any]) -> str:
+def hash_of(row: Row) -> str:
     """The hash that a row must carry: over every other column, the hash before it included."""
     body = {name: row[name] for name in COLUMNS if name != "hash"}
     return hashlib.sha256(canonical(body).encode()).hexdigest()
@@ -139,7 +138,7 @@ def facts_without_request(runner: Runner, release: str = "") -> Row:
     }
 
 
-def record_of(row: Mapping[str, Any]) -> Record:
+def record_of(row: Row) -> Record:
     """Read a stored row; one that was not written by this module is refused."""
     try:
         return Record(

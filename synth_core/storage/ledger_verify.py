@@ -11,21 +11,18 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
 
 from synth_core.errors import LedgerError
 from synth_core.privacy.ledger import Head, Record, SpendRequest, State
 from synth_core.storage.ledger_book import FOLLOWS, Book, cap_mu2, spend_mu2
-from synth_core.storage.ledger_rows import FACTS, GENESIS, hash_of, record_of
+from synth_core.storage.ledger_rows import FACTS, GENESIS, Row, hash_of, record_of
 
 AGREEMENT = Fraction(1, 10**9)
 """Some prices and all caps come from special functions, whose last digits differ among their versions."""
 
 
-def problems(
-    rows: Iterable[Mapping[str, Any]], answers: Mapping[str, tuple[str, bytes]], heads: Sequence[Head]
-) -> list[str]:
-    """Everything that is wrong, in words; `answers` maps a key to its stored digest and compressed vector."""
+def problems(rows: Iterable[Row], answers: Iterable[Row], heads: Sequence[Head]) -> list[str]:
+    """Everything that is wrong with the records, the stored answers or their agreement with kept heads, in words."""
     reading = _Reading()
     at_head: dict[int, str] = {}
     for row in rows:
@@ -55,7 +52,7 @@ class _Reading:
     reserved: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
     measured: dict[str, tuple[int, str]] = field(default_factory=dict)
 
-    def take(self, row: Mapping[str, Any]) -> None:
+    def take(self, row: Row) -> None:
         """Check one record against the chain and, as long as the chain holds, against the book."""
         number = row["id"]
         broken = self._breaks(row)
@@ -70,7 +67,7 @@ class _Reading:
             self.found.append(f"record {number} {objection}")
             self.sound = False
 
-    def _breaks(self, row: Mapping[str, Any]) -> list[str]:
+    def _breaks(self, row: Row) -> list[str]:
         number, expected = row["id"], self.last + 1
         found = []
         if number != expected:
@@ -86,7 +83,7 @@ class _Reading:
             found.append(f"record {number} was changed after it was written")
         return found
 
-    def _objection(self, row: Mapping[str, Any]) -> str | None:
+    def _objection(self, row: Row) -> str | None:
         """Why this record could not have been written after those before it; None if it could."""
         try:
             record = record_of(row)
@@ -106,7 +103,7 @@ class _Reading:
             return "does not leave the balance it states"
         return None
 
-    def _of_state(self, record: Record, row: Mapping[str, Any], facts: tuple[str, ...]) -> str | None:
+    def _of_state(self, record: Record, row: Row, facts: tuple[str, ...]) -> str | None:
         book, state = self.book, record.state
         if state is State.HELD:
             return None if record.mu2 > 0 else "holds nothing"
@@ -167,17 +164,21 @@ def _key_of(record: Record) -> str:
     ).key
 
 
-def _answer_problems(
-    measured: Mapping[str, tuple[int, str]], answers: Mapping[str, tuple[str, bytes]]
-) -> list[str]:
-    found = []
-    for key, (number, digest) in measured.items():
-        if key not in answers:
-            found.append(f"the answer of record {number} is missing")
-        elif answers[key][0] != digest or _digest(answers[key][1]) != digest:
+def _answer_problems(measured: Mapping[str, tuple[int, str]], answers: Iterable[Row]) -> list[str]:
+    found, seen = [], set()
+    for answer in answers:
+        key = answer["key"]
+        seen.add(key)
+        number, digest = measured.get(key, (0, ""))
+        if not number:
+            found.append(f"answer {key[:12]} was inserted without a record")
+        elif answer["digest"] != digest or _digest(answer["vector"]) != digest:
             found.append(f"the answer of record {number} was changed")
-    unrecorded = answers.keys() - measured.keys()
-    return found + [f"answer {key[:12]} was inserted without a record" for key in sorted(unrecorded)]
+    return found + [
+        f"the answer of record {number} is missing"
+        for key, (number, _) in measured.items()
+        if key not in seen
+    ]
 
 
 def _digest(vector: bytes) -> str:

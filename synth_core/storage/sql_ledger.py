@@ -10,7 +10,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, Table, insert, select
 
 from synth_core.errors import LedgerError
 from synth_core.privacy.ledger import (
@@ -54,6 +54,8 @@ from synth_core.storage.ledger_verify import problems
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+PORTION = 500
 
 
 def ledger_url(workspace: Path, url: str | None) -> str:
@@ -247,13 +249,14 @@ class SqlLedger:
                     head = read_head(self.chain.head_path)
                 except LedgerError as unreadable:
                     found = [str(unreadable)]
-            answers = {key: (digest, vector) for key, digest, vector in connection.execute(select(ANSWERS))}
-            return found + problems(_chain(connection), answers, [head] if head else [])
+            return found + problems(
+                _all(connection, RECORDS), _all(connection, ANSWERS), [head] if head else []
+            )
 
     def export(self, path: Path) -> None:
         """Write the whole chain as JSON lines, each with every column of its record."""
         with self.chain.unchecked() as connection:
-            lines = [canonical(row) + "\n" for row in _chain(connection)]
+            lines = [canonical(row) + "\n" for row in _all(connection, RECORDS)]
         try:
             with atomic_write(path) as draft:
                 draft.write_text("".join(lines))
@@ -283,9 +286,14 @@ def _stored(page: Page, key: str) -> Answer:
     return unpacked(vector or b"", page.book.answered[key][1])
 
 
-def _chain(connection: Connection) -> Iterator[Row]:
-    query = select(RECORDS).order_by(RECORDS.c.id)
-    return (dict(row) for row in connection.execute(query).mappings())
+def _all(connection: Connection, table: Table) -> Iterator[Row]:
+    """All rows in the order of their key, some at a time, so that a ledger of many years need not fit in memory."""
+    (key,) = table.primary_key
+    query = select(table).order_by(key).limit(PORTION)
+    rows = connection.execute(query).mappings().all()
+    while rows:
+        yield from (dict(row) for row in rows)
+        rows = connection.execute(query.where(key > rows[-1][key.name])).mappings().all()
 
 
 def _any_record(connection: Connection) -> bool:

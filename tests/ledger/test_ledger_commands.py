@@ -68,6 +68,14 @@ def test_show_is_readable(workspace: Path) -> None:
     assert max(len(line) for line in shown.splitlines()) <= 100
 
 
+def test_show_of_an_empty_ledger_says_what_to_do(tmp_path: Path) -> None:
+    SqlLedger(ledger_url(tmp_path, None))
+    assert (
+        "the ledger has no accounts; open one with: synth ledger account"
+        in synth("show", "-w", str(tmp_path)).output
+    )
+
+
 def test_show_can_be_narrowed(workspace: Path) -> None:
     only = synth("show", "-w", str(workspace), "--release", "second", "--dataset", DATASET).output
     assert "model chosen" in only

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ledger_examples import DATASET, opened
+import pytest
+from ledger_examples import DATASET, answered, opened
 from ledger_workers import fork_server, race_for_answer, race_for_room
 
+from synth_core.errors import BudgetRefused
 from synth_core.privacy.ledger import State
 from synth_core.storage.sql_ledger import SqlLedger
 
@@ -40,4 +43,23 @@ def test_eight_ask_the_same_and_are_told_the_same(url: str) -> None:
     told = race(race_for_answer, url, 8)
     assert len(set(told)) == 1
     assert [record.state for record in ledger.records()].count(State.MEASURED) == 1
+    assert ledger.verify() == []
+
+
+@pytest.mark.parametrize("address", ["memory", "file"])
+def test_threads_share_one_ledger(sqlite_url: str, address: str) -> None:
+    ledger = opened("sqlite://" if address == "memory" else sqlite_url)
+
+    def spend(number: int) -> str:
+        try:
+            answered(ledger, f"thread {number}", number)
+            return "reserved"
+        except BudgetRefused:
+            return "refused"
+        finally:
+            ledger.balance(DATASET)
+            ledger.records()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert Counter(pool.map(spend, range(16))) == {"reserved": 10, "refused": 6}
     assert ledger.verify() == []
