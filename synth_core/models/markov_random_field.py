@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
-from synth_core.errors import SchemaError, SourceError
 from synth_core.models.calibration import Calibration, Table, calibrate, inside_cliques, split
 from synth_core.models.elimination import conditionals, eliminate_variables
 from synth_core.models.junction_tree import JunctionTree, junction_tree
 from synth_core.models.sampling import Codes, sample_rows
+from synth_core.models.stored import read_model, write_model
 
 Counts = NDArray[np.float64]
 
@@ -89,49 +86,17 @@ class MarkovRandomField:
 
     def sample(self, rows: int, rng: np.random.Generator) -> Codes:
         """Rows of codes in the domain's order whose counts follow the model with little variance (see `sampling`)."""
-        return sample_rows(self.tree, self.beliefs, rows, rng=rng)
+        return sample_rows(self.domain, self.beliefs, rows, rng=rng)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as an uncompressed .npz file, in one atomic step.
-
-        Entries: `header` (UTF-8 JSON as bytes: format, attributes, sizes, cliques, total) and `potentials`
-        (float64, the cliques' tables one after the other, each in row-major order). The junction tree follows
-        from the cliques. Beliefs are not stored.
-        """
-        header = {
-            "format": FORMAT,
-            "attributes": self.domain.attributes,
-            "sizes": self.domain.sizes,
-            "cliques": self.cliques,
-            "total": self.total,
-        }
-        target = Path(path)
-        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-        with partial.open("wb") as file:
-            np.savez(
-                file,
-                allow_pickle=False,
-                header=np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
-                potentials=self.potentials,
-            )
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(target)
+        """Write the model (see `stored` for the format); beliefs are not stored."""
+        write_model(path, FORMAT, self.domain, self.cliques, self.potentials, total=self.total)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> MarkovRandomField:
         """Read a model written by `save`."""
-        try:
-            with np.load(Path(path), allow_pickle=False) as stored:
-                header = json.loads(stored["header"].tobytes())
-                potentials = stored["potentials"]
-            if header["format"] != FORMAT:
-                raise ValueError(header["format"])
-            domain = Domain(tuple(header["attributes"]), tuple(header["sizes"]))
-            cliques = [tuple(clique) for clique in header["cliques"]]
-            return cls(junction_tree(domain, cliques), cliques, potentials, total=header["total"])
-        except (OSError, EOFError, BadZipFile, ValueError, KeyError, SchemaError) as error:
-            raise SourceError(f"{Path(path).name} is not a stored model of format {FORMAT}") from error
+        domain, cliques, potentials, total = read_model(path, FORMAT)
+        return cls(junction_tree(domain, cliques), cliques, potentials, total=total)
 
     @property
     def _calibrated(self) -> Calibration:

@@ -1,4 +1,4 @@
-"""Rows from a calibrated junction tree: with little variance, independent, or in shards.
+"""Rows from calibrated clique tables: with little variance, independent, or in shards.
 
 Rows are drawn clique by clique, parents first: the attributes a clique adds are drawn from its conditional
 distribution given the separator. With little variance means that within each group of rows with equal separator
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from synth_core.domain import Domain
 from synth_core.models import sampling_kernels as kernels
 from synth_core.models.calibration import Table
-from synth_core.models.junction_tree import JunctionTree
 
 Codes: TypeAlias = NDArray[Any]
 """One row for each record, one column for each attribute, in the smallest of uint8, uint16 and int32 that fits."""
@@ -37,7 +36,7 @@ class Step:
 
 
 def sample_rows(
-    tree: JunctionTree,
+    domain: Domain,
     beliefs: Sequence[Table],
     rows: int,
     *,
@@ -45,9 +44,9 @@ def sample_rows(
     independent: bool = False,
 ) -> Codes:
     """Draw rows of codes in the domain's order."""
-    columns = np.zeros((len(tree.domain), rows), dtype=code_type(tree.domain))
+    columns = np.zeros((len(domain), rows), dtype=code_type(domain))
     if rows:
-        for step in steps(tree, beliefs):
+        for step in steps(domain, beliefs):
             seed = rng.integers(2**64, dtype=np.uint64)
             places = (step.given, step.strides, step.fresh, step.divisors, step.sizes)
             if independent:
@@ -58,11 +57,11 @@ def sample_rows(
 
 
 def sample_shards(
-    tree: JunctionTree, beliefs: Sequence[Table], rows: int, *, shard_rows: int, seed: np.random.SeedSequence
+    domain: Domain, beliefs: Sequence[Table], rows: int, *, shard_rows: int, seed: np.random.SeedSequence
 ) -> Iterator[Codes]:
     """Draw rows in shards that can be made in any order or place: shard k depends on the seed and on k alone."""
     for size, own in shards(rows, shard_rows=shard_rows, seed=seed):
-        yield sample_rows(tree, beliefs, size, rng=np.random.default_rng(own))
+        yield sample_rows(domain, beliefs, size, rng=np.random.default_rng(own))
 
 
 def shards(
@@ -82,14 +81,21 @@ def code_type(domain: Domain) -> np.dtype[Any]:
     return np.dtype(np.uint8 if largest <= 2**8 else np.uint16 if largest <= 2**16 else np.int32)
 
 
-def steps(tree: JunctionTree, beliefs: Sequence[Table]) -> Iterator[Step]:
-    """The turns in order, each table as rows of separator values by columns of fresh cells."""
-    domain = tree.domain
-    for i, clique in enumerate(tree.cliques):
-        given = tree.separator(i)
-        fresh = tuple(a for a in clique if a not in given)
+def steps(domain: Domain, beliefs: Sequence[Table]) -> Iterator[Step]:
+    """The turns in order, each table as rows of given values by columns of fresh cells.
+
+    Given are the attributes drawn before; in a junction tree, parents first, these are the separator by running
+    intersection. A table without fresh attributes has no turn.
+    """
+    drawn: set[str] = set()
+    for clique, values in beliefs:
+        given = tuple(a for a in clique if a in drawn)
+        fresh = tuple(a for a in clique if a not in drawn)
+        drawn.update(fresh)
+        if not fresh:
+            continue
         order = [clique.index(a) for a in given + fresh]
-        table = np.transpose(np.asarray(beliefs[i].values), order)
+        table = np.transpose(np.asarray(values), order)
         yield Step(
             given=_positions(domain, given),
             strides=_strides(domain.shape(given)),

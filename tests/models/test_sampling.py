@@ -47,7 +47,7 @@ def test_root_cells_get_the_floor_or_ceiling_of_their_expected_count(model):
 def test_low_variance_rows_are_at_least_three_times_closer_than_independent_ones(model, clique):
     rng = np.random.default_rng(4)
     close = np.mean([distance(model.sample(2000, rng), model, clique) for _ in range(20)])
-    independent = [sample_rows(model.tree, model.beliefs, 2000, rng=rng, independent=True) for _ in range(20)]
+    independent = [sample_rows(DOMAIN, model.beliefs, 2000, rng=rng, independent=True) for _ in range(20)]
     far = np.mean([distance(codes, model, clique) for codes in independent])
     assert far > 3 * close
     assert 0.5 * expected_distance(model, clique, 2000) < far < 1.5 * expected_distance(model, clique, 2000)
@@ -63,9 +63,7 @@ def expected_distance(model, clique, rows):
 def test_means_are_right_also_across_cliques_and_for_tiny_samples(model, independent):
     """Averaged over many samples of 3 rows, pairs that no clique holds follow the model; a shuffled column does not."""
     rng = np.random.default_rng(5)
-    parts = [
-        sample_rows(model.tree, model.beliefs, 3, rng=rng, independent=independent) for _ in range(15_000)
-    ]
+    parts = [sample_rows(DOMAIN, model.beliefs, 3, rng=rng, independent=independent) for _ in range(15_000)]
     codes = np.concatenate(parts)
     for clique in [("a", "c"), ("a", "d"), ("d", "e"), ("a", "b")]:
         assert distance(codes, model, clique) < 2.5 * expected_distance(model, clique, len(codes))
@@ -83,7 +81,7 @@ def test_rows_come_in_no_order(model):
 
 def test_shards_depend_on_their_own_seed_only(model):
     seed = np.random.SeedSequence(9)
-    drawn = list(sample_shards(model.tree, model.beliefs, 2500, shard_rows=1000, seed=seed))
+    drawn = list(sample_shards(DOMAIN, model.beliefs, 2500, shard_rows=1000, seed=seed))
     assert [len(codes) for codes in drawn] == [1000, 1000, 500]
     size, own = shards(2500, shard_rows=1000, seed=np.random.SeedSequence(9))[2]
     np.testing.assert_array_equal(drawn[2], model.sample(size, np.random.default_rng(own)))

@@ -1,0 +1,65 @@
+"""Models on disk: one uncompressed .npz file without pickle, written in one atomic step.
+
+Entries: `header` (UTF-8 JSON as bytes: format, attributes, sizes, cliques, total) and `potentials` (float64, the
+cliques' tables one after the other, each in row-major order). Everything else follows from these.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.domain import Clique, Domain
+from synth_core.errors import SchemaError, SourceError
+
+
+def write_model(
+    path: str | os.PathLike[str],
+    name: str,
+    domain: Domain,
+    cliques: Sequence[Clique],
+    potentials: NDArray[np.float64],
+    *,
+    total: float,
+) -> None:
+    """Write a model under its format's name; a reader sees the old file or the whole new one."""
+    header = {
+        "format": name,
+        "attributes": domain.attributes,
+        "sizes": domain.sizes,
+        "cliques": cliques,
+        "total": total,
+    }
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    with partial.open("wb") as file:
+        text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+        np.savez(file, allow_pickle=False, header=text, potentials=potentials)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(target)
+
+
+def read_model(
+    path: str | os.PathLike[str], name: str
+) -> tuple[Domain, tuple[Clique, ...], NDArray[np.float64], float]:
+    """Domain, cliques, potentials and total of a stored model of this format."""
+    try:
+        with np.load(Path(path), allow_pickle=False) as stored:
+            header = json.loads(stored["header"].tobytes())
+            potentials = stored["potentials"]
+        if header["format"] != name:
+            raise ValueError(header["format"])
+        domain = Domain(tuple(header["attributes"]), tuple(header["sizes"]))
+        cliques = tuple(tuple(clique) for clique in header["cliques"])
+        if potentials.shape != (sum(map(domain.cells, cliques)),):
+            raise ValueError(potentials.shape)
+        return domain, cliques, potentials, float(header["total"])
+    except (OSError, EOFError, BadZipFile, ValueError, KeyError, SchemaError) as error:
+        raise SourceError(f"{Path(path).name} is not a stored model of format {name}") from error
