@@ -26,7 +26,7 @@ EXTRACT = Asset(name="synthetic_census_extract", uri="synth://census/extract")
 """Updated by every published release; the event says which release and where its manifest is."""
 
 NAME = "[a-z0-9][a-z0-9._-]{0,99}"
-ADVANCED = "Advanced"
+MORE = "More settings"
 
 FORM = {
     "dataset": Param(
@@ -56,9 +56,8 @@ FORM = {
         "privmrf",
         type="string",
         enum=list(METHODS),
-        values_display={name: f"{name} — {method.summary}" for name, method in METHODS.items()},
         title="Method",
-        description_md="How the population is modelled; `synth methods` says more about each.",
+        description_md="\n".join(f"- **{name}**: {method.summary}" for name, method in METHODS.items()),
     ),
     "preset": Param(
         "default",
@@ -116,7 +115,7 @@ FORM = {
         minLength=1,
         title="Unit of privacy",
         description_md="Whom one record belongs to, as the account declares it.",
-        section=ADVANCED,
+        section=MORE,
     ),
     "seed": Param(
         0,
@@ -125,14 +124,14 @@ FORM = {
         maximum=2**53 - 1,  # the largest integer that a browser keeps exactly
         title="Sampling seed",
         description_md="Seed of the row sampler, which is post-processing. **Privacy noise has no seed.**",
-        section=ADVANCED,
+        section=MORE,
     ),
     "options": Param(
         None,
         type=["null", "object"],
         title="Options",
         description_md="Overrides of the preset's constants, as JSON.",
-        section=ADVANCED,
+        section=MORE,
     ),
     "workspace": Param(
         None,
@@ -140,7 +139,7 @@ FORM = {
         title="Workspace",
         description_md="Folder with the zones `confidential/` and `public/`. "
         "Leave it empty for the server's own (`SYNTH_WORKSPACE`).",
-        section=ADVANCED,
+        section=MORE,
     ),
 }
 

@@ -15,7 +15,7 @@ from typing import Any
 from infra.local.console import say
 from infra.local.example import provide_example
 from infra.local.rest import FINISHED, AirflowApi, ApiError
-from infra.local.services import LOG_TAIL, Service, airflow, dask_cluster, wait_until
+from infra.local.services import LOG_TAIL, Service, airflow, dask_cluster, stop_on_signals, wait_until
 from infra.local.site import Site, SiteError, free_port
 
 DAG = "census_release"
@@ -26,6 +26,7 @@ def main() -> int:
     """Prepare the example, release it, show the result."""
     from synth_core.errors import SynthError
 
+    stop_on_signals()
     site, release = Site(), f"demo-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     try:
         with site.locked():
@@ -52,13 +53,13 @@ def run(api: AirflowApi, running: Service, *, params: dict[str, Any]) -> str:
     api.unpause(DAG)
     name = api.trigger(DAG, params)
     say(f"run {name}")
-    began, seen = time.monotonic(), set[tuple[str, int, str]]()
+    began, seen = time.monotonic(), set[tuple[Any, ...]]()
     while True:
         running.check()
         state = api.run_state(DAG, name)
         instances = api.task_instances(DAG, name)
         for instance in sorted(instances, key=lambda one: one["end_date"] or ""):
-            event = (instance["task_id"], instance["map_index"], instance["state"])
+            event = tuple(instance[key] for key in ("task_id", "map_index", "try_number", "state"))
             if instance["state"] in FINAL | {"up_for_retry"} and event not in seen:
                 seen.add(event)
                 say(f"  {time.monotonic() - began:5.0f} s  {_label(instance):<10} {instance['state']}")

@@ -106,6 +106,12 @@ def airflow(site: Site, *, port: int, dask: str | None) -> Iterator[tuple[Servic
         yield running, api
 
 
+def stop_on_signals() -> None:
+    """Let Ctrl-C, a closed terminal and `kill` all end the program the same way, with its services."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+
+
 def wait_until(ready: Callable[[], bool], *, service: Service, seconds: float = START_SECONDS) -> None:
     """Wait until something is ready; a service that dies or takes too long is an error with its log's end."""
     deadline = time.monotonic() + seconds

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 
 from infra.local.console import say
 from infra.local.example import provide_example
 from infra.local.rest import AirflowApi
-from infra.local.services import Service, airflow, dask_cluster
+from infra.local.services import Service, airflow, dask_cluster, stop_on_signals
 from infra.local.site import Site, SiteError, free_port
 
 FIRST_PORT = 8080
@@ -18,7 +17,7 @@ FIRST_PORT = 8080
 
 def main() -> int:
     """Run until interrupted; all processes end with it."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    stop_on_signals()
     site = Site()
     try:
         with site.locked():
