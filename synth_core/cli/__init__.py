@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from synth_core import __version__
+from synth_core.cli import audit as audit_command
+from synth_core.cli import bench as bench_commands
 from synth_core.cli import evaluate as evaluation_command
 from synth_core.cli import ledger as ledger_commands
 from synth_core.cli import release as release_commands
@@ -27,8 +29,10 @@ app = typer.Typer(
     ),
 )
 app.add_typer(ledger_commands.app, name="ledger")
+app.add_typer(bench_commands.app, name="bench")
 release_commands.add_commands(app)
 evaluation_command.add_commands(app)
+audit_command.add_commands(app)
 
 
 def _version(asked: bool) -> None:

@@ -21,6 +21,7 @@ COMMANDS = [
     ["verify"],
     ["methods"],
     ["evaluate"],
+    ["audit"],
     ["ledger", "show"],
     ["ledger", "verify"],
     ["ledger", "account"],
@@ -241,3 +242,28 @@ def test_nltcs_by_the_command_line(synth, reference_data, tmp_path):
     assert code == 2
     assert "left" in err
     assert not (workspace / "confidential" / "again" / "encoded").exists()
+
+
+def test_audit_prints_certificates_and_catches_planted_faults(synth, tmp_path):
+    code, out, err = synth(
+        "audit", "--method", "independent", "--runs", 200, "--faults", "--out", tmp_path / "a.json"
+    )
+    assert code == 0, err
+    assert "independent/default: score" in out
+    certificates = json.loads((tmp_path / "a.json").read_text())
+    planted = [c for c in certificates if c["title"].startswith("planted")]
+    assert len(planted) == 5
+    assert not any(c["passed"] for c in planted)
+    assert all(c["passed"] for c in certificates if c not in planted)
+    assert synth("audit", "--method", "magic")[0] == 2
+
+
+def test_a_failed_audit_is_an_error(synth, monkeypatch):
+    """Half the noise in the installed code turns the command red."""
+    from synth_core.privacy import curator
+
+    grid_noise = curator.grid_noise
+    monkeypatch.setattr(curator, "grid_noise", lambda *arguments: grid_noise(*arguments) // 2)
+    code, _, err = synth("audit", "--method", "independent", "--runs", 200)
+    assert code == 2
+    assert "the audit failed for: curator: score" in err

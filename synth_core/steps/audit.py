@@ -1,0 +1,116 @@
+"""Audit the installed code: every verb of the curator, every method and its steps, and planted faults on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from functools import partial
+
+from synth_core.domain import Clique
+from synth_core.measurement import Measurement
+from synth_core.models.estimators import estimate
+from synth_core.privacy.audit import HOT_MU2, Experiment, Worlds, run_audit
+from synth_core.privacy.audit_cases import DOMAIN, PLANTED_FAULTS, canary_codes, verb_experiments
+from synth_core.privacy.certificate import AuditCertificate
+from synth_core.privacy.curator import AnyQuery, CountSource, Curator, LedgerCurator, Spending
+from synth_core.privacy.ledger import Account
+from synth_core.privacy.queries import Query
+from synth_core.storage.counting import TableCounts
+from synth_core.storage.sql_ledger import SqlLedger
+from synth_core.synthesizers.base import Structure, Synthesizer, Tools
+from synth_core.synthesizers.methods import METHODS, synthesizer
+
+# The fit's estimation is post-processing and sees only answers, so the audit may cut it short.
+TOOLS = Tools(estimate=partial(estimate, max_passes=1))
+ACCOUNT = Account(dataset="audit", delta=1e-6, cap_epsilon=50.0)
+
+
+def audits(
+    *, methods: Sequence[str], runs: int, faults: bool, progress: Callable[[str], None]
+) -> Iterator[AuditCertificate]:
+    """Certificates of the verbs, of each method's steps, and of the planted faults if asked for."""
+    without, canary = canary_codes()
+    worlds = TableCounts(without, DOMAIN), TableCounts(canary, DOMAIN)
+    verbs = verb_experiments()
+    experiments = {f"curator: {name}": experiment for name, experiment in verbs.items()}
+    for method in methods:
+        for preset in METHODS[method].presets:
+            built = synthesizer(method, preset)
+            for step, experiment in _steps(built, worlds[0]).items():
+                experiments[f"{method}/{preset}: {step}"] = experiment
+    for title, experiment in experiments.items():
+        progress(title)
+        yield run_audit(title, experiment, worlds=worlds, runs=runs)
+    for fault in PLANTED_FAULTS if faults else ():
+        progress(f"planted fault: {fault}")
+        yield _planted(fault, verbs["measure"], worlds, runs)
+
+
+def _planted(fault: str, experiment: Experiment, worlds: Worlds, runs: int) -> AuditCertificate:
+    return run_audit(
+        f"planted fault: {fault}", experiment, worlds=worlds, runs=runs, curator=PLANTED_FAULTS[fault]
+    )
+
+
+def _steps(method: Synthesizer, table: CountSource) -> dict[str, Experiment]:
+    """Each step that spends, alone with mu = 3 of its own, and all of them together with mu = 3."""
+    structure, shares = _rehearse(method, table)
+
+    def whole(curator: Curator) -> None:
+        plan = method.plan(curator.domain, HOT_MU2)
+        scores = method.score(curator, plan)
+        method.fit(curator, plan, method.select(curator, plan, scores), TOOLS)
+
+    def hot(step: str) -> Fraction:
+        return HOT_MU2 / shares[step]
+
+    def score(curator: Curator) -> None:
+        method.score(curator, method.plan(curator.domain, hot("score")))
+
+    def fit(curator: Curator) -> None:
+        method.fit(curator, method.plan(curator.domain, hot("fit")), structure, TOOLS)
+
+    alone = {"score": score, "fit": fit}
+    return {"all steps": whole, **{step: alone[step] for step in alone if shares.get(step)}}
+
+
+def _rehearse(method: Synthesizer, table: CountSource) -> tuple[Structure, dict[str, Fraction]]:
+    """One conversation at the audit's price: the structure it leads to, and which share each step asks for."""
+    ledger = SqlLedger("sqlite://")
+    ledger.declare(ACCOUNT, actor="audit")
+    plan = method.plan(table.domain, HOT_MU2)
+    curators = {step: _Listener(table, ledger, step) for step in ("score", "select", "fit")}
+    scores = method.score(curators["score"], plan)
+    structure = method.select(curators["select"], plan, scores)
+    method.fit(curators["fit"], plan, structure, TOOLS)
+    return structure, {step: curator.asked / HOT_MU2 for step, curator in curators.items()}
+
+
+class _Listener(LedgerCurator):
+    """A curator that adds up what it was granted."""
+
+    def __init__(self, table: CountSource, ledger: SqlLedger, step: str) -> None:
+        spending = Spending(dataset=ACCOUNT.dataset, snapshot="canary", release="rehearsal", step=step)
+        super().__init__(counts=table, ledger=ledger, spending=spending)
+        self.asked = Fraction(0)
+
+    def measure(
+        self,
+        cliques: Sequence[Clique],
+        mu2: Fraction,
+        *,
+        purpose: str,
+        weights: Sequence[float] | None = None,
+    ) -> list[Measurement]:
+        self.asked += mu2
+        return super().measure(cliques, mu2, purpose=purpose, weights=weights)
+
+    def score(self, queries: Sequence[Query], mu2: Fraction, *, purpose: str) -> list[float]:
+        self.asked += mu2
+        return super().score(queries, mu2, purpose=purpose)
+
+    def choose(
+        self, queries: Sequence[AnyQuery], mu2: Fraction, *, purpose: str, count: int = 1
+    ) -> list[AnyQuery]:
+        self.asked += mu2
+        return super().choose(queries, mu2, purpose=purpose, count=count)
