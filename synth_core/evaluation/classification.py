@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,19 @@ TEST_ROWS = 10_000
 MOST_CLASSES = 64
 """Columns with more codes are not targets unless asked for: one SVM is trained for each class."""
 _SPLIT_SEED = 2
+
+
+class Spread(Protocol):
+    """Runs a function on each item, perhaps on other machines; `Cluster.map` is one."""
+
+    def __call__(self, work: Callable[..., Any], items: Sequence[Any], **constants: Any) -> list[Any]:
+        """The results, in the order of the items."""
+        ...
+
+
+def one_by_one(work: Callable[..., Any], items: Sequence[Any], **constants: Any) -> list[Any]:
+    """Run a function on each item, here and now."""
+    return [work(item, **constants) for item in items]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,25 +65,32 @@ def usual_targets(domain: Domain) -> tuple[str, ...]:
 
 
 def target_errors(
-    parts: Split, domain: Domain, *, targets: Sequence[str], on_target: Callable[[], None] = lambda: None
+    parts: Split, domain: Domain, *, targets: Sequence[str], spread: Spread = one_by_one
 ) -> tuple[TargetError, ...]:
-    """Train on synthetic and on real rows, test both on the held-out rows, for each target in turn."""
+    """Train on synthetic and on real rows and test both on the held-out rows, each target a task of its own."""
     if len(domain) < 2:
         return ()  # no other column to predict from
-    errors = []
-    for target in targets:
-        at = domain.position(target)
-        truth = parts.held_out[:, at]
-        commonest = np.bincount(parts.real[:, at]).argmax()
-        features = _one_hot(parts.held_out, domain, without=at)
-        by_synthetic, by_real = (
-            float((_predict(_one_hot(rows, domain, without=at), rows[:, at], features) != truth).mean())
-            for rows in (parts.synthetic, parts.real)
-        )
-        majority = float((truth != commonest).mean())
-        errors.append(TargetError(target=target, synthetic=by_synthetic, real=by_real, majority=majority))
-        on_target()
-    return tuple(errors)
+    return tuple(spread(target_error, targets, parts=parts, domain=domain))
+
+
+def target_error(target: str, *, parts: Split, domain: Domain) -> TargetError:
+    """The errors for one target; runs on a worker."""
+    at = domain.position(target)
+    truth = parts.held_out[:, at]
+    commonest = np.bincount(parts.real[:, at]).argmax()
+    return TargetError(
+        target=target,
+        synthetic=misclassified(target, training=parts.synthetic, test=parts.held_out, domain=domain),
+        real=misclassified(target, training=parts.real, test=parts.held_out, domain=domain),
+        majority=float((truth != commonest).mean()),
+    )
+
+
+def misclassified(target: str, *, training: Codes, test: Codes, domain: Domain) -> float:
+    """Share of the test rows whose target a linear SVM, trained on all other columns, predicts wrongly."""
+    at = domain.position(target)
+    features, unseen = _one_hot(training, domain, without=at), _one_hot(test, domain, without=at)
+    return float((_predict(features, training[:, at], unseen) != test[:, at]).mean())
 
 
 def _one_hot(codes: Codes, domain: Domain, *, without: int) -> csr_matrix:

@@ -11,7 +11,7 @@ import pandas as pd
 from synth_core.codec import encode
 from synth_core.domain import Domain
 from synth_core.errors import SourceError
-from synth_core.evaluation.classification import split, target_errors, usual_targets
+from synth_core.evaluation.classification import Spread, one_by_one, split, target_errors, usual_targets
 from synth_core.evaluation.marginals import marginal_errors
 from synth_core.evaluation.result import Evaluation
 from synth_core.metrics import Codes, alpha_way, pair_tvd, worst_cells
@@ -55,13 +55,14 @@ def compare_codes(
     *,
     targets: Sequence[str] | None = None,
     violations: Mapping[str, int] | None = None,
+    spread: Spread = one_by_one,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Every true error of a synthetic table of codes; `violations` comes from `rule_violations`."""
     _check(real, domain, table="real", fewest=_FEWEST_REAL_ROWS)
     _check(synthetic, domain, table="synthetic", fewest=1)
     chosen = usual_targets(domain) if targets is None else domain.clique(targets)
-    advance = _counter(progress, total=len(ALPHAS) + 1 + len(chosen))
+    advance = _counter(progress, total=len(ALPHAS) + 2)
 
     pairs = pair_tvd(real, synthetic, domain)
     worst = worst_cells(real, synthetic, domain=domain, cliques=alpha_way(domain, min(2, len(domain))))
@@ -71,9 +72,8 @@ def compare_codes(
         errors = marginal_errors(real, synthetic, domain=domain, alpha=alpha)
         marginals += [errors] if errors else []
         advance(f"{alpha}-way marginals")
-    svm = target_errors(
-        split(real, synthetic), domain, targets=chosen, on_target=lambda: advance("predictions")
-    )
+    svm = target_errors(split(real, synthetic), domain, targets=chosen, spread=spread)
+    advance("predictions")
     return Evaluation(
         real_rows=len(real),
         synthetic_rows=len(synthetic),
