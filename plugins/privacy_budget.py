@@ -1,0 +1,141 @@
+"""The "Privacy budget" of the workspace inside Airflow: a page in the navigation, tabs on DAGs and runs, task links.
+
+What the pages show and do is `synth_core.operations`; this file says who may see them, and where they hang. Every
+Airflow process loads it, so what only the API server needs is imported when the first request comes.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode, urlsplit
+
+from airflow.configuration import conf
+from airflow.plugins_manager import AirflowPlugin
+from airflow.sdk import BaseOperatorLink
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from synth_core.operations.office import Office
+
+PREFIX = "budget"
+ROUTE = "privacy-budget"
+RELEASE_TAG = "privacy"
+"""DAGs with this tag release data; the tasks of others get no links."""
+
+
+def create_app() -> FastAPI:
+    """The pages, guarded by Airflow's own login: whoever may read DAGs sees them, whoever may edit DAGs edits."""
+    from airflow.api_fastapi.app import get_auth_manager
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
+    from airflow.api_fastapi.core_api.security import get_user
+    from fastapi import Depends, HTTPException
+
+    from synth_core.operations import web
+
+    def visitor(user: Any = Depends(get_user)) -> web.Visitor:  # noqa: B008 — FastAPI's way
+        def may(method: Any) -> bool:
+            # Without an id: accounts belong to no single DAG, so access to one DAG is not enough.
+            return get_auth_manager().is_authorized_dag(method=method, details=DagDetails(), user=user)
+
+        if not may("GET"):
+            raise HTTPException(403, "Forbidden")
+        return web.Visitor(name=user.get_name(), may_edit=may("PUT"))
+
+    return web.create_app(
+        office=_office, visitor=visitor, secret=lambda: conf.get_mandatory_value("api", "secret_key")
+    )
+
+
+@cache
+def _office() -> Office:
+    from synth_core.errors import SpecError
+    from synth_core.operations.office import Office
+
+    workspace = os.environ.get("SYNTH_WORKSPACE")
+    if not workspace:
+        raise SpecError("no workspace: set SYNTH_WORKSPACE for Airflow's API server")
+    return Office(Path(workspace))
+
+
+class LateApp:
+    """An application that is built when the first request comes."""
+
+    def __init__(self) -> None:
+        self._built: FastAPI | None = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve one request."""
+        if self._built is None:
+            self._built = create_app()
+        await self._built(scope, receive, send)
+
+
+def in_airflow(page: str, **query: str) -> str:
+    """Address of a page of this plugin inside Airflow's own frame, under the base URL that Airflow is served from."""
+    base = conf.get("api", "base_url", fallback="").rstrip("/")
+    path = urlsplit(base).path
+    return f"{base}/plugin/{ROUTE}{path}/{PREFIX}/{page}?{urlencode(query)}"
+
+
+def _is_release(operator: Any) -> bool:
+    dag = getattr(operator, "dag", None)
+    return RELEASE_TAG in (getattr(dag, "tags", None) or ())
+
+
+class SpendRecordsLink(BaseOperatorLink):
+    """From a task to what it spent."""
+
+    name = "Privacy spend"
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        """The ledger's records of this task in this run; no link on DAGs that release nothing."""
+        if not _is_release(operator):
+            return ""
+        return in_airflow("records", dag=ti_key.dag_id, run=ti_key.run_id, task=ti_key.task_id)
+
+
+class DaskDashboardLink(BaseOperatorLink):
+    """From a task to the cluster that does its work."""
+
+    name = "Dask dashboard"
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        """What SYNTH_DASK_DASHBOARD says."""
+        return os.environ.get("SYNTH_DASK_DASHBOARD", "") if _is_release(operator) else ""
+
+
+class PrivacyBudgetPlugin(AirflowPlugin):
+    """What Airflow is told."""
+
+    name = "privacy_budget"
+    fastapi_apps = [{"app": LateApp(), "url_prefix": f"/{PREFIX}", "name": "Privacy budget"}]  # noqa: RUF012
+    # Relative to Airflow's base URL; each route must be its own, because Airflow finds a view by its route alone.
+    external_views = [  # noqa: RUF012
+        {
+            "name": "Privacy budget",
+            "href": f"{PREFIX}/",
+            "destination": "nav",
+            "category": "browse",
+            "url_route": ROUTE,
+        },
+        {
+            "name": "Privacy budget",
+            "href": f"{PREFIX}/dag?dag={{DAG_ID}}",
+            "destination": "dag",
+            "url_route": "dag-privacy-budget",
+        },
+        {
+            "name": "Privacy budget",
+            "href": f"{PREFIX}/run?dag={{DAG_ID}}&run={{RUN_ID}}",
+            "destination": "dag_run",
+            "url_route": "run-privacy-budget",
+        },
+    ]
+    global_operator_extra_links = [  # noqa: RUF012
+        SpendRecordsLink(),
+        *([DaskDashboardLink()] if os.environ.get("SYNTH_DASK_DASHBOARD") else []),
+    ]

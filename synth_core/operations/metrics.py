@@ -1,0 +1,165 @@
+"""Ledger and runs as Prometheus metrics, in the text exposition format 0.0.4."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from synth_core.errors import LedgerError
+from synth_core.operations.events import Event, Kind
+from synth_core.operations.office import Office
+from synth_core.operations.records import standing
+from synth_core.operations.watch import committed_share
+from synth_core.privacy.budget import epsilon_of
+from synth_core.privacy.ledger import Balance
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Sample = tuple[dict[str, str], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One family of samples with the same name, told apart by their labels."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    help: str
+    samples: Sequence[Sample]
+
+    def lines(self) -> Iterator[str]:
+        """The family as the format writes it; one without samples is left out."""
+        if self.samples:
+            yield f"# HELP {self.name} {self.help}"
+            yield f"# TYPE {self.name} {self.kind}"
+        for labels, value in self.samples:
+            written = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
+            yield f"{self.name}{{{written}}} {value!r}" if written else f"{self.name} {value!r}"
+
+
+def exposition(office: Office) -> str:
+    """All metrics of a workspace as text; while the ledger cannot be read, those of the runs and `synth_up 0`."""
+    try:
+        families = [*_ledger(office), *_accounts(office.balances())]
+        families.insert(0, _gauge("synth_up", "Whether the ledger can be read.", [({}, 1.0)]))
+    except LedgerError:
+        families = [_gauge("synth_up", "Whether the ledger can be read.", [({}, 0.0)])]
+    families += [*_runs(office.events()), *_releases(office)]
+    return "".join(f"{line}\n" for family in families for line in family.lines())
+
+
+def _ledger(office: Office) -> list[Metric]:
+    status = office.chain_status()
+    states = Counter((record.dataset, record.state.value) for record in standing(office.ledger.records()))
+    return [
+        _gauge(
+            "synth_ledger_sound",
+            "Whether the chain was as written when last verified.",
+            [({}, float(status.sound))],
+        ),
+        _gauge(
+            "synth_ledger_verified_timestamp_seconds",
+            "When the chain was last verified.",
+            [({}, status.checked.timestamp())],
+        ),
+        _counter("synth_ledger_records_total", "Records of the chain.", [({}, float(status.records))]),
+        _gauge(
+            "synth_ledger_entries",
+            "Spends and other entries by the state they are in.",
+            [
+                ({"dataset": dataset, "state": state}, float(n))
+                for (dataset, state), n in sorted(states.items())
+            ],
+        ),
+    ]
+
+
+def _accounts(balances: Sequence[Balance]) -> list[Metric]:
+    def each(value: Callable[[Balance], float]) -> list[Sample]:
+        return [({"dataset": balance.account.dataset}, value(balance)) for balance in balances]
+
+    def epsilon(name: str) -> Callable[[Balance], float]:
+        return lambda balance: epsilon_of(max(getattr(balance, name), 0), balance.account.delta)
+
+    return [
+        _gauge("synth_budget_cap_epsilon", "Cap of the account.", each(lambda b: b.account.cap_epsilon)),
+        _gauge(
+            "synth_budget_spent_epsilon",
+            "Epsilon that the spent mu^2 is worth.",
+            each(epsilon("charged_mu2")),
+        ),
+        _gauge(
+            "synth_budget_held_epsilon",
+            "Epsilon that the mu^2 set aside is worth.",
+            each(epsilon("held_mu2")),
+        ),
+        _gauge(
+            "synth_budget_remaining_epsilon",
+            "Largest release that still fits.",
+            each(epsilon("remaining_mu2")),
+        ),
+        _gauge(
+            "synth_budget_spent_mu2",
+            "Privacy loss spent, in mu^2, which adds up.",
+            each(lambda b: float(b.charged_mu2)),
+        ),
+        _gauge("synth_budget_cap_mu2", "Cap of the account in mu^2.", each(lambda b: float(b.cap_mu2))),
+        _gauge(
+            "synth_budget_committed_ratio",
+            "Share of the cap, in mu^2, spent or set aside.",
+            each(committed_share),
+        ),
+    ]
+
+
+def _runs(events: Sequence[Event]) -> list[Metric]:
+    def counted(kind: Kind) -> list[Sample]:
+        found = Counter((event.dataset, event.step) for event in events if event.kind is kind)
+        return [
+            ({"dataset": dataset, "step": step}, float(n)) for (dataset, step), n in sorted(found.items())
+        ]
+
+    seconds: Counter[tuple[str, str]] = Counter()
+    for event in events:
+        if event.kind is Kind.STEP:
+            seconds[event.dataset, event.step] += event.seconds or 0.0  # type: ignore[assignment]
+    return [
+        _counter("synth_refusals_total", "Steps that were refused.", counted(Kind.REFUSAL)),
+        _counter("synth_failures_total", "Steps that failed.", counted(Kind.FAILURE)),
+        _counter("synth_steps_total", "Steps that finished.", counted(Kind.STEP)),
+        _counter(
+            "synth_step_seconds_total",
+            "Seconds that finished steps took.",
+            [({"dataset": d, "step": s}, float(taken)) for (d, s), taken in sorted(seconds.items())],
+        ),
+    ]
+
+
+def _releases(office: Office) -> list[Metric]:
+    rows, epsilons, times = [], [], []
+    for manifest in office.published():
+        labels = {"dataset": manifest["dataset"], "release": manifest["release"]}
+        at = datetime.fromisoformat(manifest["provenance"]["published_at"])
+        rows.append((labels, float(office.rows(manifest))))
+        epsilons.append((labels, float(manifest["guarantee"]["epsilon"])))
+        times.append((labels, at.timestamp()))
+    return [
+        _gauge("synth_release_rows", "Synthetic records of a published release.", rows),
+        _gauge("synth_release_epsilon", "Epsilon that a published release cost.", epsilons),
+        _gauge("synth_release_published_timestamp_seconds", "When a release was published.", times),
+    ]
+
+
+def _gauge(name: str, text: str, samples: Iterable[Sample]) -> Metric:
+    return Metric(name=name, kind="gauge", help=text, samples=list(samples))
+
+
+def _counter(name: str, text: str, samples: Iterable[Sample]) -> Metric:
+    return Metric(name=name, kind="counter", help=text, samples=list(samples))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -1,0 +1,195 @@
+"""Tells people what happened, by e-mail or a Slack-style webhook, and never lets a broken channel fail a release.
+
+SYNTH_NOTIFY names a YAML file with the channels; SYNTH_NOTIFY_WEBHOOK alone adds one webhook for everything.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import smtplib
+import ssl
+import urllib.request
+from collections.abc import Sequence
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from synth_core.errors import SpecError
+from synth_core.operations.events import Event, Kind
+
+SIGNALS = tuple(kind for kind in Kind if kind is not Kind.STEP)
+"""What people want to be called for; a finished step is not among it unless a channel asks for it."""
+
+_log = logging.getLogger(__name__)
+
+
+def _from_environment(value: object) -> object:
+    """`$NAME` stands for an environment variable, so that a password need not be written into a file."""
+    if isinstance(value, str) and value.startswith("$"):
+        if value[1:] not in os.environ:
+            raise ValueError(f"environment variable {value[1:]} is not set")
+        return os.environ[value[1:]]
+    return value
+
+
+Secret = Annotated[str, BeforeValidator(_from_environment)]
+
+
+class _Channel(BaseModel):
+    """What all channels have: whom they serve and how long they may take."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    events: tuple[Kind, ...] = SIGNALS
+    timeout: Annotated[float, Field(gt=0, le=60)] = 5.0
+
+
+class Webhook(_Channel):
+    """Posts {"text": …} as Slack, Mattermost and others take it."""
+
+    kind: Literal["webhook"] = "webhook"
+    url: Annotated[Secret, Field(pattern=r"^https?://[^/]")]
+
+    def send(self, subject: str, body: str) -> None:
+        """Post the message; whatever goes wrong is raised."""
+        request = urllib.request.Request(  # noqa: S310 — the pattern admits http and https alone
+            self.url,
+            data=json.dumps({"text": f"{subject}\n{body}"}).encode(),
+            headers={"Content-Type": "application/json"},
+            method="POST",
+        )
+        with urllib.request.urlopen(request, timeout=self.timeout):  # noqa: S310
+            pass
+
+
+class Email(_Channel):
+    """Sends plain text through an SMTP server."""
+
+    kind: Literal["email"]
+    host: str
+    port: int = 587
+    tls: Literal["starttls", "tls", "none"] = "starttls"
+    user: str = ""
+    password: Secret = Field(default="", repr=False)
+    sender: str
+    to: Annotated[tuple[str, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _keeps_its_password(self) -> Self:
+        if self.password and self.tls == "none":
+            raise ValueError("a password is sent only over TLS; set tls to starttls or tls")
+        return self
+
+    def send(self, subject: str, body: str) -> None:
+        """Deliver the message; whatever goes wrong is raised."""
+        message = EmailMessage()
+        message["Subject"], message["From"], message["To"] = subject, self.sender, ", ".join(self.to)
+        message.set_content(body)
+        with self._connected() as server:
+            if self.user:
+                server.login(self.user, self.password)
+            server.send_message(message)
+
+    def _connected(self) -> smtplib.SMTP:
+        if self.tls == "tls":
+            context = ssl.create_default_context()
+            return smtplib.SMTP_SSL(self.host, self.port, timeout=self.timeout, context=context)
+        server = smtplib.SMTP(self.host, self.port, timeout=self.timeout)
+        if self.tls == "starttls":
+            server.starttls(context=ssl.create_default_context())
+        return server
+
+
+class Channels(BaseModel):
+    """The file that SYNTH_NOTIFY names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    channels: tuple[Annotated[Webhook | Email, Field(discriminator="kind")], ...] = ()
+
+
+def configured() -> tuple[Webhook | Email, ...]:
+    """The channels that the environment names; a file that is wrong is refused with its first problem."""
+    channels: tuple[Webhook | Email, ...] = ()
+    if path := os.environ.get("SYNTH_NOTIFY"):
+        channels = _load(Path(path))
+    if url := os.environ.get("SYNTH_NOTIFY_WEBHOOK"):
+        channels += _validated({"channels": [{"kind": "webhook", "url": url}]}, "SYNTH_NOTIFY_WEBHOOK")
+    return channels
+
+
+def tell(event: Event, channels: Sequence[Webhook | Email] | None = None) -> list[str]:
+    """Send the event wherever it is wanted; returns what went wrong, in words, and never raises.
+
+    The words name the kind of channel and of error only: a webhook's address is itself a secret.
+    """
+    try:
+        channels = configured() if channels is None else channels
+    except SpecError as wrong:
+        _log.warning("%s", wrong)
+        return [str(wrong)]
+    subject, body = message(event)
+    troubles = []
+    for number, channel in enumerate(channels, start=1):
+        if event.kind not in channel.events:
+            continue
+        try:
+            channel.send(subject, body)
+        except Exception as error:
+            troubles.append(
+                f"notification by {channel.kind} (channel {number}) failed: {type(error).__name__}"
+            )
+            _log.warning("%s", troubles[-1])
+    return troubles
+
+
+_HEADLINES = {
+    Kind.STEP: "step finished",
+    Kind.REFUSAL: "refused",
+    Kind.FAILURE: "failed",
+    Kind.APPROVAL: "approval needed",
+    Kind.CAP: "privacy budget running out",
+    Kind.CHAIN: "ALARM: the privacy ledger is not as it was written",
+}
+
+
+def message(event: Event) -> tuple[str, str]:
+    """A subject of one line and a short body; both hold names and amounts that are public."""
+    facts = {
+        "release": event.release,
+        "step": event.step,
+        "data set": event.dataset,
+        "DAG run": " / ".join(filter(None, (event.runner.dag, event.runner.run))),
+        "seconds": f"{event.seconds:.1f}" if event.seconds is not None else "",
+        "time (UTC)": f"{event.at:%Y-%m-%d %H:%M:%S}",
+    }
+    about = event.release or event.dataset
+    subject = _HEADLINES[event.kind] + (f": {about}" if about else "")
+    subject += f", step {event.step}" if event.step else ""
+    lines = [event.text] if event.text else []
+    lines += [f"{name}: {value}" for name, value in facts.items() if value]
+    return " ".join(subject.split()), "\n".join(lines) + "\n"
+
+
+def _load(path: Path) -> tuple[Webhook | Email, ...]:
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError:
+        raise SpecError(f"SYNTH_NOTIFY: {path} cannot be read; name an existing YAML file") from None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise SpecError(f"SYNTH_NOTIFY: {path} is not valid YAML") from None
+    return _validated(values, str(path))
+
+
+def _validated(values: Any, where: str) -> tuple[Webhook | Email, ...]:
+    try:
+        return Channels.model_validate(values or {}).channels
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        key = ".".join(str(part) for part in problem["loc"])
+        raise SpecError(f"{where}: {key}: {problem['msg'].removeprefix('Value error, ')}") from None

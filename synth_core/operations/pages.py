@@ -1,0 +1,63 @@
+"""Renders the pages: escaped by default, strict about what a template may name, relative links only."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from synth_core.operations import charts
+
+UNITS = ("bytes", "kB", "MB", "GB", "TB")
+
+
+def render(template: str, **values: Any) -> str:
+    """A page, style sheet or script."""
+    return _ENVIRONMENT.get_template(f"{template}.j2").render(**values)
+
+
+def epsilon(value: float) -> str:
+    """An epsilon with as many digits as one decides by."""
+    return f"{value:.2f}" if value >= 0.1 or value == 0 else f"{value:.4f}"
+
+
+def scientific(value: float) -> str:
+    """A small number as people write it: 1 × 10⁻⁶."""
+    digits, exponent = f"{value:.2e}".split("e")
+    power = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"{float(digits):g} × 10{power}"
+
+
+def size(count: int) -> str:
+    """A file's size as people say it."""
+    amount, unit = float(count), 0
+    while amount >= 1000 and unit < len(UNITS) - 1:
+        amount, unit = amount / 1000, unit + 1
+    return f"{amount:.3g} {UNITS[unit]}" if unit else f"{count} bytes"
+
+
+def address(page: str, **query: str) -> str:
+    """A relative address with a query."""
+    return f"{page}?{urlencode(query, quote_via=quote)}" if query else page
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("synth_core.operations", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"scientific": scientific, "epsilon": epsilon, "size": size}
+    environment.globals |= {
+        "address": address,
+        "balance_bar": charts.balance_bar,
+        "release_bars": charts.release_bars,
+        "course": charts.course,
+    }
+    return environment
+
+
+_ENVIRONMENT = _environment()

@@ -1,0 +1,219 @@
+"""What the pages show: accounts, releases and runs, put together from ledger, manifests and events."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from synth_core.errors import SpecError
+from synth_core.operations.events import Event, Kind
+from synth_core.operations.office import Office
+from synth_core.operations.watch import committed_share
+from synth_core.privacy.budget import epsilon_of
+from synth_core.privacy.ledger import Account, Balance, Record, State
+from synth_core.release.manifest import cost_by_step, problems
+from synth_core.storage.ledger_runway import runway
+
+SPENDING_STEPS = ("score", "select", "fit", "evaluate")
+"""Steps that may ask the curator, in the order in which charts stack them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseLine:
+    """A release in one line: what it cost, where it stands, who ran it."""
+
+    name: str
+    account: Account
+    steps: dict[str, Fraction]
+    share: float  # of the account's cap, in mu^2
+    state: str  # published, under way or ended
+    reason: str  # why it ended
+    began: datetime
+    runs: tuple[tuple[str, str], ...]  # (DAG, run), each once, in order; empty if run by hand
+
+    @property
+    def mu2(self) -> Fraction:
+        """All steps together."""
+        return sum(self.steps.values(), Fraction(0))
+
+    @property
+    def epsilon(self) -> float:
+        """What the release is worth by itself."""
+        return epsilon_of(self.mu2, self.account.delta)
+
+    @property
+    def spends(self) -> list[tuple[str, float]]:
+        """What each step cost, in mu^2, in the order of the pipeline; steps that cost nothing are left out."""
+        known = sorted(self.steps, key=lambda step: (step not in SPENDING_STEPS, step))
+        ordered = [*(step for step in SPENDING_STEPS if step in self.steps), *known]
+        return [(step, float(self.steps[step])) for step in dict.fromkeys(ordered) if self.steps[step]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountView:
+    """An account with its balance, its forecast and its releases, newest first."""
+
+    balance: Balance
+    forecast: str | None
+    releases: list[ReleaseLine]
+    history: list[Record]  # declaration and changes of the cap, newest first
+    course: list[tuple[datetime, float, float]]  # time, committed mu^2, cap mu^2
+
+    @property
+    def account(self) -> Account:
+        """The declaration."""
+        return self.balance.account
+
+    @property
+    def committed(self) -> float:
+        """Share of the cap that is spent or set aside."""
+        return committed_share(self.balance)
+
+    @property
+    def spent(self) -> float:
+        """Share of the cap that is spent."""
+        return float(self.balance.charged_mu2 / self.balance.cap_mu2)
+
+    def epsilon(self, part: str) -> float:
+        """What a part of the balance (charged, held, remaining) is worth by itself."""
+        return epsilon_of(max(getattr(self.balance, f"{part}_mu2"), 0), self.account.delta)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """A published file with the checksum that the manifest states."""
+
+    name: str
+    checksum: str
+    size: int | None  # in bytes; None if the file is not there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseView:
+    """A release in full."""
+
+    line: ReleaseLine
+    manifest: dict[str, Any] | None
+    rows: int | None
+    artifacts: list[Artifact]
+    problems: list[str] | None  # None if the files were not checked
+    timings: list[Event]
+    troubles: list[Event]
+    has_report: bool
+    has_internal_report: bool
+
+    @property
+    def shards(self) -> int:
+        """Number of files that the synthetic table is split into."""
+        return sum(artifact.name.endswith(".parquet") for artifact in self.artifacts)
+
+
+def account_view(office: Office, dataset: str) -> AccountView:
+    """One account."""
+    balance = office.ledger.balance(dataset)
+    records = office.ledger.records(dataset=dataset)
+    caps = [record for record in records if record.state in (State.ACCOUNT, State.CAP)]
+    return AccountView(
+        balance=balance,
+        forecast=runway(records, balance),
+        releases=release_lines(records),
+        history=caps[::-1],
+        course=[
+            (record.at, float(record.cap_mu2 - record.remaining_mu2), float(record.cap_mu2))
+            for record in records
+        ],
+    )
+
+
+def account_views(office: Office) -> list[AccountView]:
+    """All accounts, those with the least room first."""
+    views = [account_view(office, account.dataset) for account in office.ledger.accounts()]
+    return sorted(views, key=lambda view: (-view.committed, view.account.dataset))
+
+
+def release_lines(records: Sequence[Record]) -> list[ReleaseLine]:
+    """The releases that the records speak of, newest first."""
+    by_release: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
+    for record in records:
+        if record.release:
+            by_release[record.dataset, record.release].append(record)
+    lines = [_line(group) for group in by_release.values()]
+    return sorted(lines, key=lambda line: line.began, reverse=True)
+
+
+def release_view(office: Office, release: str, *, check_files: bool = False) -> ReleaseView:
+    """One release; `check_files` compares every published file with its checksum, which reads them all."""
+    paths, manifest = office.paths(release), office.manifest(release)
+    records = office.ledger.records(release=release)
+    if not records:
+        raise SpecError("the ledger knows no release of that name; choose one from the list")
+    events = [event for event in office.events() if event.release == release]
+    return ReleaseView(
+        line=_line(records),
+        manifest=manifest,
+        rows=office.rows(manifest) if manifest else None,
+        artifacts=_artifacts(office, release, manifest),
+        problems=problems(manifest, paths.public, records=records) if manifest and check_files else None,
+        timings=[event for event in events if event.kind is Kind.STEP],
+        troubles=[event for event in events if event.kind is not Kind.STEP][::-1],
+        has_report=bool(manifest) and os.access(paths.public / "report.html", os.R_OK),
+        has_internal_report=os.access(paths.internal_report, os.R_OK),
+    )
+
+
+def releases_of_run(office: Office, dag: str, run: str | None = None) -> list[ReleaseLine]:
+    """The releases that a DAG, or one run of it, has spent for, newest first."""
+    records = office.ledger.records()
+    names = {
+        (record.dataset, record.release)
+        for record in records
+        if record.release and record.runner.dag == dag and run in (None, record.runner.run)
+    }
+    return release_lines([record for record in records if (record.dataset, record.release) in names])
+
+
+def _line(records: Sequence[Record]) -> ReleaseLine:
+    """The line of the release that all these records belong to."""
+    account, steps = records[-1].account, {step: mu2 for step, mu2 in cost_by_step(records).items() if step}
+    state, reason = _state(records)
+    runs = dict.fromkeys((record.runner.dag, record.runner.run) for record in records if record.runner.run)
+    return ReleaseLine(
+        name=records[0].release,
+        account=account,
+        steps=steps,
+        share=float(sum(steps.values(), Fraction(0)) / records[-1].cap_mu2),
+        state=state,
+        reason=reason,
+        began=records[0].at,
+        runs=tuple(runs),
+    )
+
+
+def _state(records: Sequence[Record]) -> tuple[str, str]:
+    """Where the release stands, by its last hold or the end of it."""
+    turns = [record for record in records if record.state in (State.HELD, State.CLOSED)]
+    if not turns or turns[-1].state is State.HELD:
+        return "under way", ""
+    reason = turns[-1].reason
+    return ("published", "") if reason == "published" else ("ended", reason)
+
+
+def _artifacts(office: Office, release: str, manifest: dict[str, Any] | None) -> list[Artifact]:
+    public = office.paths(release).public
+    return [
+        Artifact(name=name, checksum=checksum, size=_size(public / name))
+        for name, checksum in (manifest or {}).get("artifacts", {}).items()
+    ]
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
