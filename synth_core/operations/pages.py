@@ -26,7 +26,7 @@ def scientific(value: float) -> str:
     """A small number as people write it: 1 × 10⁻⁶."""
     digits, exponent = f"{value:.2e}".split("e")
     power = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return f"{float(digits):g} × 10{power}"
+    return f"{float(digits):g}\u00a0×\u00a010{power}"
 
 
 def size(count: int) -> str:
@@ -35,6 +35,11 @@ def size(count: int) -> str:
     while amount >= 1000 and unit < len(UNITS) - 1:
         amount, unit = amount / 1000, unit + 1
     return f"{amount:.3g} {UNITS[unit]}" if unit else f"{count} bytes"
+
+
+def sentence(words: str) -> str:
+    """Words as a sentence, their own capitals kept."""
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 def address(page: str, **query: str) -> str:
@@ -50,7 +55,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"scientific": scientific, "epsilon": epsilon, "size": size}
+    environment.filters |= {"scientific": scientific, "epsilon": epsilon, "size": size, "sentence": sentence}
     environment.globals |= {
         "address": address,
         "balance_bar": charts.balance_bar,

@@ -6,7 +6,7 @@ import os
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -124,10 +124,7 @@ def account_view(office: Office, dataset: str) -> AccountView:
         forecast=runway(records, balance),
         releases=release_lines(records),
         history=caps[::-1],
-        course=[
-            (record.at, float(record.cap_mu2 - record.remaining_mu2), float(record.cap_mu2))
-            for record in records
-        ],
+        course=_course(records),
     )
 
 
@@ -202,6 +199,14 @@ def _state(records: Sequence[Record]) -> tuple[str, str]:
         return "under way", ""
     reason = turns[-1].reason
     return ("published", "") if reason == "published" else ("ended", reason)
+
+
+def _course(records: Sequence[Record]) -> list[tuple[datetime, float, float]]:
+    """How the account went: after each record, and as it is now."""
+    points = [
+        (record.at, float(record.cap_mu2 - record.remaining_mu2), float(record.cap_mu2)) for record in records
+    ]
+    return [*points, (datetime.now(UTC), *points[-1][1:])] if points else []
 
 
 def _artifacts(office: Office, release: str, manifest: dict[str, Any] | None) -> list[Artifact]:

@@ -1,0 +1,296 @@
+"""The addresses of the privacy budget: pages for everybody who was let in, changes and true errors for editors.
+
+All addresses lie side by side and name things in their query, so that relative links work under any prefix and a
+name may contain anything.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Form, HTTPException, Query, Request, Response
+from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse
+
+from synth_core.errors import LedgerError, SpecError
+from synth_core.operations import metrics, tokens
+from synth_core.operations.events import Kind
+from synth_core.operations.office import ChainStatus, Office
+from synth_core.operations.pages import address, render
+from synth_core.operations.records import RecordFilter, standing, to_csv
+from synth_core.operations.views import (
+    AccountView,
+    account_view,
+    account_views,
+    release_lines,
+    release_view,
+    releases_of_run,
+)
+
+REPORT_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'; sandbox"
+)
+"""A report is one self-contained file with its styles inside; it runs no script and belongs to no origin."""
+
+RECORDS_ON_A_PAGE = 200
+LONGEST_REASON = 500
+NAMES = {"dataset": "Data set", "dag": "DAG", "run": "DAG run"}
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Who is looking, and whether they may change things."""
+
+    name: str
+    may_edit: bool
+
+
+router = APIRouter()
+
+
+@router.get("/")
+def accounts(request: Request) -> HTMLResponse:
+    """All accounts, the state of the ledger, and the latest alarms."""
+    office, views, trouble = _office(request), [], None
+    try:
+        views = account_views(office)
+    except LedgerError as refusal:
+        trouble = str(refusal)
+    signals = [event for event in office.events() if event.kind is not Kind.STEP]
+    return _page(
+        request, "accounts.html", here="accounts", accounts=views, trouble=trouble, signals=signals[:-11:-1]
+    )
+
+
+@router.get("/account")
+def account(request: Request, dataset: str, done: str = "") -> HTMLResponse:
+    """One account with its releases, its course and its cap."""
+    return _account_page(request, account_view(_office(request), dataset), done=bool(done))
+
+
+@router.post("/cap")
+def set_cap(
+    request: Request,
+    dataset: Annotated[str, Form()] = "",
+    epsilon: Annotated[str, Form()] = "",
+    reason: Annotated[str, Form()] = "",
+    token: Annotated[str, Form()] = "",
+) -> Response:
+    """Change an account's cap: for editors, from this application's own form, with a reason."""
+    editor, office = _editor(request), _office(request)
+    same_site = request.headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
+    genuine = tokens.valid(token, secret=_secret(request), person=editor.name, purpose=f"cap {dataset}")
+    if not (same_site and genuine):
+        raise HTTPException(403, "This form has expired or is not yours; open the page again.")
+    try:
+        if len(reason) > LONGEST_REASON:
+            raise LedgerError(f"a reason has at most {LONGEST_REASON} characters")
+        office.ledger.set_cap(dataset, epsilon=_number(epsilon), actor=editor.name, reason=reason)
+    except LedgerError as refusal:
+        view, asked = account_view(office, dataset), {"epsilon": epsilon, "reason": reason}
+        return _account_page(request, view, refusal=str(refusal), asked=asked, status=422)
+    return RedirectResponse(address("account", dataset=dataset, done="cap"), status_code=303)
+
+
+@router.get("/releases")
+def releases(request: Request) -> HTMLResponse:
+    """All releases."""
+    lines = release_lines(_office(request).ledger.records())
+    return _page(
+        request,
+        "releases.html",
+        here="releases",
+        title="Releases",
+        lines=lines,
+        none="There is no release yet.",
+    )
+
+
+@router.get("/release")
+def release(request: Request, name: str, check: str = "") -> HTMLResponse:
+    """One release: guarantee, reports, artifacts, lineage."""
+    view = release_view(_office(request), name, check_files=bool(check))
+    return _page(request, "release.html", here="releases", view=view)
+
+
+@router.get("/dag")
+def of_dag(request: Request, dag: str) -> HTMLResponse:
+    """The releases of one DAG."""
+    lines = releases_of_run(_office(request), dag)
+    none = "No run of this DAG has spent privacy budget."
+    return _page(request, "releases.html", here="", title=f"Releases of {dag}", lines=lines, none=none)
+
+
+@router.get("/run")
+def of_run(request: Request, dag: str, run: str) -> HTMLResponse:
+    """The release of one DAG run."""
+    lines = releases_of_run(_office(request), dag, run)
+    if len(lines) == 1:
+        return release(request, lines[0].name)
+    none = "This run has not spent privacy budget."
+    return _page(request, "releases.html", here="", title="Releases of this run", lines=lines, none=none)
+
+
+def asked_for(
+    dataset: str = "",
+    release: str = "",
+    step: str = "",
+    state: str = "",
+    dag: str = "",
+    run: str = "",
+    task: str = "",
+) -> RecordFilter:
+    """The filter that an address asks for."""
+    return RecordFilter(dataset=dataset, release=release, step=step, state=state, dag=dag, run=run, task=task)
+
+
+Asked = Annotated[RecordFilter, Depends(asked_for)]
+
+
+@router.get("/records")
+def records(request: Request, asked: Asked, page: Annotated[int, Query(ge=1, le=10**6)] = 1) -> HTMLResponse:
+    """The records, filtered, newest first."""
+    everything = standing(_office(request).ledger.records())
+    found = asked.among(everything)[::-1]
+    first = (page - 1) * RECORDS_ON_A_PAGE
+    choices = {
+        name: sorted({str(value) for record in everything if (value := getattr(record, name))})
+        for name in ("dataset", "release", "step", "state")
+    }
+    return _page(
+        request,
+        "records.html",
+        here="records",
+        records=found[first : first + RECORDS_ON_A_PAGE],
+        total=len(found),
+        more=len(found) > first + RECORDS_ON_A_PAGE,
+        page=page,
+        query=asked.query,
+        asked=dict(asked.items()),
+        choices=choices,
+        names={name: NAMES.get(name, name.capitalize()) for name, _ in asked.items()},
+    )
+
+
+@router.get("/records.csv")
+def records_csv(request: Request, asked: Asked) -> Response:
+    """The same records for a spreadsheet."""
+    text = to_csv(asked.among(standing(_office(request).ledger.records())))
+    headers = {"Content-Disposition": 'attachment; filename="privacy-ledger.csv"'}
+    return Response(text, media_type="text/csv; charset=utf-8", headers=headers)
+
+
+@router.get("/report")
+def report(request: Request, release: str) -> Response:
+    """The public report of a published release."""
+    office = _office(request)
+    if not office.manifest(release):
+        raise SpecError("that release is not published, so it has no public report")
+    return _report(office.paths(release).public / "report.html")
+
+
+@router.get("/internal-report")
+def internal_report(request: Request, release: str) -> Response:
+    """The report with true errors, for editors alone."""
+    _editor(request)
+    return _report(_office(request).paths(release).internal_report)
+
+
+@router.get("/artifact")
+def artifact(request: Request, release: str, name: str) -> Response:
+    """A published file: only what the manifest lists, never what merely lies in the folder."""
+    office = _office(request)
+    manifest, public = office.manifest(release), office.paths(release).public.resolve()
+    path = (public / name).resolve()
+    listed = manifest is not None and name in {"manifest.json", *manifest["artifacts"]}
+    if not (listed and path.is_relative_to(public) and path.is_file()):
+        raise SpecError("that file is not among the release's published artifacts")
+    return FileResponse(path, filename=f"{release}-{path.name}", media_type="application/octet-stream")
+
+
+@router.get("/metrics")
+def prometheus(request: Request) -> Response:
+    """Ledger and runs for Prometheus."""
+    return PlainTextResponse(metrics.exposition(_office(request)), media_type=metrics.CONTENT_TYPE)
+
+
+@router.get("/style.css")
+def style() -> Response:
+    """The style sheet of all pages."""
+    return Response(render("style.css"), media_type="text/css")
+
+
+@router.get("/frame.js")
+def script() -> Response:
+    """What a page does inside Airflow's frame."""
+    return Response(render("frame.js"), media_type="text/javascript")
+
+
+def _account_page(
+    request: Request,
+    view: AccountView,
+    *,
+    done: bool = False,
+    refusal: str = "",
+    asked: dict[str, str] | None = None,
+    status: int = 200,
+) -> HTMLResponse:
+    who: Visitor = request.state.visitor
+    purpose = f"cap {view.account.dataset}"
+    token = tokens.issue(_secret(request), person=who.name, purpose=purpose) if who.may_edit else ""
+    return _page(
+        request,
+        "account.html",
+        status=status,
+        here="accounts",
+        view=view,
+        token=token,
+        done=done,
+        refusal=refusal,
+        asked=asked or {"epsilon": "", "reason": ""},
+    )
+
+
+def _page(request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+    values |= {"visitor": request.state.visitor, "chain": _chain(_office(request))}
+    return HTMLResponse(render(template, **values), status_code=status)
+
+
+def _chain(office: Office) -> ChainStatus | None:
+    try:
+        return office.chain_status()
+    except LedgerError:
+        return None
+
+
+def _report(path: Path) -> Response:
+    if not os.access(path, os.R_OK):
+        raise SpecError("that report is not there, or the server may not read it")
+    return FileResponse(
+        path, media_type="text/html; charset=utf-8", headers={"Content-Security-Policy": REPORT_POLICY}
+    )
+
+
+def _office(request: Request) -> Office:
+    office: Office = request.app.state.office()
+    return office
+
+
+def _secret(request: Request) -> str:
+    return str(request.app.state.secret())
+
+
+def _editor(request: Request) -> Visitor:
+    who: Visitor = request.state.visitor
+    if not who.may_edit:
+        raise HTTPException(403, "This takes permission to edit DAGs.")
+    return who
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise LedgerError("the cap must be a number, such as 2.5") from None
