@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from shlex import quote
 
 from synth_core.errors import BudgetRefused, LedgerError
 from synth_core.privacy.budget import epsilon_of
@@ -27,8 +28,8 @@ def require_sound(account: Account) -> None:
         return
     if account.largest_n < 1:
         raise LedgerError(f"dataset {name!r}: the public bound on the number of records must be at least 1")
-    if account.delta * 10 * account.largest_n > 1:
-        most = 1 / (10 * account.largest_n)
+    most = 1 / (10 * account.largest_n)
+    if account.delta > most:
         raise LedgerError(
             f"dataset {name!r}: delta {account.delta:g} is too large for up to {account.largest_n} records; "
             f"use at most {most:.3g}"
@@ -40,7 +41,7 @@ def account_in(book: Book, dataset: str) -> Account:
     if dataset not in book.accounts:
         raise LedgerError(
             f"dataset {dataset!r} has no account; declare it with: "
-            f"synth ledger account {dataset} --unit person --epsilon EPSILON --delta DELTA"
+            f"synth ledger account {quote(dataset)} --unit person --epsilon EPSILON --delta DELTA"
         )
     return book.accounts[dataset]
 
@@ -72,9 +73,7 @@ def other_declaration(known: Account, asked: Account) -> LedgerError:
     values = ", ".join(f"{name} {getattr(known, name)}" for name in differing)
     remedy = "these are for life; leave the declaration as it is"
     if differing == ["cap_epsilon"]:
-        remedy = (
-            f"change it with: synth ledger cap {known.dataset} --epsilon {asked.cap_epsilon:g} --reason TEXT"
-        )
+        remedy = f"change it with: synth ledger cap {quote(known.dataset)} --epsilon {asked.cap_epsilon:g} --reason TEXT"
     return LedgerError(f"dataset {known.dataset!r} is already declared with {values}; {remedy}")
 
 
@@ -85,9 +84,9 @@ def no_room(
     delta = account.delta
     return BudgetRefused(
         f"dataset {account.dataset!r} has epsilon {_down(epsilon_of(max(left, Fraction(0)), delta))} "
-        f"of {account.cap_epsilon:.2f} left (delta {delta:g}) "
+        f"of {_down(account.cap_epsilon)} left (delta {delta:g}) "
         f"and {what} needs {_up(epsilon_of(needed, delta))}; lower epsilon, or raise the cap with: "
-        f"synth ledger cap {account.dataset} --epsilon {_up(epsilon_of(committed, delta))} --reason TEXT"
+        f"synth ledger cap {quote(account.dataset)} --epsilon {_up(epsilon_of(committed, delta))} --reason TEXT"
     )
 
 
@@ -96,7 +95,7 @@ def cap_too_low(account: Account, committed: Fraction) -> LedgerError:
     lowest = _up(epsilon_of(committed, account.delta))
     return LedgerError(
         f"dataset {account.dataset!r} has committed epsilon {lowest} already; "
-        f"the cap cannot be lower: synth ledger cap {account.dataset} --epsilon {lowest} --reason TEXT"
+        f"the cap cannot be lower: synth ledger cap {quote(account.dataset)} --epsilon {lowest} --reason TEXT"
     )
 
 

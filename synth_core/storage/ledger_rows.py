@@ -30,6 +30,9 @@ Row = dict[str, Any]
 GENESIS = "0" * 64
 """What the first record names as the hash before it."""
 
+ASKED = "key <> ''"
+"""Which records belong to a question: an account, a cap or a hold has no key."""
+
 METADATA = MetaData()
 
 RECORDS = Table(
@@ -68,8 +71,8 @@ RECORDS = Table(
         "attempt",
         "state",
         unique=True,
-        sqlite_where=text("key <> ''"),
-        postgresql_where=text("key <> ''"),
+        sqlite_where=text(ASKED),
+        postgresql_where=text(ASKED),
     ),
 )
 

@@ -10,7 +10,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Connection, Table, insert, select
+from sqlalchemy import Connection, Table, bindparam, insert, select, text
 
 from synth_core.errors import LedgerError
 from synth_core.privacy.ledger import (
@@ -40,6 +40,7 @@ from synth_core.storage.ledger_refusals import (
 )
 from synth_core.storage.ledger_rows import (
     ANSWERS,
+    ASKED,
     FACTS,
     RECORDS,
     Row,
@@ -56,6 +57,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 PORTION = 500
+
+RESERVED = select(*(RECORDS.c[name] for name in FACTS)).where(
+    RECORDS.c.key == bindparam("key"),
+    RECORDS.c.attempt == bindparam("attempt"),
+    RECORDS.c.state == State.RESERVED.value,
+    text(ASKED),  # without it SQLite would not use the index of the attempts
+)
+STORED = select(ANSWERS.c.vector).where(ANSWERS.c.key == bindparam("key"))
 
 
 def ledger_url(workspace: Path, url: str | None) -> str:
@@ -268,11 +277,7 @@ def _move(
     page: Page, state: State, key: str, attempt: int, *, reason: str = "", answer_digest: str = ""
 ) -> None:
     """Append a change of state that repeats what the reservation said."""
-    reserved = page.connection.execute(
-        select(*(RECORDS.c[name] for name in FACTS)).where(
-            RECORDS.c.key == key, RECORDS.c.attempt == attempt, RECORDS.c.state == State.RESERVED.value
-        )
-    )
+    reserved = page.connection.execute(RESERVED, {"key": key, "attempt": attempt})
     facts: Row = dict(reserved.mappings().one())
     known = page.book.attempts[key, attempt]
     account = page.book.accounts[known.dataset]
@@ -282,7 +287,7 @@ def _move(
 
 
 def _stored(page: Page, key: str) -> Answer:
-    vector = page.connection.execute(select(ANSWERS.c.vector).where(ANSWERS.c.key == key)).scalar()
+    vector = page.connection.execute(STORED, {"key": key}).scalar()
     return unpacked(vector or b"", page.book.answered[key][1])
 
 

@@ -276,6 +276,11 @@ def test_an_unknown_data_set_is_told_the_command(ledger: SqlLedger) -> None:
             ask()
 
 
+def test_a_command_can_be_pasted_whatever_the_name(ledger: SqlLedger) -> None:
+    with pytest.raises(LedgerError, match="synth ledger account 'two words' --unit person"):
+        ledger.balance("two words")
+
+
 def test_a_declaration_is_for_life(ledger: SqlLedger) -> None:
     ledger.declare(account(), actor="someone else")
     assert len(ledger.records()) == 1
@@ -310,8 +315,9 @@ def test_an_unsound_declaration_is_refused(changes: dict[str, object], refusal: 
         SqlLedger("sqlite://").declare(account(**changes), actor="board")
 
 
-def test_delta_may_be_a_tenth_of_one_over_n() -> None:
-    SqlLedger("sqlite://").declare(account(largest_n=10_000), actor="board")
+@pytest.mark.parametrize("n", [1, 3, 7, 49, 10_000, 90_000_001])
+def test_delta_may_be_a_tenth_of_one_over_n(n: int) -> None:
+    SqlLedger("sqlite://").declare(account(delta=1 / (10 * n), largest_n=n), actor="board")
 
 
 def test_a_cap_needs_a_reason_and_covers_what_is_committed(ledger: SqlLedger) -> None:
