@@ -53,7 +53,7 @@ class Webhook(_Channel):
     """Posts {"text": …} as Slack, Mattermost and others take it."""
 
     kind: Literal["webhook"] = "webhook"
-    url: Annotated[Secret, Field(pattern=r"^https?://[^/]")]
+    url: Annotated[Secret, Field(pattern=r"^https?://[^/]", repr=False)]
 
     def send(self, subject: str, body: str) -> None:
         """Post the message; whatever goes wrong is raised."""

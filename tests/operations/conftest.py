@@ -1,0 +1,82 @@
+"""A workspace with a history: one published release, one that failed, one under way, a few events."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "steps"))
+
+from small_release import write_release
+
+from synth_core.operations.events import Event, Kind, append
+from synth_core.operations.office import Office
+from synth_core.privacy.budget import gaussian_for, mu2_of
+from synth_core.privacy.ledger import Account, Runner, SpendRequest
+from synth_core.steps import STEPS, prepare, run_step
+from synth_core.storage.sql_ledger import SqlLedger, ledger_url
+
+RUNNER = Runner(dag="census_release", run="manual__2026-01-01", task="fit", actor="ops")
+EVIL = "<script>alert('x')</script>"
+
+
+def spend(ledger, release, step, *, epsilon, dataset="houses", finish=True):
+    """One charged question, answered unless the runner is to die while it measures."""
+    mechanism = gaussian_for(mu2_of(epsilon, 1e-6), sensitivity=Fraction(1), count=2)
+    request = SpendRequest(
+        dataset=dataset,
+        snapshot="s",
+        release=release,
+        step=step,
+        purpose=f"{step} marginals",
+        mechanism=mechanism,
+        runner=replace(RUNNER, task=step),
+    )
+    reservation = ledger.reserve(request)
+    ledger.begin(reservation)
+    if finish:
+        ledger.store(reservation, np.array([1, 2], dtype=np.int64))
+
+
+@pytest.fixture(scope="session")
+def finished_workspace(tmp_path_factory):
+    """Built once: a real release takes some seconds."""
+    folder = tmp_path_factory.mktemp("operations")
+    spec = write_release(folder, method="independent")
+    workspace = folder / "workspace"
+    address = prepare(spec, workspace=workspace, runner=RUNNER)
+    for step in STEPS:
+        run_step(step, address, runner=replace(RUNNER, task=step))
+    ledger = SqlLedger(ledger_url(workspace, None))
+    ledger.declare(Account(dataset="houses", unit="household", delta=1e-6, cap_epsilon=2.0), actor=EVIL)
+    ledger.hold("houses", "failed-1", mu2=mu2_of(0.5, 1e-6), runner=RUNNER)
+    spend(ledger, "failed-1", "score", epsilon=0.2)
+    spend(ledger, "failed-1", "fit", epsilon=0.2, finish=False)
+    ledger.close("houses", "failed-1", reason="task fit failed", runner=RUNNER)
+    ledger.hold("houses", "going-1", mu2=mu2_of(0.4, 1e-6), runner=RUNNER)
+    refused = Event(
+        kind=Kind.REFUSAL, dataset="houses", release="too-much", step="prepare", text=f"no room {EVIL}"
+    )
+    append(workspace, refused)
+    append(workspace, Event(kind=Kind.STEP, dataset="people", release="r1", step="fit", seconds=2.5))
+    append(workspace, Event(kind=Kind.STEP, dataset="people", release="r1", step="fit", seconds=0.5))
+    return workspace
+
+
+@pytest.fixture
+def workspace(finished_workspace, tmp_path):
+    """A copy of one's own, to be changed or damaged."""
+    target = tmp_path / "workspace"
+    shutil.copytree(finished_workspace, target)
+    return target
+
+
+@pytest.fixture
+def office(workspace):
+    return Office(workspace)
