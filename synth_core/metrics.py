@@ -26,6 +26,7 @@ MARGINALS = 300
 MARGINAL_SEED = 2021
 """Fixed, so that every table of a domain is judged on the same marginals."""
 _LARGEST_CODE = 2**62
+_DENSE_CELLS = 500_000
 _Z95 = NormalDist().inv_cdf(0.975)
 
 
@@ -63,15 +64,15 @@ def tabulate_both(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Count both tables over the same cells, as flat arrays.
 
-    A marginal with more cells than rows is counted over its occupied cells only. Cells empty in both tables
-    add nothing to any distance below, so the distances are the same.
+    A marginal of very many cells is counted over its occupied cells only, which takes a sort. Cells empty in both
+    tables add nothing to any distance below, so the distances are the same.
     """
     columns = [
         np.concatenate([left[:, position], right[:, position]]) for position in map(domain.position, clique)
     ]
     fused = _fused(columns, domain.shape(clique))
     cells = domain.cells(clique)
-    if cells > len(fused):
+    if cells > max(_DENSE_CELLS, len(fused)):
         occupied, fused = np.unique(fused, return_inverse=True)
         cells = len(occupied)
     return np.bincount(fused[: len(left)], minlength=cells), np.bincount(fused[len(left) :], minlength=cells)

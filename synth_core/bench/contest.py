@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from synth_core.domain import Domain
 from synth_core.errors import SourceError, SpecError
@@ -78,11 +79,12 @@ class DataSet:
 
     def held_out(self, fold: int) -> Codes:
         """The rows of the fold, which no contestant sees."""
-        return self.codes[self._folds() == fold]
+        rows: Codes = self.codes[self._folds() == fold]
+        return rows
 
-    def _folds(self) -> np.ndarray:
-        order = np.random.default_rng(_FOLD_SEED).permutation(len(self.codes))
-        return order % FOLDS
+    def _folds(self) -> NDArray[np.int64]:
+        folds: NDArray[np.int64] = np.random.default_rng(_FOLD_SEED).permutation(len(self.codes)) % FOLDS
+        return folds
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib import rc_context
@@ -62,7 +63,7 @@ def _grid(
         epsilons = sorted(set(means.epsilon) - {0.0})
         panels[0][0].set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
         panels[0][0].minorticks_off()
-        handles: dict[str, object] = {}
+        handles: dict[str, Any] = {}
         for axes in figure.axes:
             handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
         figure.legend(

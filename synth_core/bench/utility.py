@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,9 +76,8 @@ _TITLES = {**{f"tvd{alpha}": f"{alpha}-way TVD" for alpha in ALPHAS}, "svm_error
 
 
 def _cell(value: float, *, best: bool) -> str:
-    if pd.isna(value):
-        return "–"
-    return f"**{value:.4f}**" if best else f"{value:.4f}"
+    text = "–" if math.isnan(value) else f"{value:.4f}"
+    return f"**{text}**" if best else text
 
 
 def _line(job: Job, values: dict[str, float], note: str) -> str:

@@ -7,20 +7,32 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from synth_core.codec import encode
 from synth_core.domain import Domain
 from synth_core.errors import SourceError
 from synth_core.evaluation.classification import Spread, one_by_one, split, target_errors, usual_targets
+from synth_core.evaluation.closeness import closeness, propensity_mse
 from synth_core.evaluation.marginals import marginal_errors
+from synth_core.evaluation.nist import (
+    Levels,
+    PayGap,
+    classification_score,
+    clustering_score,
+    correlation_difference,
+    regression_score,
+)
 from synth_core.evaluation.result import Evaluation
+from synth_core.evaluation.subgroups import subgroup_errors
+from synth_core.evaluation.workload import workload_error
 from synth_core.metrics import Codes, alpha_way, pair_tvd, worst_cells
-from synth_core.schema import Schema
+from synth_core.schema import Categorical, Schema
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with what was just finished, how many parts are done, and of how many."""
 
-ALPHAS = (2, 3)
+ALPHAS = (1, 2, 3, 4, 5, 6)
 _FEWEST_REAL_ROWS = 3
 
 
@@ -30,11 +42,13 @@ def compare(
     schema: Schema,
     *,
     targets: Sequence[str] | None = None,
+    pay_gap: PayGap | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Every true error of a synthetic table against the real one, both in the schema's own values.
 
-    A value outside the schema is refused with the table and the column it is in. The result is confidential.
+    A value outside the schema is refused with the table and the column it is in. With `pay_gap`, the columns it
+    names are given the NIST regression score too. The result is confidential.
     """
     real_codes = _encoded(real, schema, source="real table")
     synthetic_codes = _encoded(synthetic, schema, source="synthetic table")
@@ -43,6 +57,8 @@ def compare(
         synthetic_codes,
         schema.domain,
         targets=targets,
+        levels=numeric_levels(schema),
+        pay_gap=pay_gap,
         violations=rule_violations(synthetic_codes, schema),
         progress=progress,
     )
@@ -54,15 +70,20 @@ def compare_codes(
     domain: Domain,
     *,
     targets: Sequence[str] | None = None,
+    levels: Levels | None = None,
+    pay_gap: PayGap | None = None,
     violations: Mapping[str, int] | None = None,
     spread: Spread = one_by_one,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Every true error of a synthetic table of codes; `violations` comes from `rule_violations`."""
+    """Every true error of a synthetic table of codes.
+
+    `violations` comes from `rule_violations` and `levels`, which names the ordered columns, from `numeric_levels`.
+    """
     _check(real, domain, table="real", fewest=_FEWEST_REAL_ROWS)
     _check(synthetic, domain, table="synthetic", fewest=1)
     chosen = usual_targets(domain) if targets is None else domain.clique(targets)
-    advance = _counter(progress, total=len(ALPHAS) + 2)
+    advance = _counter(progress, total=len(ALPHAS) + 3)
 
     pairs = pair_tvd(real, synthetic, domain)
     worst = worst_cells(real, synthetic, domain=domain, cliques=alpha_way(domain, min(2, len(domain))))
@@ -72,6 +93,11 @@ def compare_codes(
         errors = marginal_errors(real, synthetic, domain=domain, alpha=alpha)
         marginals += [errors] if errors else []
         advance(f"{alpha}-way marginals")
+    scores = _scores(real, synthetic, domain, levels=levels or {}, pay_gap=pay_gap)
+    if len(domain) > 1:
+        scores["k-marginal score"] = 1000 * (1 - float(pairs[np.triu_indices(len(domain), 1)].mean()))
+    subgroups, near = subgroup_errors(real, synthetic, domain), closeness(real, synthetic)
+    advance("subgroups and scores")
     svm = target_errors(split(real, synthetic), domain, targets=chosen, spread=spread)
     advance("predictions")
     return Evaluation(
@@ -79,11 +105,46 @@ def compare_codes(
         synthetic_rows=len(synthetic),
         one_way=dict(zip(domain, np.diagonal(pairs).tolist(), strict=True)),
         marginals=tuple(marginals),
-        pairs=tuple(tuple(row) for row in pairs.tolist()),
+        pairs=_rows(pairs),
         worst_cells=worst,
         targets=svm,
         violations=dict(violations or {}),
+        subgroups=subgroups,
+        correlations=_rows(correlation_difference(real, synthetic)),
+        scores=scores,
+        closeness=near,
     )
+
+
+def numeric_levels(schema: Schema) -> dict[str, NDArray[np.float64]]:
+    """For each numeric column the middle of every bin, and NaN for the codes that are no number."""
+    levels = {}
+    for column in schema.columns:
+        if not isinstance(column, Categorical):
+            edges = np.asarray(column.edges, dtype=np.float64)
+            levels[column.name] = np.full(column.size, np.nan)
+            levels[column.name][: column.declared] = (edges[:-1] + edges[1:]) / 2
+    return levels
+
+
+def _scores(
+    real: Codes, synthetic: Codes, domain: Domain, *, levels: Levels, pay_gap: PayGap | None
+) -> dict[str, float]:
+    """The summary scores by name, without those the tables do not allow."""
+    found = {
+        "workload error": workload_error(real, synthetic, domain=domain, ordered=levels),
+        "NIST clustering": clustering_score(real, synthetic, domain),
+        "NIST classification": classification_score(real, synthetic, domain, levels=levels),
+        "NIST regression": regression_score(real, synthetic, domain, levels=levels, roles=pay_gap)
+        if pay_gap
+        else None,
+        "propensity MSE": propensity_mse(real, synthetic),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _rows(matrix: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(row) for row in matrix.tolist())
 
 
 def rule_violations(codes: Codes, schema: Schema) -> dict[str, int]:

@@ -48,8 +48,42 @@ class TargetError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Subgroup:
+    """The rows with one value of one column: their share of each table, and the mean TVD of all other columns.
+
+    `floor` is the error that sampling as many rows would give by itself.
+    """
+
+    attribute: str
+    code: int
+    real: float
+    synthetic: float
+    error: float
+    floor: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closeness:
+    """How near synthetic rows are to real ones, beside how near fresh real rows are (`by_nature`).
+
+    `same` is the share of probed rows that equal a real row in every column, `distance` the mean number of columns
+    in which a probed row differs from the nearest real one.
+    """
+
+    same: float
+    same_by_nature: float
+    distance: float
+    distance_by_nature: float
+    suspicious: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """Every true error of a synthetic table; in `worst_cells`, left is real and right is synthetic."""
+    """Every true error of a synthetic table; in `worst_cells`, left is real and right is synthetic.
+
+    `scores` holds the summary scores by name (workload error, NIST scores, propensity); `correlations` the
+    differences of Pearson correlations of codes, laid out like `pairs`.
+    """
 
     real_rows: int
     synthetic_rows: int
@@ -59,6 +93,10 @@ class Evaluation:
     worst_cells: tuple[Cell, ...]
     targets: tuple[TargetError, ...]
     violations: dict[str, int]
+    subgroups: tuple[Subgroup, ...]
+    correlations: tuple[tuple[float, ...], ...]
+    scores: dict[str, float]
+    closeness: Closeness
 
     @property
     def attributes(self) -> tuple[str, ...]:
@@ -85,6 +123,9 @@ class Evaluation:
                     "pairs": tuple(tuple(row) for row in raw["pairs"]),
                     "worst_cells": tuple(_cell(item) for item in raw["worst_cells"]),
                     "targets": tuple(TargetError(**item) for item in raw["targets"]),
+                    "subgroups": tuple(Subgroup(**item) for item in raw["subgroups"]),
+                    "correlations": tuple(tuple(row) for row in raw["correlations"]),
+                    "closeness": Closeness(**raw["closeness"]),
                 }
             )
         except (KeyError, TypeError, ValueError):

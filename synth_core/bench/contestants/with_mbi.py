@@ -44,7 +44,7 @@ def main(address: str) -> None:
 
     answers = measured([(name,) for name in names])
     alone = mbi.estimation.MirrorDescent().estimate(domain, answers, iters=1000)
-    scores = {}
+    scores: dict[tuple[str, ...], float] = {}
     for pair in combinations(names, 2):
         gap = np.asarray(data.project(pair).datavector()) - np.asarray(alone.project(pair).datavector())
         scores[pair] = float(np.abs(gap).sum())
