@@ -104,7 +104,7 @@ def releases(request: Request) -> HTMLResponse:
         here="releases",
         title="Releases",
         lines=lines,
-        none="There is no release yet.",
+        empty="There is no release yet.",
     )
 
 
@@ -119,8 +119,8 @@ def release(request: Request, name: str, check: str = "") -> HTMLResponse:
 def of_dag(request: Request, dag: str) -> HTMLResponse:
     """The releases of one DAG."""
     lines = releases_of_run(_office(request), dag)
-    none = "No run of this DAG has spent privacy budget."
-    return _page(request, "releases.html", here="", title=f"Releases of {dag}", lines=lines, none=none)
+    empty = "No run of this DAG has spent privacy budget."
+    return _page(request, "releases.html", here="", title=f"Releases of {dag}", lines=lines, empty=empty)
 
 
 @router.get("/run")
@@ -129,8 +129,8 @@ def of_run(request: Request, dag: str, run: str) -> HTMLResponse:
     lines = releases_of_run(_office(request), dag, run)
     if len(lines) == 1:
         return release(request, lines[0].name)
-    none = "This run has not spent privacy budget."
-    return _page(request, "releases.html", here="", title="Releases of this run", lines=lines, none=none)
+    empty = "This run has not spent privacy budget."
+    return _page(request, "releases.html", here="", title="Releases of this run", lines=lines, empty=empty)
 
 
 def asked_for(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import sys
 from dataclasses import replace
 from fractions import Fraction
@@ -23,20 +24,29 @@ from synth_core.steps import STEPS, prepare, run_step
 from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
 RUNNER = Runner(dag="census_release", run="manual__2026-01-01", task="fit", actor="ops")
+OTHER_RUN = replace(RUNNER, run="manual__2026-01-02")
 EVIL = "<script>alert('x')</script>"
 
 
-def spend(ledger, release, step, *, epsilon, dataset="houses", finish=True):
+def tampered(workspace, statement):
+    """What someone does who may write the database file; the triggers would refuse it."""
+    with sqlite3.connect(workspace / "ledger.sqlite") as database:
+        for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            database.execute(f"DROP TRIGGER {name}")
+        database.execute(statement)
+
+
+def spend(ledger, release, step, *, mu2, finish=True):
     """One charged question, answered unless the runner is to die while it measures."""
-    mechanism = gaussian_for(mu2_of(epsilon, 1e-6), sensitivity=Fraction(1), count=2)
+    mechanism = gaussian_for(mu2, sensitivity=Fraction(1), count=2)
     request = SpendRequest(
-        dataset=dataset,
+        dataset="houses",
         snapshot="s",
         release=release,
         step=step,
         purpose=f"{step} marginals",
         mechanism=mechanism,
-        runner=replace(RUNNER, task=step),
+        runner=replace(OTHER_RUN, task=step),
     )
     reservation = ledger.reserve(request)
     ledger.begin(reservation)
@@ -55,11 +65,11 @@ def finished_workspace(tmp_path_factory):
         run_step(step, address, runner=replace(RUNNER, task=step))
     ledger = SqlLedger(ledger_url(workspace, None))
     ledger.declare(Account(dataset="houses", unit="household", delta=1e-6, cap_epsilon=2.0), actor=EVIL)
-    ledger.hold("houses", "failed-1", mu2=mu2_of(0.5, 1e-6), runner=RUNNER)
-    spend(ledger, "failed-1", "score", epsilon=0.2)
-    spend(ledger, "failed-1", "fit", epsilon=0.2, finish=False)
-    ledger.close("houses", "failed-1", reason="task fit failed", runner=RUNNER)
-    ledger.hold("houses", "going-1", mu2=mu2_of(0.4, 1e-6), runner=RUNNER)
+    ledger.hold("houses", "failed-1", mu2=mu2_of(0.5, 1e-6), runner=OTHER_RUN)
+    spend(ledger, "failed-1", "score", mu2=mu2_of(0.2, 1e-6))
+    spend(ledger, "failed-1", "fit", mu2=mu2_of(0.2, 1e-6), finish=False)
+    ledger.close("houses", "failed-1", reason="task fit failed", runner=OTHER_RUN)
+    ledger.hold("houses", "going-1", mu2=mu2_of(0.4, 1e-6), runner=OTHER_RUN)
     refused = Event(
         kind=Kind.REFUSAL, dataset="houses", release="too-much", step="prepare", text=f"no room {EVIL}"
     )

@@ -1,0 +1,84 @@
+"""The exporter writes the text format, with the ledger's own numbers, also when the ledger is broken or absent."""
+
+import re
+
+import pytest
+from conftest import tampered
+
+from synth_core.operations.events import Event, Kind, append
+from synth_core.operations.metrics import exposition
+from synth_core.operations.office import Office
+from synth_core.privacy.budget import epsilon_of
+
+NAME, LABEL = r"[a-zA-Z_:][a-zA-Z0-9_:]*", r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*"'
+SAMPLE = re.compile(rf"^({NAME})(?:\{{({LABEL}(?:,{LABEL})*)\}})? (\S+)$")
+
+
+def parsed(text):
+    """A strict reader of the format: each family has help and type first, its samples together, no sample twice."""
+    assert text.endswith("\n")
+    families, current = {}, None
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            current = line.split(" ", 3)[2]
+            assert current not in families
+            families[current] = {"help": line.split(" ", 3)[3], "samples": {}}
+        elif line.startswith("# TYPE "):
+            _, _, name, kind = line.split(" ")
+            assert name == current
+            assert kind in ("counter", "gauge")
+            assert name.endswith("_total") == (kind == "counter")
+        else:
+            name, labels, value = SAMPLE.match(line).groups()
+            assert name == current
+            assert labels not in families[name]["samples"]
+            families[name]["samples"][labels] = float(value)
+    return {name: family["samples"] for name, family in families.items()}
+
+
+def test_the_numbers_are_those_of_the_ledger(office):
+    found = parsed(exposition(office))
+    balance = office.ledger.balance("people")
+    assert found["synth_up"] == {None: 1}
+    assert found["synth_ledger_sound"] == {None: 1}
+    assert found["synth_ledger_records_total"] == {None: office.ledger.head().records}
+    assert found["synth_budget_cap_epsilon"] == {'dataset="people"': 2, 'dataset="houses"': 2}
+    assert found["synth_budget_spent_epsilon"]['dataset="people"'] == epsilon_of(balance.charged_mu2, 1e-6)
+    assert found["synth_budget_remaining_epsilon"]['dataset="people"'] == epsilon_of(
+        balance.remaining_mu2, 1e-6
+    )
+    assert found["synth_budget_held_epsilon"]['dataset="houses"'] == pytest.approx(0.4, rel=1e-6)
+    assert found["synth_ledger_entries"]['dataset="houses",state="measuring"'] == 1
+
+
+def test_runs_and_releases_are_counted(office):
+    found = parsed(exposition(office))
+    fit = 'dataset="people",step="fit"'
+    assert found["synth_step_seconds_total"][fit] >= 3
+    assert found["synth_refusals_total"] == {'dataset="houses",step="prepare"': 1}
+    rows = found["synth_release_rows"]['dataset="people",release="r1"']
+    assert rows == office.rows(office.manifest("r1"))
+    assert rows > 100
+    assert found["synth_release_epsilon"]['dataset="people",release="r1"'] <= 1
+
+
+def test_labels_are_escaped(office):
+    append(office.workspace, Event(kind=Kind.REFUSAL, dataset='a"b\\c\nd', step="fit"))
+    found = parsed(exposition(office))
+    assert 'dataset="a\\"b\\\\c\\nd",step="fit"' in found["synth_refusals_total"]
+
+
+def test_a_touched_ledger_is_not_sound(office):
+    tampered(office.workspace, "UPDATE ledger_records SET reason = 'x' WHERE id = 3")
+    assert parsed(exposition(office))["synth_ledger_sound"] == {None: 0}
+
+
+def test_without_a_ledger_the_exporter_still_answers(tmp_path):
+    assert parsed(exposition(Office(tmp_path))) == {"synth_up": {None: 0}}
+
+
+def test_a_manifest_or_an_extract_that_cannot_be_read_does_not_stop_the_exporter(office):
+    office.paths("r1").shard(0).unlink()
+    assert parsed(exposition(office))["synth_release_rows"]['dataset="people",release="r1"'] == 0
+    office.paths("r1").manifest.write_text("{")
+    assert "synth_release_rows" not in parsed(exposition(office))
