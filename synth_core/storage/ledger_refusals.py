@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
 from shlex import quote
 
@@ -73,7 +72,7 @@ def other_declaration(known: Account, asked: Account) -> LedgerError:
     values = ", ".join(f"{name} {getattr(known, name)}" for name in differing)
     remedy = "these are for life; leave the declaration as it is"
     if differing == ["cap_epsilon"]:
-        remedy = f"change it with: synth ledger cap {quote(known.dataset)} --epsilon {asked.cap_epsilon:g} --reason TEXT"
+        remedy = f"change it with: {_cap_command(known, f'{asked.cap_epsilon:g}')}"
     return LedgerError(f"dataset {known.dataset!r} is already declared with {values}; {remedy}")
 
 
@@ -85,8 +84,8 @@ def no_room(
     return BudgetRefused(
         f"dataset {account.dataset!r} has epsilon {_down(epsilon_of(max(left, Fraction(0)), delta))} "
         f"of {_down(account.cap_epsilon)} left (delta {delta:g}) "
-        f"and {what} needs {_up(epsilon_of(needed, delta))}; lower epsilon, or raise the cap with: "
-        f"synth ledger cap {quote(account.dataset)} --epsilon {_up(epsilon_of(committed, delta))} --reason TEXT"
+        f"and {what} needs {_up(epsilon_of(needed, delta))}; lower epsilon, "
+        f"or raise the cap with: {_cap_command(account, _up(epsilon_of(committed, delta)))}"
     )
 
 
@@ -95,19 +94,25 @@ def cap_too_low(account: Account, committed: Fraction) -> LedgerError:
     lowest = _up(epsilon_of(committed, account.delta))
     return LedgerError(
         f"dataset {account.dataset!r} has committed epsilon {lowest} already; "
-        f"the cap cannot be lower: synth ledger cap {quote(account.dataset)} --epsilon {lowest} --reason TEXT"
+        f"the cap cannot be lower: {_cap_command(account, lowest)}"
     )
 
 
-# What is left is rounded down and what is needed up, so that a refusal never shows two equal numbers.
+def _cap_command(account: Account, epsilon: str) -> str:
+    return f"synth ledger cap {quote(account.dataset)} --epsilon {epsilon} --reason TEXT"
+
+
+# What is left is rounded down and what is needed up: a refusal never shows two equal numbers, and the cap it names
+# is enough. The crumb keeps a number that is written with so few digits, such as 0.29, from losing its last one.
 def _down(epsilon: float) -> str:
-    return _rounded(epsilon, math.floor)
+    digits = _digits(epsilon)
+    return f"{math.floor(epsilon * 10**digits + 1e-9) / 10**digits:.{digits}f}"
 
 
 def _up(epsilon: float) -> str:
-    return _rounded(epsilon, math.ceil)
+    digits = _digits(epsilon)
+    return f"{math.ceil(epsilon * 10**digits) / 10**digits:.{digits}f}"
 
 
-def _rounded(epsilon: float, towards: Callable[[float], int]) -> str:
-    digits = 2 if epsilon >= 0.1 else 4
-    return f"{towards(round(epsilon * 10**digits, 6)) / 10**digits:.{digits}f}"
+def _digits(epsilon: float) -> int:
+    return 2 if epsilon >= 0.1 else 4

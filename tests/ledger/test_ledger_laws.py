@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from ledger_examples import DATASET, RUNNER, TENTH, account, opened, request, vector
@@ -187,3 +187,26 @@ def test_the_model_of_the_law_is_able_to_fail(tenths: int, monkeypatch: pytest.M
         ledger.reserve(request(f"p{number}", mu2=tenths * TENTH))
     assert ledger.balance(DATASET).remaining_mu2 < 0
     assert any("exceeds the cap" in problem for problem in ledger.verify())
+
+
+@given(
+    mu2=st.floats(1e-6, 4.0).map(Fraction),
+    delta=st.sampled_from((1e-5, 1e-9)),
+    taken=st.floats(0, 1).map(Fraction),
+)
+@settings(max_examples=40)
+def test_the_cap_that_a_refusal_names_is_enough(mu2: Fraction, delta: float, taken: Fraction) -> None:
+    ledger = SqlLedger("sqlite://")
+    ledger.declare(account(delta=delta, cap_epsilon=0.29), actor="board")
+    cap = ledger.balance(DATASET).cap_mu2
+    ledger.hold(DATASET, "first", mu2=cap * taken, runner=RUNNER)
+    if mu2 + cap * taken <= cap:
+        ledger.hold(DATASET, "second", mu2=mu2, runner=RUNNER)
+        return
+    with pytest.raises(BudgetRefused, match=r"of 0\.29 left") as refusal:
+        ledger.hold(DATASET, "second", mu2=mu2, runner=RUNNER)
+    words = str(refusal.value).split()
+    assert float(words[4]) < float(words[words.index("needs") + 1].rstrip(";"))
+    named = float(words[words.index("--epsilon") + 1])
+    ledger.set_cap(DATASET, epsilon=named, actor="board", reason="as told")
+    ledger.hold(DATASET, "second", mu2=mu2, runner=RUNNER)
