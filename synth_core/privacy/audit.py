@@ -27,6 +27,7 @@ from synth_core.privacy.entropy import Entropy, SystemEntropy
 from synth_core.privacy.ledger import Answer, Ledger, Reservation, SpendRequest, State
 from synth_core.privacy.private import open_private
 from synth_core.privacy.queries import GRID, Query
+from synth_core.privacy.strategies import Answers, Strategy
 
 AnyQuery = TypeVar("AnyQuery", bound=Query)
 Experiment = Callable[[Curator], object]
@@ -132,6 +133,27 @@ class Witness:
         self._weigh_numbers(exact, answer, sizes=[measurement.noisy.size for measurement in given])
         return given
 
+    def answer(
+        self,
+        strategies: Sequence[Strategy],
+        mu2: Fraction,
+        *,
+        purpose: str,
+        weights: Sequence[float] | None = None,
+    ) -> list[Answers]:
+        """Ask the audited curator and weigh the noisy answers, each in units of its strategy's sensitivity."""
+        given = self._curator.answer(strategies, mu2, purpose=purpose, weights=weights)
+        exact = []
+        for world in self._worlds:
+            tables = _tables(world, [strategy.clique for strategy in strategies])
+            answers = [GRID * s.evaluate(table).ravel() for s, table in zip(strategies, tables, strict=True)]
+            exact.append(np.concatenate([[], *answers]))
+        answer = np.concatenate([[], *(one.noisy.ravel() * GRID for one in given)])
+        sizes = [one.noisy.size for one in given]
+        units = [one.strategy.sensitivity2 for one in given]
+        self._weigh_numbers(exact, answer, sizes=sizes, units=units)
+        return given
+
     def score(self, queries: Sequence[Query], mu2: Fraction, *, purpose: str) -> list[float]:
         """Ask the audited curator and weigh the noisy scores."""
         given = self._curator.score(queries, mu2, purpose=purpose)
@@ -170,13 +192,19 @@ class Witness:
         )
 
     def _weigh_numbers(
-        self, exact: list[NDArray[np.float64]], given: NDArray[np.float64], *, sizes: list[int]
+        self,
+        exact: list[NDArray[np.float64]],
+        given: NDArray[np.float64],
+        *,
+        sizes: list[int],
+        units: list[int] | None = None,
     ) -> None:
         key, self._notebook.fresh = self._notebook.fresh, None
         if key is None:
             return  # nothing asked, or asked before and answered from the ledger
         variances = self._notebook.requests[key].mechanism.variances()
-        variance = np.repeat(np.array([float(v) for v in variances]), sizes) * GRID**2
+        scaled = [float(v * unit) for v, unit in zip(variances, units or [1] * len(sizes), strict=True)]
+        variance = np.repeat(np.array(scaled), sizes) * GRID**2
         outputs = [answer.astype(np.float64) for answer in self._notebook.answers.get(key, [])]
         if not outputs or not np.array_equal(np.rint(given), outputs[0]):
             self._strayed += 1

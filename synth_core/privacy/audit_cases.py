@@ -19,6 +19,7 @@ from synth_core.privacy.budget import Mechanism
 from synth_core.privacy.curator import Curator, LedgerCurator
 from synth_core.privacy.ledger import Answer
 from synth_core.privacy.queries import Misfit
+from synth_core.privacy.strategies import Strategy
 
 DOMAIN = Domain.of({"first": 2, "second": 3, "third": 4})
 ROWS = 40
@@ -48,6 +49,14 @@ def verb_experiments(domain: Domain = DOMAIN, *, rows: int = ROWS) -> dict[str, 
     def measure_by_weight(curator: Curator) -> None:
         curator.measure(single, HOT_MU2, purpose="tables", weights=[float(i + 1) for i in range(len(single))])
 
+    def answer(curator: Curator) -> None:
+        """Counts of the codes from each one up, which include the canary, the last code, as often as possible."""
+        strategies = [
+            Strategy(pair, tuple(np.triu(np.ones((n, n), dtype=np.int64)) for n in domain.shape(pair)))
+            for pair in pairs
+        ]
+        curator.answer(strategies, HOT_MU2, purpose="answers", weights=[2.0] + [1.0] * (len(pairs) - 1))
+
     def score(curator: Curator) -> None:
         curator.score(
             [Misfit(pair, np.zeros(domain.shape(pair))) for pair in pairs], HOT_MU2, purpose="scores"
@@ -68,6 +77,7 @@ def verb_experiments(domain: Domain = DOMAIN, *, rows: int = ROWS) -> dict[str, 
     return {
         "measure": measure,
         "measure by weight": measure_by_weight,
+        "answer": answer,
         "score": score,
         "choose": choose,
         "measure, then choose, then score": converse,

@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
@@ -23,6 +24,7 @@ from synth_core.privacy.ledger import Answer, Ledger, Runner, SpendRequest, Stra
 from synth_core.privacy.noise import exponential_choice, grid_noise, noisy_counts
 from synth_core.privacy.private import Private, open_private
 from synth_core.privacy.queries import GRID, Counts, Query
+from synth_core.privacy.strategies import Answers, Strategy, fingerprint
 from synth_core.privacy.wall import wall
 
 AnyQuery = TypeVar("AnyQuery", bound=Query)
@@ -50,6 +52,17 @@ class Curator(Protocol):
         weights: Sequence[float] | None = None,
     ) -> list[Measurement]:
         """Noisy counts of the cliques' cells."""
+        ...
+
+    def answer(
+        self,
+        strategies: Sequence[Strategy],
+        mu2: Fraction,
+        *,
+        purpose: str,
+        weights: Sequence[float] | None = None,
+    ) -> list[Answers]:
+        """Noisy answers to linear queries."""
         ...
 
     def score(self, queries: Sequence[Query], mu2: Fraction, *, purpose: str) -> list[float]:
@@ -137,23 +150,52 @@ class LedgerCurator:
         cliques = [self.domain.clique(clique) for clique in cliques]
         if not cliques:
             return []
-        shares = None if weights is None else _exact_shares(weights)
-        mechanism = gaussian_for(mu2, sensitivity=Fraction(1), count=len(cliques), weights=shares)
+        mechanism = _gaussian(mu2, len(cliques), weights)
         variances = mechanism.variances()
-
-        def draw() -> Answer:
-            tables = self._open(cliques)
-            noisy = (
-                noisy_counts(t.ravel(), v, self._entropy) for t, v in zip(tables, variances, strict=True)
-            )
-            return np.concatenate(list(noisy))
-
-        answer = self._answer(purpose, mechanism, asked=cliques, draw=draw)
-        sizes = [self.domain.cells(clique) for clique in cliques]
-        parts = np.split(answer, np.cumsum(sizes)[:-1])
+        parts = self._noisy(
+            purpose,
+            mechanism,
+            asked=cliques,
+            variances=variances,
+            sizes=[self.domain.cells(clique) for clique in cliques],
+            exact=lambda: self._open(cliques),
+        )
         return [
-            Measurement(clique, (part / GRID).reshape(self.domain.shape(clique)), math.sqrt(variance))
+            Measurement(clique, part.reshape(self.domain.shape(clique)), math.sqrt(variance))
             for clique, part, variance in zip(cliques, parts, variances, strict=True)
+        ]
+
+    def answer(
+        self,
+        strategies: Sequence[Strategy],
+        mu2: Fraction,
+        *,
+        purpose: str,
+        weights: Sequence[float] | None = None,
+    ) -> list[Answers]:
+        """Noisy answers of the strategies; `weights` says how the spend is shared among them.
+
+        Dividing a strategy's answers by its sensitivity makes queries of sensitivity 1, and these are what is charged;
+        multiplying their noise back gives each answer the variance sensitivity^2 * variance, still a rational.
+        """
+        for strategy in strategies:
+            strategy.check(self.domain)
+        if not strategies:
+            return []
+        mechanism = _gaussian(mu2, len(strategies), weights)
+        variances = [s.sensitivity2 * v for s, v in zip(strategies, mechanism.variances(), strict=True)]
+        cliques = [strategy.clique for strategy in strategies]
+        parts = self._noisy(
+            f"{purpose} (strategy {fingerprint(strategies)})",
+            mechanism,
+            asked=cliques,
+            variances=variances,
+            sizes=[math.prod(strategy.shape) for strategy in strategies],
+            exact=lambda: [s.evaluate(t) for s, t in zip(strategies, self._open(cliques), strict=True)],
+        )
+        return [
+            Answers(strategy, part.reshape(strategy.shape), math.sqrt(variance))
+            for strategy, part, variance in zip(strategies, parts, variances, strict=True)
         ]
 
     def score(self, queries: Sequence[Query], mu2: Fraction, *, purpose: str) -> list[float]:
@@ -207,6 +249,25 @@ class LedgerCurator:
         self._fault("curator:stored")
         return kept
 
+    def _noisy(
+        self,
+        purpose: str,
+        mechanism: Mechanism,
+        *,
+        asked: Sequence[Clique],
+        variances: Sequence[Fraction],
+        sizes: Sequence[int],
+        exact: Callable[[], list[Counts]],
+    ) -> list[NDArray[np.float64]]:
+        """The exact tables as vectors of these sizes, with Gaussian noise of these variances, in records."""
+
+        def draw() -> Answer:
+            tables = zip(exact(), variances, strict=True)
+            return np.concatenate([noisy_counts(table.ravel(), v, self._entropy) for table, v in tables])
+
+        answer = self._answer(purpose, mechanism, asked=asked, draw=draw)
+        return np.split(answer / GRID, np.cumsum(sizes)[:-1])
+
     def _open(self, cliques: Sequence[Clique]) -> list[Counts]:
         return [open_private(table) for table in self._counts.tables(cliques)]
 
@@ -217,6 +278,11 @@ class LedgerCurator:
 
 def _no_fault(_: str) -> None:
     return None
+
+
+def _gaussian(mu2: Fraction, count: int, weights: Sequence[float] | None) -> Mechanism:
+    shares = None if weights is None else _exact_shares(weights)
+    return gaussian_for(mu2, sensitivity=Fraction(1), count=count, weights=shares)
 
 
 def _one_sensitivity(queries: Sequence[Query]) -> Fraction:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,4 +85,26 @@ class Misfit:
         return int(np.abs(GRID * counts - guess).sum()) - round(self.penalty * GRID)
 
 
-Query = Total | Dependence | Misfit
+@dataclass(frozen=True, slots=True)
+class BoxCount:
+    """offset + sign * (records in a box - half of all records): how far a range query is from what it should be.
+
+    Sensitivity 1/2: a record adds 1 or 0 to the count in the box and 1/2 to half of all, so it moves their
+    difference by exactly 1/2, up or down; sign and offset are public constants. `box` holds the first code and the
+    code after the last for each attribute. GRID is even, so half of all is an integer on the grid.
+    """
+
+    clique: Clique
+    box: tuple[tuple[int, int], ...]
+    sign: Literal[1, -1] = 1
+    offset: float = 0.0
+    sensitivity: ClassVar[Fraction] = Fraction(1, 2)
+
+    def evaluate(self, counts: Counts) -> int:
+        """The value in grid units."""
+        inside = int(counts[tuple(slice(first, end) for first, end in self.box)].sum())
+        centred = GRID * inside - GRID // 2 * int(counts.sum())
+        return self.sign * centred + round(self.offset * GRID)
+
+
+Query = Total | Dependence | Misfit | BoxCount

@@ -15,6 +15,7 @@ from synth_core.privacy.certificate import AuditCertificate
 from synth_core.privacy.curator import AnyQuery, CountSource, Curator, LedgerCurator, Spending
 from synth_core.privacy.ledger import Account
 from synth_core.privacy.queries import Query
+from synth_core.privacy.strategies import Answers, Strategy
 from synth_core.storage.counting import TableCounts
 from synth_core.storage.sql_ledger import SqlLedger
 from synth_core.synthesizers.base import Structure, Synthesizer, Tools
@@ -104,6 +105,17 @@ class _Listener(LedgerCurator):
     ) -> list[Measurement]:
         self.asked += mu2
         return super().measure(cliques, mu2, purpose=purpose, weights=weights)
+
+    def answer(
+        self,
+        strategies: Sequence[Strategy],
+        mu2: Fraction,
+        *,
+        purpose: str,
+        weights: Sequence[float] | None = None,
+    ) -> list[Answers]:
+        self.asked += mu2
+        return super().answer(strategies, mu2, purpose=purpose, weights=weights)
 
     def score(self, queries: Sequence[Query], mu2: Fraction, *, purpose: str) -> list[float]:
         self.asked += mu2

@@ -47,7 +47,7 @@ def test_no_false_alarm_in_twenty_audits(worlds, verb):
 
 
 @pytest.mark.parametrize("fault", PLANTED_FAULTS)
-@pytest.mark.parametrize("verb", ["measure", "score", "measure by weight"])
+@pytest.mark.parametrize("verb", ["measure", "score", "measure by weight", "answer"])
 def test_planted_faults_are_caught(worlds, fault, verb):
     planted = PLANTED_FAULTS[fault]
     certified = run_audit(fault, EXPERIMENTS[verb], worlds=worlds, runs=600, curator=planted)

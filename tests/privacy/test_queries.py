@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from synth_core.privacy.queries import GRID, Dependence, Misfit, Total
+from synth_core.privacy.queries import GRID, BoxCount, Dependence, Misfit, Total
 
 
 def tables(shape, most):
@@ -66,3 +66,15 @@ def test_misfit_is_the_formula():
 def test_total():
     assert Total().evaluate(np.array(7)) == 7 * GRID
     assert Total().clique == ()
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_box_counts_move_by_exactly_a_half(sign):
+    query = BoxCount(("a", "b"), ((0, 1), (1, 3)), sign=sign, offset=2.7)
+    assert largest_change(query, (2, 3), 3) == BoxCount.sensitivity * GRID
+
+
+def test_box_count_is_the_formula():
+    counts = np.array([[5, 1, 2], [0, 3, 1]], dtype=np.int64)
+    assert BoxCount(("a", "b"), ((0, 2), (1, 2))).evaluate(counts) == GRID * (4 - 6)
+    assert BoxCount(("a", "b"), ((0, 2), (1, 2)), sign=-1, offset=0.5).evaluate(counts) == GRID * 5 // 2

@@ -44,11 +44,11 @@ def codes():
 class OnlyCurator:
     """Shows a method the protocol and nothing else, so that a look behind it fails."""
 
-    __slots__ = ("choose", "domain", "measure", "score")
+    __slots__ = ("answer", "choose", "domain", "measure", "score")
 
     def __init__(self, curator):
         self.domain, self.measure = curator.domain, curator.measure
-        self.score, self.choose = curator.score, curator.choose
+        self.answer, self.score, self.choose = curator.answer, curator.score, curator.choose
 
 
 def new_ledger(epsilon=2.0):

@@ -1,0 +1,89 @@
+"""Linear queries about one clique: integer matrices for its attributes, and what one record can change in the answers.
+
+A strategy is public data, fixed before any count is opened. Its answers are sums of counts with integer
+coefficients, so they are exact integers before the noise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.domain import Clique, Domain
+from synth_core.errors import SpecError, WallError
+from synth_core.privacy.noise import GRID
+from synth_core.privacy.queries import Counts
+
+IntegerMatrix = NDArray[np.int64]
+
+_LARGEST = 2**62 // GRID
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Strategy:
+    """The queries A_1 ⊗ … ⊗ A_k over a clique: one integer matrix for each attribute, a column for each code."""
+
+    clique: Clique
+    matrices: tuple[IntegerMatrix, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.matrices) != len(self.clique):
+            raise SpecError(f"a strategy for {self.clique} needs one matrix for each attribute")
+        for attribute, matrix in zip(self.clique, self.matrices, strict=True):
+            if matrix.ndim != 2 or matrix.dtype != np.int64 or not matrix.any():
+                raise SpecError(
+                    f"the strategy for {attribute!r} must be a matrix of 64-bit integers, not all 0"
+                )
+            matrix.setflags(write=False)
+
+    @property
+    def sensitivity2(self) -> int:
+        """The squared L2 sensitivity: the product of the largest squared column norms of the matrices.
+
+        A record with codes x changes one cell of the table by one, hence the answers by the column of the Kronecker
+        product at that cell. That column is the Kronecker product of the factors' columns x_1, …, x_k, and the norm
+        of a Kronecker product is the product of the norms. The codes are chosen one by one, so the largest
+        norm is the product of the largest norms, and some record attains it. All of this is in integers.
+        """
+        return math.prod(max(map(int, (m.astype(object) ** 2).sum(axis=0))) for m in self.matrices)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of queries along each attribute."""
+        return tuple(len(matrix) for matrix in self.matrices)
+
+    def check(self, domain: Domain) -> None:
+        """Refuse a strategy that does not fit the domain."""
+        columns = tuple(matrix.shape[1] for matrix in self.matrices)
+        if self.clique != domain.clique(self.clique) or columns != domain.shape(self.clique):
+            raise SpecError(f"the strategy for {', '.join(self.clique)} needs the domain's order and sizes")
+
+    def evaluate(self, counts: Counts) -> Counts:
+        """The exact answers; no sum on the way exceeds n times the product of the largest coefficients."""
+        most = int(np.abs(counts).sum()) * math.prod(max(1, int(np.abs(m).max())) for m in self.matrices)
+        if most > _LARGEST:
+            raise WallError("the strategy's coefficients leave no room for noise; use smaller ones")
+        for matrix in self.matrices:
+            counts = np.tensordot(counts, matrix, axes=((0,), (1,)))
+        return counts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answers:
+    """Noisy answers of a strategy, one axis for each attribute, with the standard deviation of each; public."""
+
+    strategy: Strategy
+    noisy: NDArray[np.float64]
+    sigma: float
+
+
+def fingerprint(strategies: Sequence[Strategy]) -> str:
+    """A short name of what is asked, so that other matrices never get a stored answer of these."""
+    asked = [[s.clique, [matrix.tolist() for matrix in s.matrices]] for s in strategies]
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
