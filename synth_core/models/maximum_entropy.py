@@ -26,10 +26,12 @@ from synth_core.models.problem import Problem
 
 RIDGE = 3e-3
 """Least weight of the entropy against the loss."""
-SLACK = 0.9
+SLACK = 0.8
 """The dual aims this far below the loss at which a fit may stop, so that it gets there in finitely many passes."""
-MEMORY = 20
-"""Pairs of steps and gradient changes kept by the quasi-Newton method."""
+MEMORY = 40
+"""Pairs of steps and gradient changes kept by the quasi-Newton method,"""
+MEMORY_CELLS = 2**25
+"""as long as they hold no more than this many numbers (256 MiB); at least five are kept."""
 CONVERGED = 0.05
 """A gradient this small against the residual ends a fit that cannot reach its loss."""
 
@@ -72,7 +74,8 @@ def maximum_entropy(
         return _evaluated(problem, oracle, multipliers, radius)
 
     point = evaluated(start)
-    pairs: deque[tuple[Vector, Vector, float]] = deque(maxlen=MEMORY)
+    kept = max(5, min(MEMORY, MEMORY_CELLS // (2 * int(problem.starts[-1]))))
+    pairs: deque[tuple[Vector, Vector, float]] = deque(maxlen=kept)
     while passes < max_passes:
         loss, fitted = problem.fitted(point.residual, until)
         if progress is not None:
