@@ -25,8 +25,9 @@ from synth_core.privacy.certificate import AuditCertificate, Evidence, certify
 from synth_core.privacy.curator import CountSource, Curator, LedgerCurator, Spending
 from synth_core.privacy.entropy import Entropy, SystemEntropy
 from synth_core.privacy.ledger import Answer, Ledger, Reservation, SpendRequest, State
+from synth_core.privacy.noise import GRID
 from synth_core.privacy.private import open_private
-from synth_core.privacy.queries import GRID, Query
+from synth_core.privacy.queries import Query
 from synth_core.privacy.strategies import Answers, Strategy
 
 AnyQuery = TypeVar("AnyQuery", bound=Query)

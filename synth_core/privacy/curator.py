@@ -21,9 +21,9 @@ from synth_core.measurement import Measurement
 from synth_core.privacy.budget import Mechanism, exponential_for, gaussian_for
 from synth_core.privacy.entropy import Entropy, SystemEntropy
 from synth_core.privacy.ledger import Answer, Ledger, Runner, SpendRequest, Stratum
-from synth_core.privacy.noise import exponential_choice, grid_noise, noisy_counts
+from synth_core.privacy.noise import GRID, exponential_choice, grid_noise, noisy_counts
 from synth_core.privacy.private import Private, open_private
-from synth_core.privacy.queries import GRID, Counts, Query
+from synth_core.privacy.queries import Counts, Query
 from synth_core.privacy.strategies import Answers, Strategy, fingerprint
 from synth_core.privacy.wall import wall
 

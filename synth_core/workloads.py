@@ -1,0 +1,148 @@
+"""What a release should answer well: marginals, prefixes and ranges along ordinal attributes, and the error on them.
+
+A `Workload` is what a spec declares; its `parts` over a domain are Kronecker products of one query matrix for
+each attribute. Workloads are public: nothing here looks at records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.domain import Clique, Domain
+from synth_core.errors import SpecError
+from synth_core.models import factors
+from synth_core.models.factors import Matrix
+from synth_core.models.linear import contracted
+
+Kind = Literal["codes", "prefixes", "ranges"]
+Table = NDArray[np.float64]
+Tables = Callable[[Clique], Table]
+"""Counts of a clique's cells, from a model or from records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The queries about one clique: for each attribute its single codes, all prefixes, or all ranges of codes."""
+
+    clique: Clique
+    kinds: tuple[Kind, ...]
+    weight: float = 1.0
+
+    def matrices(self, domain: Domain) -> tuple[Matrix, ...]:
+        """One query matrix for each attribute."""
+        return tuple(map(queries_of, self.kinds, domain.shape(self.clique)))
+
+    def boxes(self, domain: Domain) -> list[tuple[tuple[int, int], ...]]:
+        """Every query as a box: first code and the code after the last, for each attribute."""
+        sides = [
+            _intervals(kind, size) for kind, size in zip(self.kinds, domain.shape(self.clique), strict=True)
+        ]
+        grid = np.indices([len(side) for side in sides]).reshape(len(sides), -1).T
+        return [tuple(side[k] for side, k in zip(sides, row, strict=True)) for row in grid.tolist()]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A declaration: these marginals, or all of `ways` attributes, with prefixes or ranges where they are declared.
+
+    `weights` says how much each of the `marginals` matters; all the same without it.
+    """
+
+    ways: int = 2
+    marginals: tuple[Clique, ...] = ()
+    prefixes: tuple[str, ...] = ()
+    ranges: tuple[str, ...] = ()
+    weights: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.ways < 1 or any(not clique for clique in self.marginals):
+            raise SpecError("workload: a marginal has at least one attribute")
+        if self.weights and (len(self.weights) != len(self.marginals) or min(self.weights) <= 0):
+            raise SpecError("workload: weights need one positive number for each of the marginals")
+        if both := set(self.prefixes) & set(self.ranges):
+            raise SpecError(f"workload: declare {', '.join(sorted(both))} under prefixes or ranges, not both")
+
+    @classmethod
+    def parse(cls, values: object) -> Workload:
+        """Read the plain values of a spec; a workload that is one already is kept."""
+        if isinstance(values, Workload):
+            return values
+        lists = ("marginals", "prefixes", "ranges", "weights")
+        if not isinstance(values, Mapping) or not set(values) <= {"ways", *lists}:
+            raise SpecError(f"workload: expected keys and values (keys: ways, {', '.join(lists)})")
+        read: dict[str, Any] = dict(values)
+        try:
+            read["ways"] = int(read.get("ways", 2))
+            read["weights"] = tuple(float(weight) for weight in read.get("weights", ()))
+            read["marginals"] = tuple(_names(clique) for clique in read.get("marginals", ()))
+            for key in ("prefixes", "ranges"):
+                read[key] = _names(read.get(key, ()))
+        except (TypeError, ValueError):
+            raise SpecError(
+                "workload: write lists of column names, and numbers for ways and weights"
+            ) from None
+        return cls(**read)
+
+    def parts(self, domain: Domain) -> tuple[Part, ...]:
+        """The workload over a domain."""
+        for attribute in (*self.prefixes, *self.ranges):
+            domain.position(attribute)
+        every = combinations(domain.attributes, min(self.ways, len(domain)))
+        cliques = [domain.clique(clique) for clique in self.marginals or every]
+        weights = self.weights or (1.0,) * len(cliques)
+        return tuple(
+            Part(clique, tuple(map(self._kind, clique)), weight)
+            for clique, weight in zip(cliques, weights, strict=True)
+        )
+
+    def _kind(self, attribute: str) -> Kind:
+        if attribute in self.prefixes:
+            return "prefixes"
+        return "ranges" if attribute in self.ranges else "codes"
+
+
+def queries_of(kind: Kind, size: int) -> Matrix:
+    """All queries of a kind about an attribute of `size` codes."""
+    if kind == "codes":
+        return factors.identity(size)
+    return factors.prefixes(size) if kind == "prefixes" else factors.ranges(size, _all_ranges(size))
+
+
+def workload_error(parts: Iterable[Part], domain: Domain, *, real: Tables, estimated: Tables) -> float:
+    """Section 5 of Private-PGM: mean of |W c - W c'|_1 / (2 |W c|_1) over the parts, by their weights.
+
+    For plain marginals with the same total it is the mean total variation distance. It is computed from exact
+    counts, so the result is confidential where the records are.
+    """
+    error = mass = 0.0
+    for part in parts:
+        matrices = part.matrices(domain)
+        truth = contracted(np.asarray(real(part.clique), dtype=np.float64), matrices)
+        guess = contracted(np.asarray(estimated(part.clique), dtype=np.float64), matrices)
+        error += part.weight * float(np.abs(truth - guess).sum() / (2 * truth.sum()))
+        mass += part.weight
+    return error / mass
+
+
+def _intervals(kind: Kind, size: int) -> list[tuple[int, int]]:
+    if kind == "codes":
+        return [(code, code + 1) for code in range(size)]
+    if kind == "prefixes":
+        return [(0, code + 1) for code in range(size)]
+    return [(first, last + 1) for first, last in _all_ranges(size)]
+
+
+def _all_ranges(size: int) -> list[tuple[int, int]]:
+    return [(first, last) for first in range(size) for last in range(first, size)]
+
+
+def _names(values: object) -> tuple[str, ...]:
+    if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
+        raise TypeError
+    return tuple(values)
