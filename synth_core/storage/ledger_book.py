@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from synth_core.privacy.budget import group_mu2, mu2_of, parallel_mu2
-from synth_core.privacy.ledger import Account, Balance, State, Stratum
+from synth_core.privacy.ledger import Account, Balance, Head, State, Stratum
 from synth_core.storage.ledger_rows import GENESIS, Row, account_of, mechanism_of, stratum_of
 
 FOLLOWS: dict[State, frozenset[State | None]] = {
@@ -91,6 +91,11 @@ class Book:
     noted: set[str] = field(default_factory=set)
     spending: dict[str, dict[str, Spending]] = field(default_factory=dict)
     committed: dict[str, Fraction] = field(default_factory=dict)
+
+    @property
+    def head(self) -> Head:
+        """The end of the chain that was folded."""
+        return Head(records=self.records, hash=self.hash)
 
     def remaining(self, dataset: str) -> Fraction:
         """Room for new reservations and holds."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -36,6 +36,9 @@ FOLDED = (
     *("stratum", "release", "mechanism", "mu2", "answer_digest"),
 )
 """The columns a book needs; the rest of a record is for people."""
+
+PORTION = 2000
+"""How many records are read at a time, so that a ledger of many years need not fit in memory."""
 
 SINCE = (
     select(*(RECORDS.c[name] for name in FOLDED))
@@ -96,8 +99,9 @@ class _Process:
     database: Database
     pid: int = field(default_factory=os.getpid)
     lock: threading.RLock = field(default_factory=threading.RLock)
-    page: Page | None = None
+    page: Page | None = None  # of the transaction under way, or of one that failed
     book: Book = field(default_factory=Book)
+    known: Head | None = None  # the last committed record this process has seen
     inherited: _Process | None = None
 
 
@@ -125,8 +129,9 @@ class Chain:
 
         with process.lock:
             result = process.database.write(transaction, fault=fault)
-            process.page = None
-            self._keep_head(process.book)
+            process.page, process.known = None, process.book.head
+            if self.head_path and process.known.records:
+                write_head(self.head_path, process.known)
             fault("head-kept")
             return result
 
@@ -152,36 +157,45 @@ class Chain:
         return self._process
 
     def _book(self, connection: Connection) -> Book:
-        """The book with all records folded in; a chain that does not continue the known one is refused."""
+        """The book with all records folded in."""
         process = self._process
         if process.page and process.page.appended:
             process.book = Book()  # the transaction before was not committed, or nobody knows: read again
         process.page = None
-        book, head = process.book, self._kept_head() if process.book.records == 0 else None
-        known = Head(records=book.records, hash=book.hash) if book.records else head
-        seen = False
-        for row in connection.execute(SINCE, {"seen": book.records}).mappings():
+        try:
+            _catch_up(connection, process.book, process.known or self._kept_head())
+        except LedgerError:
+            process.book = Book()
+            raise
+        process.known = process.book.head
+        return process.book
+
+    def _kept_head(self) -> Head | None:
+        """The head in the head file; one that is lost or torn stops nobody but is reported by `verify`."""
+        if self.head_path:
+            with suppress(LedgerError):
+                return read_head(self.head_path)
+        return None
+
+
+def _catch_up(connection: Connection, book: Book, known: Head | None) -> None:
+    """Fold in what was appended since; refuse a chain in which the record known last is not there any more."""
+    seen = known is None or known.records == 0
+    while rows := connection.execute(SINCE, {"seen": book.records}).mappings().all():
+        for row in rows:
             if known and row["id"] == known.records:
                 seen = row["hash"] == known.hash
             if row["id"] > book.records:
                 try:
                     book.apply(dict(row))
                 except (ValueError, KeyError, TypeError):
-                    process.book = Book()
                     raise LedgerError(
                         f"ledger record {row['id']} cannot be read; run: synth ledger verify"
                     ) from None
-        if known and not seen:
-            process.book = Book()
-            raise LedgerError("the ledger was rolled back or rewritten; run: synth ledger verify")
-        return book
-
-    def _kept_head(self) -> Head | None:
-        return read_head(self.head_path) if self.head_path and self.head_path.exists() else None
-
-    def _keep_head(self, book: Book) -> None:
-        if self.head_path and book.records:
-            write_head(self.head_path, Head(records=book.records, hash=book.hash))
+        if len(rows) < PORTION:
+            break
+    if not seen:
+        raise LedgerError("the ledger was rolled back or rewritten; run: synth ledger verify")
 
 
 @cache

@@ -56,7 +56,7 @@ from synth_core.storage.ledger_verify import problems
 P = ParamSpec("P")
 T = TypeVar("T")
 
-PORTION = 500
+PORTION = 500  # answers may be long
 
 RESERVED = select(*(RECORDS.c[name] for name in FACTS)).where(
     RECORDS.c.key == bindparam("key"),
@@ -240,7 +240,7 @@ class SqlLedger:
     def head(self) -> Head:
         """The chain's end, to be kept where nobody who can write the database can write."""
         with self.chain.reading() as (_, book):
-            return Head(records=book.records, hash=book.hash)
+            return book.head
 
     def verify(self, head: Head | None = None) -> list[str]:
         """Everything that is wrong with the ledger, in words; an empty list means that it is as written.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -27,7 +28,7 @@ from sqlalchemy import create_engine, select, text
 
 from synth_core.errors import LedgerError
 from synth_core.privacy.ledger import Head, State
-from synth_core.storage.ledger_chain import Page
+from synth_core.storage.ledger_chain import SINCE, Page
 from synth_core.storage.ledger_rows import (
     ANSWERS,
     COLUMNS,
@@ -202,13 +203,34 @@ def test_a_head_file_that_cannot_be_written_is_reported(sqlite_url: str, tmp_pat
         ledger.declare(account(), actor="board")
 
 
+def test_a_rollback_is_noticed_by_those_who_use_the_ledger(used: SqlLedger, url: str) -> None:
+    tamper(url, "DELETE FROM ledger_answers", "DELETE FROM ledger_records WHERE id > 5")
+    for _ in range(2):
+        with pytest.raises(
+            LedgerError, match="the ledger was rolled back or rewritten; run: synth ledger verify"
+        ):
+            used.balance(DATASET)
+
+
+@pytest.mark.parametrize("content", [None, "{"])
+def test_a_lost_head_file_stops_nobody(sqlite_url: str, tmp_path: Path, content: str | None) -> None:
+    answered(opened(sqlite_url))
+    head_file = tmp_path / "ledger.sqlite.head"
+    head_file.unlink() if content is None else head_file.write_text(content)
+    answered(SqlLedger(sqlite_url), "more")
+    assert SqlLedger(sqlite_url).verify() == []
+
+
 def test_long_ledgers_are_read_in_portions(
     ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("synth_core.storage.sql_ledger.PORTION", 2)
+    monkeypatch.setattr("synth_core.storage.ledger_chain.PORTION", 3)
+    monkeypatch.setattr("synth_core.storage.ledger_chain.SINCE", SINCE.limit(3))
     for number in range(3):
         answered(ledger, f"p{number}")
     assert ledger.verify() == []
+    assert pickle.loads(pickle.dumps(ledger)).head() == ledger.head()
     ledger.export(tmp_path / "all.jsonl")
     assert len((tmp_path / "all.jsonl").read_text().splitlines()) == 10
 
