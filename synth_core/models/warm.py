@@ -1,0 +1,39 @@
+"""Compile every kernel once, at installation, so that no release waits for it: `python -m synth_core.models.warm`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from synth_core.arrays import NUMPY
+from synth_core.domain import Domain
+from synth_core.models import inference
+from synth_core.models.calibration import calibrate, split
+from synth_core.models.junction_tree import junction_tree
+from synth_core.models.plan import plan
+from synth_core.models.sampling import sample_rows
+
+CODE_TYPES = (2**8, 2**16, 2**16 + 1)
+"""An attribute of each size makes codes of another type."""
+
+
+def warm_up() -> None:
+    """Run each kernel on a tiny model; the machine code stays on disk beside the source."""
+    for size in CODE_TYPES:
+        domain = Domain.of({"a": size, "b": 2, "c": 2})
+        cliques = (("a",), ("b", "c"))
+        potentials = np.zeros(sum(map(domain.cells, cliques)))
+        tree = junction_tree(domain, cliques)
+        inference.CompiledOracle(plan(tree, cliques))(potentials)
+        beliefs = calibrate(tree, split(domain, cliques, potentials)).beliefs
+        for independent in (False, True):
+            sample_rows(domain, beliefs, 2, rng=np.random.default_rng(0), independent=independent)
+    large = Domain.of({"x0": 70, "x1": 70, "x2": 70, "x3": 2})
+    pairs = (("x0", "x1"), ("x1", "x2"), ("x0", "x2"), ("x2", "x3"))
+    shared = inference.marginal_oracle(junction_tree(large, pairs), pairs, replace(NUMPY, threads=2))
+    shared(np.zeros(sum(map(large.cells, pairs))))
+
+
+if __name__ == "__main__":
+    warm_up()
