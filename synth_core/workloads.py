@@ -107,6 +107,10 @@ class Workload:
         return "ranges" if attribute in self.ranges else "codes"
 
 
+ALL_PAIRS = Workload(ways=2)
+"""Every pair of attributes, every code."""
+
+
 def queries_of(kind: Kind, size: int) -> Matrix:
     """All queries of a kind about an attribute of `size` codes."""
     if kind == "codes":

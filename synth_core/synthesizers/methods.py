@@ -38,6 +38,16 @@ METHODS: dict[str, Method] = {
             "Cai, Lei, Wei & Xiao, PVLDB 14(11), 2021",
         ),
         Method(
+            "mwem",
+            "synth_core.synthesizers.mwem",
+            {
+                "default": "a graphical model is refitted each round (MWEM+PGM)",
+                "factored": "multiplicative weights on disjoint groups of columns; small tables only",
+            },
+            "again and again the worst marginal of a declared workload is found, measured and fitted",
+            "Hardt, Ligett & McSherry, NIPS 2012; McKenna, Sheldon & Miklau, ICML 2019",
+        ),
+        Method(
             "independent",
             "synth_core.synthesizers.independent",
             {"default": "every column on its own"},
