@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
 from synth_core.domain import Clique, Domain
@@ -75,9 +76,13 @@ def eliminate(neighbours: Sequence[int], sizes: Sequence[int], rule: Rule) -> li
     """Eliminate all vertices greedily by the rule: pairs (vertex, its clique at that moment), in order."""
     graph = list(neighbours)
     costs = {vertex: rule(vertex, graph, sizes) for vertex in range(len(graph))}
+    queue = [(cost, vertex) for vertex, cost in costs.items()]
+    heapify(queue)
     order = []
-    while costs:
-        vertex = min(costs, key=lambda v: (costs[v], v))
+    while queue:
+        cost, vertex = heappop(queue)
+        if costs.get(vertex) != cost:
+            continue  # an outdated entry, or eliminated already
         around = graph[vertex]
         order.append((vertex, around | 1 << vertex))
         del costs[vertex]
@@ -88,6 +93,7 @@ def eliminate(neighbours: Sequence[int], sizes: Sequence[int], rule: Rule) -> li
                 touched |= graph[v]
         for v in bits(touched):
             costs[v] = rule(v, graph, sizes)
+            heappush(queue, (costs[v], v))
     return order
 
 

@@ -287,7 +287,7 @@ def fit_table(cache, python):
         "## Estimation down to the loss expected from noise alone",
         "",
         "CPU seconds of a fresh process from measurements to potentials, compilation included (ours is cached).",
-        "mbi checks its loss every 50 steps and is stopped after 100 CPU seconds; its averaging methods are not",
+        "mbi checks its loss every 50 steps and is stopped after 30 CPU seconds; its averaging methods are not",
         "charged for recovering potentials.",
         "",
         "| data | tree cells | answers | method | passes or steps | CPU s | loss / target | peak MB |",
@@ -360,12 +360,16 @@ def main():
         "Written by `engine.py`; best of 15 rounds, float64.",
         "",
     ]
-    lines += pass_table(arguments.cache, python)
-    lines += fit_table(arguments.cache, python)
-    lines += chain_table()
-    lines += sampling_table(arguments.cache)
+    for part in (
+        lambda: pass_table(arguments.cache, python),
+        lambda: fit_table(arguments.cache, python),
+        chain_table,
+        lambda: sampling_table(arguments.cache),
+    ):
+        found = part()
+        print("\n".join(found), flush=True)
+        lines += found
     (HERE / "engine.md").write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ ESTIMATORS = {
     "L-BFGS": LBFGS,
 }
 
-LONGEST = 100.0
+LONGEST = 30.0
 """CPU seconds after which a fit is stopped where it is."""
 
 
