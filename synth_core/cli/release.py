@@ -106,16 +106,17 @@ def verify(
         Path, typer.Argument(metavar="RELEASE_DIR", help="A published release: WORKSPACE/public/NAME.")
     ],
 ) -> None:
-    """Check a published release: its manifest, the checksum of each file, and the ledger beside it.
+    """Check a published release: signature, the checksum of each file, certificate, and the ledger beside it.
 
     Example: `synth verify my-release/workspace/public/example`
     """
-    from synth_core.steps.verify import verify_release
+    from synth_core.steps.verify import signer, verify_release
 
     found = verify_release(release)
     if found:
         raise PublishError(f"{release}: " + "; ".join(found))
     typer.echo(f"{release}: manifest, files and ledger agree")
+    typer.echo(f"signed by the key {signer(release)}")
 
 
 def methods() -> None:

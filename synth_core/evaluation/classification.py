@@ -14,6 +14,7 @@ from scipy.sparse import csr_matrix
 from synth_core.domain import Domain
 from synth_core.evaluation.result import TargetError
 from synth_core.metrics import Codes
+from synth_core.privacy.wall import wall
 
 TRAINING_ROWS = 20_000
 TEST_ROWS = 10_000
@@ -35,9 +36,9 @@ def one_by_one(work: Callable[..., Any], items: Sequence[Any], **constants: Any)
     return [work(item, **constants) for item in items]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Split:
-    """Two training tables of equal length and the real rows held out to test them."""
+    """Two training tables of equal length and the real rows held out to test them; it does not show them."""
 
     synthetic: Codes
     real: Codes
@@ -76,14 +77,14 @@ def target_errors(
 def target_error(target: str, *, parts: Split, domain: Domain) -> TargetError:
     """The errors for one target; runs on a worker."""
     at = domain.position(target)
-    truth = parts.held_out[:, at]
-    commonest = np.bincount(parts.real[:, at]).argmax()
-    return TargetError(
-        target=target,
-        synthetic=misclassified(target, training=parts.synthetic, test=parts.held_out, domain=domain),
-        real=misclassified(target, training=parts.real, test=parts.held_out, domain=domain),
-        majority=float((truth != commonest).mean()),
-    )
+    with wall():
+        commonest = np.bincount(parts.real[:, at]).argmax()
+        return TargetError(
+            target=target,
+            synthetic=misclassified(target, training=parts.synthetic, test=parts.held_out, domain=domain),
+            real=misclassified(target, training=parts.real, test=parts.held_out, domain=domain),
+            majority=float((parts.held_out[:, at] != commonest).mean()),
+        )
 
 
 def misclassified(target: str, *, training: Codes, test: Codes, domain: Domain) -> float:

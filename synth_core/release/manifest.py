@@ -13,9 +13,10 @@ from typing import Any
 from synth_core.privacy.budget import epsilon_of, parallel_mu2
 from synth_core.privacy.ledger import CHARGED, Account, Record, State
 from synth_core.release.spec import ReleaseSpec
+from synth_core.schema import Schema
 from synth_core.storage.files import atomic_write, sha256_file
 
-FORMAT = 1
+FORMAT = 2
 
 
 def charged_records(records: Sequence[Record]) -> list[Record]:
@@ -48,42 +49,45 @@ def build(
     spec: ReleaseSpec,
     account: Account,
     snapshot: str,
-    schema_digest: str,
+    schema: Schema,
     records: Sequence[Record],
-    public: Path,
-    artifacts: Sequence[Path],
     cliques: Sequence[Sequence[str]],
-    provenance: dict[str, Any],
+    quality: dict[str, Any],
+    previous: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """The manifest of a release; `digest` covers everything but the provenance, which differs from run to run."""
-    steps = {step: mu2 for step, mu2 in cost_by_step(records).items() if step}
-    total = sum(steps.values(), Fraction(0))
-    content: dict[str, Any] = {
+    """The manifest of a release, still without its artifacts; `records` are all of the data set's."""
+    return {
         "format": FORMAT,
         "release": spec.release,
         "dataset": spec.dataset,
         "source_digest": snapshot,
-        "schema_digest": schema_digest,
-        "guarantee": {
-            "variant": "Gaussian differential privacy, stated as (epsilon, delta)",
-            "unit": account.unit,
-            "neighbours": account.neighbours,
-            "rows_per_unit": account.rows_per_unit,
-            "epsilon": round(epsilon_of(total, account.delta), 6),
-            "epsilon_asked": spec.epsilon,
-            "delta": account.delta,
-            "mu": float(total) ** 0.5,
-            "steps": {
-                step: {"mu2": str(mu2), "share": float(mu2 / total) if total else 0.0}
-                for step, mu2 in steps.items()
-            },
+        "schema_digest": schema.digest(),
+        "guarantee": _guarantee(spec, account, records),
+        "domain": {
+            column.name: {
+                "kind": column.kind,
+                "codes": column.size,
+                "origin": "declared in the public schema",
+                "unseen": column.unseen,
+                "nullable": column.nullable,
+            }
+            for column in schema.columns
         },
         "method": {"name": spec.method, "preset": spec.preset, "options": spec.options},
         "rows": spec.rows,
         "seed": spec.seed,
         "cliques": [list(clique) for clique in cliques],
-        "artifacts": {str(path.relative_to(public)): sha256_file(path) for path in sorted(artifacts)},
+        "quality": quality,
+        "previous": None if previous is None else {key: previous[key] for key in ("release", "digest")},
     }
+
+
+def complete(
+    manifest: dict[str, Any], *, public: Path, artifacts: Sequence[Path], provenance: dict[str, Any]
+) -> dict[str, Any]:
+    """The manifest with checksums; `digest` covers all but the provenance, which differs from run to run."""
+    sums = {str(path.relative_to(public)): sha256_file(path) for path in sorted(artifacts)}
+    content = {**manifest, "artifacts": sums}
     return {**content, "digest": digest_of(content), "provenance": provenance}
 
 
@@ -98,6 +102,25 @@ def write(manifest: dict[str, Any], path: Path) -> None:
     """Write the manifest for people and programs to read."""
     with atomic_write(path) as temporary:
         temporary.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+
+
+def previous_manifest(public_zone: Path, *, dataset: str, release: str) -> dict[str, Any] | None:
+    """The manifest with which a release is compared: the newest published one of another release of the data set.
+
+    A release that was published before keeps the one it was compared with then, whatever has come since.
+    """
+    manifests = {}
+    for path in sorted(public_zone.glob("*/manifest.json")):
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            if found["dataset"] == dataset:
+                manifests[found["release"]] = (str(found["provenance"]["published_at"]), found)
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # a damaged manifest is the business of `synth verify`, and no yardstick
+    if release in manifests:
+        before = manifests[release][1].get("previous")
+        return manifests[before["release"]][1] if before and before["release"] in manifests else None
+    return max(manifests.values(), key=lambda item: item[0])[1] if manifests else None
 
 
 def problems(manifest: dict[str, Any], public: Path, *, records: Sequence[Record] | None = None) -> list[str]:
@@ -120,3 +143,40 @@ def problems(manifest: dict[str, Any], public: Path, *, records: Sequence[Record
             if Fraction(steps.get(step, "0")) != Fraction(stated.get(step, "0"))
         ]
     return found
+
+
+def _guarantee(spec: ReleaseSpec, account: Account, records: Sequence[Record]) -> dict[str, Any]:
+    own = [record for record in records if record.release == spec.release]
+    steps = {step: mu2 for step, mu2 in cost_by_step(own).items() if step}
+    total = sum(steps.values(), Fraction(0))
+    before = _charged_before(records, own)
+    return {
+        "variant": "Gaussian differential privacy, stated as (epsilon, delta)",
+        "unit": account.unit,
+        "neighbours": account.neighbours,
+        "rows_per_unit": account.rows_per_unit,
+        "epsilon": round(epsilon_of(total, account.delta), 6),
+        "epsilon_asked": spec.epsilon,
+        "delta": account.delta,
+        "mu": float(total) ** 0.5,
+        "steps": {
+            step: {"mu2": str(mu2), "share": float(mu2 / total) if total else 0.0}
+            for step, mu2 in steps.items()
+        },
+        "account": {
+            "epsilon_before": round(epsilon_of(before, account.delta), 6),
+            "epsilon_after": round(epsilon_of(before + total, account.delta), 6),
+            "epsilon_cap": account.cap_epsilon,
+        },
+    }
+
+
+def _charged_before(records: Sequence[Record], own: Sequence[Record]) -> Fraction:
+    """What other releases had been charged when this one began: a number that later releases do not change."""
+    began = min((record.id for record in own), default=0)
+    earlier = [record for record in records if record.id < began]
+    releases = {record.release for record in earlier}
+    costs = (
+        cost_by_step([record for record in earlier if record.release == release]) for release in releases
+    )
+    return sum((mu2 for cost in costs for mu2 in cost.values()), Fraction(0))

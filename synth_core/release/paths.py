@@ -92,9 +92,39 @@ class ReleasePaths:
         return self.extract / f"part-{number:05d}.parquet"
 
     @property
+    def quality(self) -> Path:
+        """Quality from noisy answers, public."""
+        return self.public / "quality.json"
+
+    @property
+    def public_report(self) -> Path:
+        """The report for everybody."""
+        return self.public / "report.html"
+
+    @property
+    def certificate(self) -> Path:
+        """The privacy guarantee and every spend behind it."""
+        return self.public / "certificate.json"
+
+    @property
+    def deployment(self) -> Path:
+        """The release as an entry for a registry of deployments."""
+        return self.public / "deployment.yaml"
+
+    @property
     def manifest(self) -> Path:
         """What was released, at which cost, with checksums."""
         return self.public / "manifest.json"
+
+    @property
+    def signature(self) -> Path:
+        """Signature of the manifest's bytes."""
+        return self.public / "manifest.sig"
+
+    @property
+    def public_key(self) -> Path:
+        """Public half of the key that signed the manifest."""
+        return self.public / "signing-key.pem"
 
     @property
     def ledger(self) -> Path:

@@ -38,6 +38,10 @@ class ReleaseSpec(BaseModel):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
         default=0, description="seed of the row sampler, which is post-processing; privacy noise has no seed"
     )
+    quality_share: Annotated[float, Field(ge=0, le=0.5)] = Field(
+        default=0.0,
+        description="share of the budget that buys noisy true errors for the public report; 0 buys none",
+    )
     unit: str = Field(default="person", description="unit of privacy: one record belongs to one such unit")
 
     @field_validator("release", "dataset")

@@ -1,30 +1,22 @@
-"""Build a report: one self-contained HTML page that opens without network and prints well."""
+"""The internal report: true errors for the agency's own reviewers, on one self-contained page."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 from numpy.typing import ArrayLike
 
 from synth_core.evaluation.result import Evaluation
-from synth_core.report import exhibits
+from synth_core.report import exhibits, tables
 from synth_core.report.guarantee import Guarantee, SpendLine
+from synth_core.report.page import Tile, page, privacy_tile
 from synth_core.schema import Schema
 
 __all__ = ["Guarantee", "SpendLine", "internal_report"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tile:
-    """One number to read first, with what it is and what to hold it against."""
-
-    name: str
-    value: str
-    note: str
+HEADLINE_ALPHAS = (2, 3, 5)
+"""The marginals whose mean error is shown first."""
 
 
 def internal_report(
@@ -44,7 +36,8 @@ def internal_report(
     title as they are (release, method, …). A table whose origin is not known has no guarantee to state, and the
     page leaves that section out. Equal arguments give equal bytes.
     """
-    return _ENVIRONMENT.get_template("internal.html.j2").render(
+    return page(
+        "internal.html.j2",
         title=title,
         facts=dict(facts or {}),
         guarantee=guarantee,
@@ -53,13 +46,15 @@ def internal_report(
         marginals=exhibits.marginals_exhibit(evaluation.marginals) if evaluation.marginals else None,
         pairs=exhibits.pairs_exhibit(evaluation.attributes, evaluation.pairs),
         predictions=exhibits.predictions_exhibit(evaluation.targets) if evaluation.targets else None,
-        worst_cells=exhibits.worst_cells_table(schema, evaluation.worst_cells),
-        worst_marginals=exhibits.worst_marginals_table(evaluation.marginals)
-        if evaluation.marginals
-        else None,
-        rules=exhibits.rules_table(evaluation.violations, rows=evaluation.synthetic_rows),
+        worst_cells=tables.worst_cells_table(schema, evaluation.worst_cells),
+        worst_marginals=tables.worst_marginals_table(evaluation.marginals) if evaluation.marginals else None,
+        subgroups=tables.subgroups_table(schema, evaluation.subgroups),
+        scores=tables.scores_table(evaluation.scores, evaluation.correlations),
+        closeness=tables.closeness_table(evaluation.closeness),
+        suspicious=evaluation.closeness.suspicious,
+        rules=tables.rules_table(evaluation.violations, rows=evaluation.synthetic_rows),
         columns=exhibits.column_exhibits(
-            schema, real_one_way, synthetic_one_way, reference_name="real", tvd=evaluation.one_way
+            schema.columns, real_one_way, synthetic_one_way, reference_name="real", tvd=evaluation.one_way
         ),
         one_way=evaluation.one_way,
         rows={"real": evaluation.real_rows, "synthetic": evaluation.synthetic_rows},
@@ -67,25 +62,23 @@ def internal_report(
 
 
 def _tiles(evaluation: Evaluation, guarantee: Guarantee | None) -> list[Tile]:
-    tiles = []
-    if guarantee:
-        loss, slack = f"ε = {guarantee.epsilon:g}", scientific(guarantee.delta)
-        tiles.append(Tile(name="Privacy loss", value=loss, note=f"at δ = {slack}, per {guarantee.unit}"))
+    tiles = [privacy_tile(guarantee)] if guarantee else []
     tiles += [
         Tile(
             name=f"Mean {errors.alpha}-way error",
-            value=exhibits.percent(errors.tvd.mean),
-            note=f"sampling alone {exhibits.percent(errors.floor)}, "
-            f"independent columns {exhibits.percent(errors.independent)}",
+            value=tables.percent(errors.tvd.mean),
+            note=f"sampling alone {tables.percent(errors.floor)}, "
+            f"independent columns {tables.percent(errors.independent)}",
         )
         for errors in evaluation.marginals
+        if errors.alpha in HEADLINE_ALPHAS
     ]
     if evaluation.targets:
         extra = float(np.mean([target.synthetic - target.real for target in evaluation.targets]))
         tiles.append(
             Tile(
                 name="Prediction error",
-                value=f"{exhibits.points(extra)} points",
+                value=f"{tables.points(extra)} points",
                 note="against training on real rows",
             )
         )
@@ -94,25 +87,3 @@ def _tiles(evaluation: Evaluation, guarantee: Guarantee | None) -> list[Tile]:
         note = f"of {rules} rules, in {evaluation.synthetic_rows:,} rows"
         tiles.append(Tile(name="Rule violations", value=f"{broken:,}", note=note))
     return tiles
-
-
-def scientific(value: float) -> str:
-    """A small number as people write it: 1 × 10⁻⁵."""
-    digits, exponent = f"{value:.2e}".split("e")
-    power = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return f"{float(digits):g} × 10{power}"
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("synth_core.report", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"scientific": scientific, "percent": exhibits.percent, "drawing": Markup}
-    return environment
-
-
-_ENVIRONMENT = _environment()

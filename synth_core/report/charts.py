@@ -52,7 +52,9 @@ def histograms(panels: Sequence[tuple[str, Sequence[float], float, float]], *, n
             axes.set_xlim(0, largest)
         rows[-1].set_xlabel("total variation distance of one marginal")
 
-    return inline_svg(draw, width=WIDE, height=0.5 + 1.75 * len(panels), name=name)
+    return inline_svg(
+        draw, width=WIDE, height=0.6 + (1.75 if len(panels) < 4 else 1.1) * len(panels), name=name
+    )
 
 
 def share_bars(labels: Sequence[str], shares: Sequence[float], *, name: str) -> str:
@@ -121,6 +123,46 @@ def dumbbells(
         _percent_axis(axes)
 
     return inline_svg(draw, width=WIDE, height=0.45 + 0.27 * len(labels), name=name)
+
+
+def indented_tree(labels: Sequence[str], parents: Sequence[int], *, name: str) -> str:
+    """A forest drawn like a table of contents: one line for each node, children below and to the right of it."""
+    order, depths = _depth_first(parents)
+    rows = {node: row for row, node in enumerate(order)}
+
+    def draw(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        for node in order:
+            x, y = depths[node], rows[node]
+            if parents[node] >= 0:
+                bend = [x - 1, x - 1, x - 0.25], [rows[parents[node]] + 0.28, y, y]
+                axes.plot(*bend, color=REFERENCE, linewidth=1)
+            axes.plot(x, y, "o", color=SYNTHETIC, markersize=4)
+            axes.annotate(
+                _shortened(labels[node], 58),
+                (x, y),
+                xytext=(6, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8,
+            )
+        axes.set(xlim=(-0.3, max(10, max(depths.values()) + 6)), ylim=(len(order) - 0.4, -0.6))
+        axes.axis("off")
+
+    return inline_svg(draw, width=WIDE, height=0.2 + 0.21 * len(order), name=name)
+
+
+def _depth_first(parents: Sequence[int]) -> tuple[list[int], dict[int, int]]:
+    order: list[int] = []
+    depths: dict[int, int] = {}
+    waiting = [(node, 0) for node, parent in reversed(list(enumerate(parents))) if parent < 0]
+    while waiting:
+        node, depth = waiting.pop()
+        order.append(node)
+        depths[node] = depth
+        children = [child for child, parent in enumerate(parents) if parent == node]
+        waiting += [(child, depth + 1) for child in reversed(children)]
+    return order, depths
 
 
 def _label_rows(axes: Axes, labels: Sequence[str], *, longest: int) -> None:

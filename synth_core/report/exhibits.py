@@ -9,22 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from synth_core.evaluation.result import MarginalErrors, TargetError
-from synth_core.metrics import Cell
 from synth_core.report import charts
 from synth_core.report.guarantee import SpendLine
-from synth_core.schema import Schema
+from synth_core.report.tables import MOST_LISTED, Table, percent, points
+from synth_core.schema import Column
 
 MOST_BARS = 20
 MOST_HEATMAP_COLUMNS = 40
-_MOST_LISTED = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """Numbers as text, the first cell of each row being its name."""
-
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +31,7 @@ class Exhibit:
 
 
 def column_exhibits(
-    schema: Schema,
+    columns: Sequence[Column],
     reference: Mapping[str, ArrayLike],
     synthetic: Mapping[str, ArrayLike],
     *,
@@ -53,7 +44,7 @@ def column_exhibits(
     noisy counts below zero are shown as zero.
     """
     exhibits = []
-    for number, column in enumerate(schema.columns):
+    for number, column in enumerate(columns):
         left, right = _shares(reference[column.name]), _shares(synthetic[column.name])
         labels, shown_left, shown_right = _most_common(column.captions, left, right)
         rows = zip(column.captions, left, right, strict=True)
@@ -111,7 +102,7 @@ def pairs_exhibit(attributes: Sequence[str], pairs: Sequence[Sequence[float]]) -
     ranked = sorted(
         ((matrix[i, j], attributes[i], attributes[j]) for i in range(len(matrix)) for j in range(i)),
         key=lambda pair: -pair[0],
-    )[:_MOST_LISTED]
+    )[:MOST_LISTED]
     worst = f" The worst pair is {ranked[0][2]} and {ranked[0][1]}, {ranked[0][0]:.4f}." if ranked else ""
     some = "" if len(shown) == len(attributes) else f" The {len(shown)} columns with the largest distances."
     return Exhibit(
@@ -191,44 +182,6 @@ def budget_exhibit(spends: Sequence[SpendLine], *, mu: float) -> Exhibit:
             ),
         ),
     )
-
-
-def worst_cells_table(schema: Schema, cells: Sequence[Cell]) -> Table:
-    """The cells whose shares differ most, in the schema's own words."""
-    rows = []
-    for cell in cells:
-        values = zip(cell.clique, cell.codes, strict=True)
-        words = " and ".join(f"{name} = {schema.column(name).captions[code]}" for name, code in values)
-        rows.append((words, percent(cell.left), percent(cell.right), points(cell.right - cell.left)))
-    return Table(head=("cell", "real", "synthetic", "points"), rows=tuple(rows))
-
-
-def worst_marginals_table(marginals: Sequence[MarginalErrors]) -> Table:
-    """The marginals of the most columns that were measured, the most distant first."""
-    largest = max(marginals, key=lambda errors: errors.alpha)
-    ranked = sorted(zip(largest.values, largest.cliques, strict=True), reverse=True)[:_MOST_LISTED]
-    return Table(
-        head=("columns", "distance"),
-        rows=tuple((" × ".join(clique), f"{value:.4f}") for value, clique in ranked),
-    )
-
-
-def rules_table(violations: Mapping[str, int], *, rows: int) -> Table:
-    """How many synthetic rows break each declared rule."""
-    return Table(
-        head=("rule", "rows that break it", "share"),
-        rows=tuple((rule, f"{count:,}", percent(count / rows)) for rule, count in violations.items()),
-    )
-
-
-def percent(share: float) -> str:
-    """A share as text, with as many digits as a reader needs."""
-    return f"{share:.2%}" if share < 0.0995 else f"{share:.1%}"
-
-
-def points(difference: float) -> str:
-    """A difference of two shares in percentage points, with its sign."""
-    return f"{difference * 100:+.2f}".replace("-", "−")
 
 
 def _shares(counts: ArrayLike) -> list[float]:

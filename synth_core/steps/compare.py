@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from synth_core.codec import encode
 from synth_core.domain import Domain
-from synth_core.evaluation import Evaluation, compare_codes, rule_violations
+from synth_core.evaluation import Evaluation, compare_codes, numeric_levels, rule_violations
 from synth_core.metrics import tabulate
-from synth_core.report.build import internal_report
+from synth_core.report.build import HEADLINE_ALPHAS, internal_report
 from synth_core.schema import Schema
 from synth_core.synthesizers.base import Progress
 
@@ -30,6 +30,7 @@ def compare_tables(
         real_codes,
         codes,
         schema.domain,
+        levels=numeric_levels(schema),
         violations=rule_violations(codes, schema),
         progress=lambda what, done, parts: progress(f"{what} ({done} of {parts})"),
     )
@@ -49,6 +50,8 @@ def headline(evaluation: Evaluation) -> dict[str, float]:
     """The few numbers a person asks for first; internal, like the evaluation they come from."""
     numbers = {}
     for errors in evaluation.marginals:
+        if errors.alpha not in HEADLINE_ALPHAS:
+            continue
         numbers[f"{errors.alpha}-way TVD"] = errors.tvd.mean
         numbers[f"{errors.alpha}-way TVD if columns were independent"] = errors.independent
     if evaluation.targets:

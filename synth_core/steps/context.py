@@ -50,10 +50,13 @@ class StepRun:
 
     @cached_property
     def plan(self) -> BudgetPlan:
-        """How the release's budget is shared among its questions."""
-        return self.method.plan(
-            self.domain, record_budget(self.spec, self.ledger.balance(self.spec.dataset).account)
-        )
+        """How the method's budget is shared among its questions."""
+        return self.method.plan(self.domain, method_budget(self.spec, self.account))
+
+    @cached_property
+    def account(self) -> Account:
+        """The account that pays."""
+        return self.ledger.balance(self.spec.dataset).account
 
     @cached_property
     def snapshot(self) -> Snapshot:
@@ -92,6 +95,16 @@ class StepRun:
 def record_budget(spec: ReleaseSpec, account: Account) -> Fraction:
     """What questions about single records may cost so that a unit with several records is protected as promised."""
     return mu2_of(spec.epsilon, spec.delta) / group_mu2(Fraction(1), account.rows_per_unit)
+
+
+def quality_budget(spec: ReleaseSpec, account: Account) -> Fraction:
+    """What the evaluate step may spend on true errors for the public report."""
+    return record_budget(spec, account) * Fraction(str(spec.quality_share))
+
+
+def method_budget(spec: ReleaseSpec, account: Account) -> Fraction:
+    """What is left for the method: with the bought quality it makes the whole release's budget."""
+    return record_budget(spec, account) - quality_budget(spec, account)
 
 
 def this_runner() -> Runner:

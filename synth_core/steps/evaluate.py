@@ -1,4 +1,4 @@
-"""Step 6: compare the synthetic table with the real one, inside the confidential zone, for the agency's own eyes."""
+"""Step 6: judge the synthetic table, by noisy answers for everybody and by real rows for the agency's own eyes."""
 
 from __future__ import annotations
 
@@ -11,30 +11,43 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from synth_core.codec import encode
-from synth_core.evaluation import Evaluation, compare_codes, rule_violations
+from synth_core.domain import Clique, Domain
+from synth_core.evaluation import Evaluation, compare_codes, numeric_levels, rule_violations
+from synth_core.evaluation.public import BoughtError, PublicQuality, bought_error, public_quality
+from synth_core.metrics import alpha_way, tabulate
+from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.privacy.budget import epsilon_of
+from synth_core.privacy.curator import Curator
 from synth_core.privacy.ledger import Record
+from synth_core.privacy.queries import Misfit
 from synth_core.privacy.wall import wall
 from synth_core.release.manifest import charged_records, cost_by_step
-from synth_core.report.build import Guarantee, SpendLine, internal_report
+from synth_core.report import Guarantee, SpendLine, internal_report
+from synth_core.steps.answers import stored_measurements
 from synth_core.steps.compare import one_way_counts
-from synth_core.steps.context import StepRun
+from synth_core.steps.context import StepRun, quality_budget
 from synth_core.storage.files import atomic_write
 from synth_core.storage.parquet import read_codes
 
 Codes = NDArray[np.integer]
+BOUGHT_ALPHAS = (1, 2, 3)
+LARGEST_BOUGHT_TABLE = 1_000_000
 
 
 def evaluate(run: StepRun) -> Path:
-    """Write the evaluation and the internal report; nothing of it leaves the confidential zone."""
+    """Write the public quality, then the evaluation and the internal report, which stay in the confidential zone."""
+    synthetic = _synthetic_codes(run)
+    with atomic_write(run.paths.quality) as temporary:
+        temporary.write_text(_public_quality(run, synthetic).to_json(), encoding="utf-8")
     with wall():
         real = _real_codes(run)
-        synthetic = _synthetic_codes(run)
         evaluation = compare_codes(
             real,
             synthetic,
             run.domain,
+            levels=numeric_levels(run.schema),
             violations=rule_violations(synthetic, run.schema),
+            spread=run.cluster.map,
             progress=lambda what, done, parts: run.progress(f"{what} ({done} of {parts})"),
         )
         with atomic_write(run.paths.evaluation) as temporary:
@@ -61,6 +74,44 @@ def spend_lines(records: Sequence[Record]) -> list[SpendLine]:
     ]
 
 
+def _public_quality(run: StepRun, synthetic: Codes) -> PublicQuality:
+    spec = run.spec
+    total = max(1.0, MarkovRandomField.load(run.paths.model).total)
+    answers = stored_measurements(run.ledger, run.domain, dataset=spec.dataset, release=spec.release)
+    bought = _bought(run, synthetic, total) if spec.quality_share else []
+    return public_quality(
+        synthetic,
+        run.domain,
+        measurements=answers,
+        total=total,
+        bought=bought,
+        violations=rule_violations(synthetic, run.schema),
+    )
+
+
+def _bought(run: StepRun, synthetic: Codes, total: float) -> list[BoughtError]:
+    """Buy mean errors against the real rows, for marginals of one, two and three columns at the same price each."""
+    curator: Curator = run.curator("evaluate")
+    cliques = {
+        alpha: [c for c in alpha_way(run.domain, alpha) if run.domain.cells(c) <= LARGEST_BOUGHT_TABLE]
+        for alpha in BOUGHT_ALPHAS
+    }
+    asked = {alpha: found for alpha, found in cliques.items() if found}
+    each = quality_budget(run.spec, run.account) / len(asked)
+    bought = []
+    for alpha, found in asked.items():
+        queries = [Misfit(c, _expected(synthetic, run.domain, c, total=total)) for c in found]
+        misfits = curator.score(queries, each, purpose=f"error of {alpha}-way marginals")
+        sigma = math.sqrt(len(queries) / each)  # the sensitivity of a misfit is 1
+        bought.append(bought_error(alpha, misfits, sigma=sigma, total=total))
+    return bought
+
+
+def _expected(synthetic: Codes, domain: Domain, clique: Clique, *, total: float) -> NDArray[np.float64]:
+    """The synthetic table's counts, scaled to the noisy number of records: public, and fixed before real rows are."""
+    return (tabulate(synthetic, domain, clique) * (total / len(synthetic))).astype(np.float64)
+
+
 def _scale(record: Record) -> float:
     gaussian = record.mechanism.name == "discrete_gaussian"
     return math.sqrt(record.mechanism.scale) if gaussian else float(record.mechanism.scale)
@@ -81,7 +132,7 @@ def _synthetic_codes(run: StepRun) -> Codes:
 
 def _report(run: StepRun, evaluation: Evaluation, real: Codes, synthetic: Codes) -> str:
     records = run.ledger.records(dataset=run.spec.dataset, release=run.spec.release)
-    account = run.ledger.balance(run.spec.dataset).account
+    account = run.account
     mu2 = sum(cost_by_step(records).values())
     return internal_report(
         evaluation,

@@ -12,7 +12,7 @@ from synth_core.privacy.ledger import Account, Runner
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
-from synth_core.steps.context import record_budget, this_runner
+from synth_core.steps.context import method_budget, this_runner
 from synth_core.steps.ingest import source_files
 from synth_core.storage.files import atomic_write
 from synth_core.storage.sql_ledger import SqlLedger, ledger_url
@@ -35,7 +35,7 @@ def prepare_release(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: 
             f"dataset {wanted.dataset!r} allows {account.rows_per_unit} rows of one {account.unit}; "
             "the schema must say which column names the unit (unit_column), so that more are not used"
         )
-    method.plan(schema.domain, record_budget(wanted, account))
+    method.plan(schema.domain, method_budget(wanted, account))
     _refuse_another(wanted, schema, paths)
     ledger.hold(
         wanted.dataset,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 
 from synth_core.errors import SynthError
 from synth_core.privacy.budget import epsilon_of, mu2_of
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
-from synth_core.steps.context import record_budget
+from synth_core.steps.context import method_budget
 from synth_core.steps.preparation import check_account
 from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 from synth_core.synthesizers.methods import synthesizer
@@ -28,10 +29,10 @@ def preview_release(path: Path, *, workspace: Path) -> list[Section]:
         balance = SqlLedger(ledger_url(workspace, None)).balance(spec.dataset)
     except SynthError as refusal:
         account_lines = [("not ready", str(refusal))]
-        plan = method.plan(domain, total)
+        plan = method.plan(domain, total - total * Fraction(str(spec.quality_share)))
     else:
         check_account(spec, balance.account)
-        plan = method.plan(domain, record_budget(spec, balance.account))
+        plan = method.plan(domain, method_budget(spec, balance.account))
         left = max(balance.remaining_mu2, balance.remaining_mu2 * 0)
         after = left - total
         account_lines = [
@@ -42,9 +43,14 @@ def preview_release(path: Path, *, workspace: Path) -> list[Section]:
                 f"epsilon {epsilon_of(after, spec.delta):.3f}" if after >= 0 else "not enough: refused",
             ),
         ]
+    method_share = 1 - Fraction(str(spec.quality_share))
     shares = [
-        (name, f"{float(share):6.1%}   mu {float(plan.mu2(name)) ** 0.5:.4f}") for name, share in plan.shares
+        (name, f"{float(share * method_share):6.1%}   mu {float(plan.mu2(name)) ** 0.5:.4f}")
+        for name, share in plan.shares
     ]
+    if spec.quality_share:
+        mu2 = plan.total_mu2 / method_share - plan.total_mu2
+        shares.append(("quality", f"{spec.quality_share:6.1%}   mu {float(mu2) ** 0.5:.4f}"))
     return [
         (
             f"Release {spec.release}",

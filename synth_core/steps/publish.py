@@ -1,59 +1,73 @@
-"""Step 7: check that ledger, artifacts and manifest agree, and sign the release off; only public files are read."""
+"""Step 7: check that ledger, artifacts and manifest agree, sign, and publish; only public files are read."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from synth_core.errors import PublishError
 from synth_core.evaluation import Evaluation
+from synth_core.evaluation.public import PublicQuality
 from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.release import certificate as certificates
 from synth_core.release import manifest as manifests
+from synth_core.release import signing
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ReleaseSpec
+from synth_core.report import public_report
+from synth_core.report.public_exhibits import mean_distances
 from synth_core.steps.compare import headline
 from synth_core.steps.context import StepRun
+from synth_core.steps.evaluate import spend_lines
+from synth_core.storage.files import atomic_write
 
 
 def publish(run: StepRun) -> Path:
-    """Write the manifest, verify it against the ledger and the files, and close the release's hold."""
+    """Write report, certificate and manifest, verify them against the ledger and the files, sign, close the hold."""
     spec, paths = run.spec, run.paths
     run.note("publish")
-    missing = [number for number in range(spec.shards) if not paths.shard(number).is_file()]
-    if missing:
-        raise PublishError(
-            f"release {spec.release!r}: shard {missing[0]} is missing; run the step `sample` again"
-        )
+    artifacts = _artifacts(run)
     for problem in run.ledger.verify():
         raise PublishError(f"release {spec.release!r} is not published: {problem}")
-    records = run.ledger.records(dataset=spec.dataset, release=spec.release)
+    records = run.ledger.records(dataset=spec.dataset)
+    own = [record for record in records if record.release == spec.release]
+    model = MarkovRandomField.load(paths.model)
+    quality = PublicQuality.from_json(paths.quality.read_text(encoding="utf-8"))
+    previous = manifests.previous_manifest(paths.public.parent, dataset=spec.dataset, release=spec.release)
     built = manifests.build(
         spec=spec,
-        account=run.ledger.balance(spec.dataset).account,
+        account=run.account,
         snapshot=run.snapshot.digest,
-        schema_digest=run.schema.digest(),
+        schema=run.schema,
         records=records,
-        public=paths.public,
-        artifacts=[
-            *(paths.schema, paths.scores, paths.structure, paths.model),
-            *(paths.shard(number) for number in range(spec.shards)),
-        ],
-        cliques=MarkovRandomField.load(paths.model).cliques,
-        provenance={
-            "published_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "software": f"synth-core {version('synth-core')}",
-            "python": platform.python_version(),
-            "dag": run.runner.dag,
-            "run": run.runner.run,
-        },
+        cliques=model.cliques,
+        quality=_quality_in_short(quality),
+        previous=previous,
     )
-    for problem in manifests.problems(built, paths.public, records=records):
+    certificate = certificates.certificate(built, own)
+    report = public_report(
+        built, quality, schema=run.schema, tree=model.tree, spends=spend_lines(own), previous=previous
+    )
+    _write(paths.certificate, json.dumps(certificate, indent=1) + "\n")
+    _write(
+        paths.deployment,
+        yaml.safe_dump(certificates.deployment(built), sort_keys=False, allow_unicode=True, width=110),
+    )
+    _write(paths.public_report, report)
+    complete = manifests.complete(
+        built, public=paths.public, artifacts=artifacts, provenance=_provenance(run)
+    )
+    found = manifests.problems(complete, paths.public, records=own)
+    for problem in [*found, *certificates.problems(certificate, complete)]:
         raise PublishError(f"release {spec.release!r} is not published: {problem}")
-    manifests.write(built, paths.manifest)
+    _sign(complete, paths)
     run.ledger.close(spec.dataset, spec.release, reason="published", runner=run.runner)
     return paths.manifest
 
@@ -68,6 +82,7 @@ def summarise(address: str) -> dict[str, Any]:
         "release": spec.release,
         "extract": str(paths.extract),
         "manifest": str(paths.manifest),
+        "public report": str(paths.public_report),
         "report": str(paths.internal_report),
         "ledger": str(paths.ledger),
         "epsilon": manifest["guarantee"]["epsilon"],
@@ -75,3 +90,67 @@ def summarise(address: str) -> dict[str, Any]:
         "digest": manifest["digest"],
         "quality": headline(evaluation),
     }
+
+
+def _artifacts(run: StepRun) -> list[Path]:
+    """All files of the release but manifest and signature; one that another step should have written is refused."""
+    spec, paths = run.spec, run.paths
+    missing = [number for number in range(spec.shards) if not paths.shard(number).is_file()]
+    if missing:
+        raise PublishError(
+            f"release {spec.release!r}: shard {missing[0]} is missing; run the step `sample` again"
+        )
+    if not paths.quality.is_file():
+        raise PublishError(f"release {spec.release!r}: its quality is missing; run the step `evaluate` again")
+    return [
+        *(paths.schema, paths.scores, paths.structure, paths.model, paths.quality),
+        *(paths.public_report, paths.certificate, paths.deployment),
+        *(paths.shard(number) for number in range(spec.shards)),
+    ]
+
+
+def _quality_in_short(quality: PublicQuality) -> dict[str, Any]:
+    short: dict[str, Any] = {
+        "origin": "noisy answers" if not quality.bought else "noisy answers, and errors bought with noise",
+        "noisy_total": quality.total,
+        "synthetic_rows": quality.rows,
+        "measured_marginals": len(quality.measured),
+        "bought": [
+            {"alpha": e.alpha, "mean": e.mean, "margin": e.margin, "marginals": e.marginals}
+            for e in quality.bought
+        ],
+        "rule_violations": quality.violations,
+    }
+    if quality.measured:
+        distance, noise = mean_distances(quality.measured)
+        short |= {"distance_from_answers": distance, "distance_of_noise_alone": noise}
+    return short
+
+
+def _provenance(run: StepRun) -> dict[str, Any]:
+    """Who published when, with which code, on top of which ledger; all that differs from run to run is here."""
+    head = run.ledger.head()
+    installed = sorted(f"{found.name}=={found.version}" for found in distributions())
+    return {
+        "published_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "software": f"synth-core {version('synth-core')}",
+        "python": platform.python_version(),
+        "packages_digest": hashlib.sha256("\n".join(installed).encode()).hexdigest(),
+        "dag": run.runner.dag,
+        "run": run.runner.run,
+        "ledger": {"records": head.records, "hash": head.hash},
+    }
+
+
+def _sign(manifest: dict[str, Any], paths: ReleasePaths) -> None:
+    """Write the manifest with its signature; in between, the old signature is gone rather than wrong."""
+    key = signing.private_key(signing.key_path(paths), create=True)
+    paths.signature.unlink(missing_ok=True)
+    manifests.write(manifest, paths.manifest)
+    _write(paths.public_key, signing.public_pem(key))
+    _write(paths.signature, signing.signature(paths.manifest.read_bytes(), key))
+
+
+def _write(path: Path, text: str) -> None:
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

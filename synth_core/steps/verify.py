@@ -1,27 +1,108 @@
-"""Check a published release against its own manifest and, where it is at hand, against the ledger."""
+"""Check a published release: signature, checksums, certificate and, where it is at hand, the ledger."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from synth_core.errors import SpecError
+from sqlalchemy.exc import SQLAlchemyError
+
+from synth_core.errors import LedgerError, PublishError, SpecError
+from synth_core.privacy.ledger import Record
+from synth_core.release import certificate as certificates
 from synth_core.release import manifest as manifests
+from synth_core.release import signing
+from synth_core.release.paths import ReleasePaths
 from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
 
 def verify_release(public: Path) -> list[str]:
-    """Every problem found, in words; an empty list is a good release."""
+    """Every problem found, each beginning with the name of what is wrong; an empty list is a good release."""
     path = public / "manifest.json"
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        content = path.read_bytes()
     except OSError:
         raise SpecError(f"{public} holds no manifest.json; name the folder of a published release") from None
-    except ValueError:
-        return ["manifest.json: is not valid JSON"]
+    found = _signature_problems(content, _paths(public))
+    try:
+        manifest = json.loads(content)
+        found += manifests.problems(manifest, public)
+        found += _certificate_problems(manifest, public)
+        return found + _ledger_problems(manifest, public)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return [*found, "manifest.json: is not a manifest"]
+
+
+def signer(public: Path) -> str:
+    """The fingerprint of the key beside the manifest, for people to compare with the agency's."""
+    try:
+        return signing.fingerprint(_paths(public).public_key.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return "unknown"
+
+
+def _paths(public: Path) -> ReleasePaths:
+    folder = public.resolve()
+    return ReleasePaths(folder.parents[1], folder.name)
+
+
+def _signature_problems(content: bytes, paths: ReleasePaths) -> list[str]:
+    texts = []
+    for path in (paths.signature, paths.public_key):
+        try:
+            texts.append(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return [f"{path.name}: is missing or cannot be read"]
+    signed, pem = texts
+    found = []
+    if not signing.signed_by(content, signed, pem):
+        found.append("manifest.json: does not match its signature")
+    secret = signing.key_path(paths)
+    if secret.exists():
+        try:
+            own = signing.public_pem(signing.private_key(secret, create=False))
+        except PublishError as refusal:
+            return [*found, str(refusal)]
+        if own != pem:
+            found.append(f"{paths.public_key.name}: is not the key of this workspace")
+    return found
+
+
+def _certificate_problems(manifest: dict[str, Any], public: Path) -> list[str]:
+    try:
+        certificate = json.loads((public / "certificate.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []  # its checksum has told already
+    return certificates.problems(certificate, manifest)
+
+
+def _ledger_problems(manifest: dict[str, Any], public: Path) -> list[str]:
+    """The ledger's own faults, a step whose cost it states otherwise, and a record that is not the one signed over."""
     workspace = public.resolve().parents[1]
-    if not (workspace / "ledger.sqlite").exists() and ledger_url(workspace, None).startswith("sqlite"):
-        return manifests.problems(manifest, public)
-    ledger = SqlLedger(ledger_url(workspace, None))
-    records = ledger.records(dataset=manifest["dataset"], release=manifest["release"])
-    return [*ledger.verify(), *manifests.problems(manifest, public, records=records)]
+    url = ledger_url(workspace, None)
+    if not (workspace / "ledger.sqlite").exists() and url.startswith("sqlite"):
+        return []
+    try:
+        ledger = SqlLedger(url)
+        found = [f"ledger: {problem}" for problem in ledger.verify()]
+        records = ledger.records()
+    except (LedgerError, SQLAlchemyError) as fault:
+        reason = str(fault) if isinstance(fault, LedgerError) else "cannot be read"
+        return [f"ledger: {reason}"]
+    own = [r for r in records if r.dataset == manifest["dataset"] and r.release == manifest["release"]]
+    found += [p for p in manifests.problems(manifest, public, records=own) if p.startswith("ledger:")]
+    return found + _head_problems(manifest, records)
+
+
+def _head_problems(manifest: dict[str, Any], records: Sequence[Record]) -> list[str]:
+    head = manifest["provenance"]["ledger"]
+    at = next((record for record in records if record.id == head["records"]), None)
+    if at is None:
+        return [
+            f"ledger: was rolled back behind record {head['records']}, which the manifest was signed over"
+        ]
+    if at.hash != head["hash"]:
+        return [f"ledger: record {head['records']} is not the one that the manifest was signed over"]
+    return []

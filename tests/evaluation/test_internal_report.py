@@ -16,7 +16,7 @@ from synth_core.domain import Domain
 from synth_core.evaluation import Evaluation, compare_codes
 from synth_core.metrics import tabulate
 from synth_core.report import Guarantee, SpendLine, internal_report
-from synth_core.report.build import scientific
+from synth_core.report.page import scientific
 from synth_core.report.exhibits import MOST_BARS, MOST_HEATMAP_COLUMNS, column_exhibits, pairs_exhibit
 from synth_core.schema import Categorical, Schema
 

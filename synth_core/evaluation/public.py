@@ -1,0 +1,170 @@
+"""Quality that may be published: computed from noisy answers and the synthetic table, never from real rows.
+
+A synthetic table that follows its answers is as far from them as the noise alone would put it. It was fitted to
+the same answers, so this says nothing about marginals that were not asked for; those are judged only by errors
+that were bought from the curator (`BoughtError`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.domain import Clique, Domain
+from synth_core.errors import SourceError
+from synth_core.measurement import Measurement
+from synth_core.metrics import Codes, tabulate, tvd
+
+Z95 = NormalDist().inv_cdf(0.975)
+_MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredMarginal:
+    """One marginal that was measured: TVD of the synthetic table from the noisy answer, and of noise alone."""
+
+    clique: Clique
+    cells: int
+    sigma: float
+    distance: float
+    noise: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnAnswer:
+    """The best noisy estimate of a column's counts, in the order of its codes, with the noise on each."""
+
+    counts: tuple[float, ...]
+    sigma: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoughtError:
+    """A noisy mean TVD of the synthetic from the real table over marginals of `alpha` columns, 95 % within `margin`."""
+
+    alpha: int
+    marginals: int
+    mean: float
+    margin: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicQuality:
+    """What a release may say of its own quality; `ties` is each pair's TVD from independence, synthetic rows only."""
+
+    total: float
+    rows: int
+    columns: dict[str, ColumnAnswer]
+    synthetic: dict[str, tuple[int, ...]]
+    measured: tuple[MeasuredMarginal, ...]
+    ties: tuple[tuple[float, ...], ...]
+    bought: tuple[BoughtError, ...]
+    violations: dict[str, int]
+
+    def to_json(self) -> str:
+        """The quality as one JSON text; equal qualities give equal texts."""
+        return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> PublicQuality:
+        """Read what `to_json` wrote."""
+        try:
+            raw: dict[str, Any] = json.loads(text)
+            return cls(
+                **raw
+                | {
+                    "columns": {name: _answer(item) for name, item in raw["columns"].items()},
+                    "synthetic": {name: tuple(counts) for name, counts in raw["synthetic"].items()},
+                    "measured": tuple(
+                        MeasuredMarginal(**item | {"clique": tuple(item["clique"])})
+                        for item in raw["measured"]
+                    ),
+                    "ties": tuple(tuple(row) for row in raw["ties"]),
+                    "bought": tuple(BoughtError(**item) for item in raw["bought"]),
+                }
+            )
+        except (KeyError, TypeError, ValueError):
+            raise SourceError("the stored quality cannot be read; run the evaluate step again") from None
+
+
+def public_quality(
+    synthetic: Codes,
+    domain: Domain,
+    *,
+    measurements: Sequence[Measurement],
+    total: float,
+    bought: Sequence[BoughtError] = (),
+    violations: Mapping[str, int] | None = None,
+) -> PublicQuality:
+    """Judge a synthetic table by the noisy answers it was made from; `total` is the noisy number of records."""
+    return PublicQuality(
+        total=total,
+        rows=len(synthetic),
+        columns={name: answer for name in domain if (answer := _column_answer(name, measurements))},
+        synthetic={name: tuple(tabulate(synthetic, domain, (name,)).tolist()) for name in domain},
+        measured=tuple(_judged(m, synthetic, domain, total) for m in measurements),
+        ties=_ties(synthetic, domain),
+        bought=tuple(bought),
+        violations=dict(violations or {}),
+    )
+
+
+def bought_error(alpha: int, misfits: Sequence[float], *, sigma: float, total: float) -> BoughtError:
+    """The mean of noisy misfits (L1 distances in records, noise `sigma` on each) as a TVD.
+
+    The mean of m answers has noise sigma / sqrt(m), and half of it over the total is a TVD. With a budget mu shared by
+    m misfits of sensitivity 1, sigma is sqrt(m) / mu, so the mean is as precise as if it alone had been asked.
+    """
+    scale = 2 * total
+    margin = Z95 * sigma / math.sqrt(len(misfits)) / scale
+    mean = max(0.0, float(np.mean(misfits)) / scale)
+    return BoughtError(alpha=alpha, marginals=len(misfits), mean=mean, margin=margin)
+
+
+def _judged(measurement: Measurement, synthetic: Codes, domain: Domain, total: float) -> MeasuredMarginal:
+    expected = tabulate(synthetic, domain, measurement.clique) * (total / len(synthetic))
+    cells = measurement.noisy.size
+    return MeasuredMarginal(
+        clique=measurement.clique,
+        cells=cells,
+        sigma=measurement.sigma,
+        distance=float(np.abs(measurement.noisy - expected).sum() / (2 * total)),
+        noise=cells * measurement.sigma * _MEAN_ABSOLUTE / (2 * total),
+    )
+
+
+def _column_answer(name: str, measurements: Sequence[Measurement]) -> ColumnAnswer | None:
+    """All answers that hold the column, summed down to it and combined by inverse variance."""
+    weights, sums = [], []
+    for measurement in measurements:
+        if name in measurement.clique:
+            axis = measurement.clique.index(name)
+            others = tuple(place for place in range(measurement.noisy.ndim) if place != axis)
+            counts = measurement.noisy.sum(axis=others)
+            weights.append(counts.size / (measurement.noisy.size * measurement.sigma**2))
+            sums.append(counts)
+    if not weights:
+        return None
+    best: NDArray[np.float64] = np.average(sums, axis=0, weights=weights)
+    return ColumnAnswer(counts=tuple(best.tolist()), sigma=1 / math.sqrt(sum(weights)))
+
+
+def _ties(synthetic: Codes, domain: Domain) -> tuple[tuple[float, ...], ...]:
+    shares = {name: tabulate(synthetic, domain, (name,)) / len(synthetic) for name in domain}
+    matrix = np.zeros((len(domain), len(domain)))
+    for (i, a), (j, b) in combinations(enumerate(domain), 2):
+        apart = np.outer(shares[a], shares[b])
+        matrix[i, j] = matrix[j, i] = tvd(tabulate(synthetic, domain, (a, b)), apart)
+    return tuple(tuple(row) for row in matrix.tolist())
+
+
+def _answer(raw: dict[str, Any]) -> ColumnAnswer:
+    return ColumnAnswer(counts=tuple(raw["counts"]), sigma=raw["sigma"])

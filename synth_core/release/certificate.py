@@ -1,0 +1,116 @@
+"""The privacy certificate: what a release promises and every spend behind it, so that anybody can add it up again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from synth_core.errors import LedgerError
+from synth_core.privacy.budget import Mechanism, group_mu2
+from synth_core.privacy.ledger import Record
+from synth_core.release.manifest import charged_records
+
+FORMAT = 1
+TO_BE_FILLED = "(to be filled in by the publisher)"
+
+
+def certificate(manifest: dict[str, Any], records: Sequence[Record]) -> dict[str, Any]:
+    """The guarantee of a manifest's release with every charged question, in the order in which they were asked."""
+    keys = ("release", "dataset", "source_digest", "schema_digest", "guarantee", "domain", "method")
+    return {
+        "format": FORMAT,
+        **{key: manifest[key] for key in keys},
+        "spends": [
+            {
+                "step": record.step,
+                "purpose": record.purpose,
+                "stratum": [record.stratum.partition, record.stratum.part] if record.stratum else None,
+                "mechanism": record.mechanism.to_json(),
+                "mu2": str(record.mu2),
+            }
+            for record in charged_records(records)
+        ],
+    }
+
+
+def problems(certificate: dict[str, Any], manifest: dict[str, Any]) -> list[str]:
+    """Every way in which the certificate's spends do not add up to what certificate and manifest state."""
+    found = []
+    if any(certificate.get(key) != manifest.get(key) for key in ("release", "dataset", "guarantee")):
+        found.append("certificate.json: states another guarantee than the manifest")
+    rows = manifest["guarantee"]["rows_per_unit"]
+    sums: dict[str, Fraction] = defaultdict(Fraction)
+    try:
+        for number, spend in enumerate(certificate["spends"], start=1):
+            price = group_mu2(Mechanism.from_json(spend["mechanism"]).mu2(), rows)
+            # Prices of choices come from special functions, whose last digits differ among versions.
+            if abs(price - Fraction(spend["mu2"])) > price / 10**9:
+                found.append(f"certificate.json: spend {number} is not the price of its mechanism")
+            sums[spend["step"]] += Fraction(spend["mu2"])
+        parallel = any(spend["stratum"] for spend in certificate["spends"])
+    except (KeyError, TypeError, ValueError, ZeroDivisionError, LedgerError):
+        return [*found, "certificate.json: its spends cannot be read"]
+    for step, stated in manifest["guarantee"]["steps"].items():
+        if not parallel and sums[step] != Fraction(stated["mu2"]):
+            found.append(f"certificate.json: the spends of step {step!r} do not add up to the manifest's")
+    return found
+
+
+def deployment(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The release as an entry of the differential-privacy deployments registry (tier 3 until it was reviewed).
+
+    What only the publisher knows is marked; what the release knows is filled in.
+    """
+    guarantee, method = manifest["guarantee"], manifest["method"]
+    release, dataset = manifest["release"], manifest["dataset"]
+    account = guarantee["account"]
+    split = ", ".join(
+        f"{step} {cost['share']:.1%}" for step, cost in guarantee["steps"].items() if cost["share"]
+    )
+    return {
+        "url_slug": f"{dataset}-{release}",
+        "status": "Draft",
+        "tier": 3,
+        "deployment": {
+            "product": {
+                "name": f"{dataset}: synthetic extract {release}",
+                "data_curators": [TO_BE_FILLED],
+                "intended_use": TO_BE_FILLED,
+                "data_product_type": "Synthetic data",
+                "data_product_region": TO_BE_FILLED,
+                "description": f"Synthetic records over {len(manifest['domain'])} declared columns.",
+                "publication_date": TO_BE_FILLED,
+            },
+            "dp_flavor": {
+                "name": "Approximate DP",
+                "description": "Gaussian differential privacy, stated as (epsilon, delta).",
+            },
+            "privacy_loss": {
+                "privacy_unit": guarantee["unit"],
+                "privacy_unit_description": f"Neighbours: {guarantee['neighbours']}. At most "
+                f"{guarantee['rows_per_unit']} record(s) of one {guarantee['unit']}.",
+                "privacy_parameters": {
+                    "epsilon": guarantee["epsilon"],
+                    "delta": guarantee["delta"],
+                    "mu": guarantee["mu"],
+                },
+                "privacy_parameters_description": f"Shares of mu^2: {split}. All releases of this data set, this "
+                f"one included: epsilon {account['epsilon_after']:g} of at most {account['epsilon_cap']:g}.",
+            },
+            "model": {
+                "model_name": "Central",
+                "release_type": "Multiple releases under one cap",
+                "access_type": "Non-interactive",
+            },
+            "implementation": {
+                "pre_processing_eda_hyperparameter_tuning": "Columns, values and bins come from a public schema; "
+                "no parameter was tuned on the confidential records.",
+                "mechanisms": f"{method['name']}, preset {method['preset']}: discrete Gaussian noise on counts and "
+                "scores, exponential mechanism for choices.",
+                "justification": TO_BE_FILLED,
+            },
+            "resources": {"sources": TO_BE_FILLED, "registry_authors": [TO_BE_FILLED]},
+        },
+    }

@@ -1,0 +1,91 @@
+"""Signatures of manifests: an Ed25519 key pair, made on first use, its public half published beside each release."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from synth_core.errors import PublishError
+from synth_core.release.paths import ReleasePaths
+
+KEY_VARIABLE = "SYNTH_SIGNING_KEY"
+"""Names a PEM file with the agency's own private key; without it each workspace makes one."""
+
+
+def key_path(paths: ReleasePaths) -> Path:
+    """Where the private key is: as SYNTH_SIGNING_KEY says, else in the workspace's confidential zone."""
+    named = os.environ.get(KEY_VARIABLE)
+    return Path(named) if named else paths.workspace / "confidential" / "signing.key"
+
+
+def private_key(path: Path, *, create: bool) -> Ed25519PrivateKey:
+    """Read the private key; where `create` allows it and there is none, make one that only its owner can read."""
+    if create and not path.exists():
+        text = Ed25519PrivateKey.generate().private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            pass  # another runner was first: its key is the workspace's
+        except OSError:
+            raise PublishError(f"signing key {path} cannot be written; check {KEY_VARIABLE}") from None
+        else:
+            with os.fdopen(handle, "wb") as file:
+                file.write(text)
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm):
+        raise PublishError(
+            f"signing key {path} cannot be read as an unencrypted PEM private key; check {KEY_VARIABLE}"
+        ) from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise PublishError(f"signing key {path} is not an Ed25519 key; make one with `openssl genpkey`")
+    return key
+
+
+def signature(content: bytes, key: Ed25519PrivateKey) -> str:
+    """The signature of the content, as text."""
+    return base64.b64encode(key.sign(content)).decode() + "\n"
+
+
+def public_pem(key: Ed25519PrivateKey) -> str:
+    """The public half of the key, as PEM text."""
+    encoded = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return encoded.decode()
+
+
+def fingerprint(pem: str) -> str:
+    """A short name of a public key that people can compare: SHA-256 of its raw bytes, in groups of four."""
+    raw = _public(pem).public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+    digest = hashlib.sha256(raw).hexdigest()[:32]
+    return " ".join(digest[at : at + 4] for at in range(0, len(digest), 4))
+
+
+def signed_by(content: bytes, signed: str, pem: str) -> bool:
+    """Whether the signature is that of the content by the key."""
+    try:
+        _public(pem).verify(base64.b64decode(signed, validate=False), content)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def _public(pem: str) -> Ed25519PublicKey:
+    try:
+        key = serialization.load_pem_public_key(pem.encode())
+    except (ValueError, UnsupportedAlgorithm):
+        raise ValueError("not a public key") from None
+    if not isinstance(key, Ed25519PublicKey):
+        raise ValueError("not an Ed25519 key")
+    return key
