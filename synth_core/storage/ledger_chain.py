@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
-from sqlalchemy import Connection, bindparam, insert, select
+from sqlalchemy import Connection, Table, bindparam, insert, select
 from sqlalchemy.engine import URL
 
 from synth_core.errors import LedgerError
@@ -37,8 +37,8 @@ FOLDED = (
 )
 """The columns a book needs; the rest of a record is for people."""
 
-PORTION = 2000
-"""How many records are read at a time, so that a ledger of many years need not fit in memory."""
+PORTION = 1000
+"""How many rows are read at a time, so that a ledger of many years need not fit in memory."""
 
 SINCE = (
     select(*(RECORDS.c[name] for name in FOLDED))
@@ -196,6 +196,16 @@ def _catch_up(connection: Connection, book: Book, known: Head | None) -> None:
             break
     if not seen:
         raise LedgerError("the ledger was rolled back or rewritten; run: synth ledger verify")
+
+
+def all_rows(connection: Connection, table: Table) -> Iterator[Row]:
+    """All rows of a table in the order of its key, read a portion at a time."""
+    (key,) = table.primary_key
+    query = select(table).order_by(key).limit(PORTION)
+    rows = connection.execute(query).mappings().all()
+    while rows:
+        yield from (dict(row) for row in rows)
+        rows = connection.execute(query.where(key > rows[-1][key.name])).mappings().all()
 
 
 @cache

@@ -6,8 +6,20 @@ import json
 import os
 from pathlib import Path
 
+from sqlalchemy.engine import URL
+
 from synth_core.errors import LedgerError
 from synth_core.privacy.ledger import Head
+from synth_core.storage.ledger_database import database_file
+
+
+def usual_head(url: URL) -> Path | None:
+    """Where a ledger's head is kept unless another place is asked for; nowhere, for a ledger in memory."""
+    file = database_file(url)
+    if file:
+        return file.with_name(f"{file.name}.head")
+    named = os.environ.get("SYNTH_LEDGER_HEAD")
+    return Path(named) if named and url.get_backend_name() == "postgresql" else None
 
 
 def read_head(path: Path) -> Head:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Connection, Table, bindparam, insert, select, text
+from sqlalchemy import Connection, bindparam, insert, select, text
 
 from synth_core.errors import LedgerError
 from synth_core.privacy.ledger import (
@@ -26,9 +27,9 @@ from synth_core.privacy.ledger import (
 )
 from synth_core.storage.files import atomic_write
 from synth_core.storage.ledger_book import cap_mu2, spend_mu2
-from synth_core.storage.ledger_chain import Chain, Page
+from synth_core.storage.ledger_chain import Chain, Page, all_rows
 from synth_core.storage.ledger_database import Fault, database_file, no_fault, parse_url
-from synth_core.storage.ledger_head import read_head
+from synth_core.storage.ledger_head import read_head, usual_head
 from synth_core.storage.ledger_refusals import (
     account_in,
     cap_too_low,
@@ -56,8 +57,6 @@ from synth_core.storage.ledger_verify import problems
 P = ParamSpec("P")
 T = TypeVar("T")
 
-PORTION = 500  # answers may be long
-
 RESERVED = select(*(RECORDS.c[name] for name in FACTS)).where(
     RECORDS.c.key == bindparam("key"),
     RECORDS.c.attempt == bindparam("attempt"),
@@ -81,6 +80,9 @@ def _one_transaction(
     def call(self: SqlLedger, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self.chain.write(verb.__name__, lambda page: verb(self, page, *args, **kwargs))
 
+    whole = inspect.signature(verb)
+    seen = [parameter for parameter in whole.parameters.values() if parameter.name != "page"]
+    call.__signature__ = whole.replace(parameters=seen)  # type: ignore[attr-defined]
     return call
 
 
@@ -88,15 +90,13 @@ class SqlLedger:
     """A ledger in SQLite (a file, or memory) or PostgreSQL; safe among threads, processes and machines.
 
     `head_path` names the file that keeps the chain's head after each commit; beside a SQLite file there always
-    is one. `fault` is called with "verb:point" wherever a crash must do no harm. An instance may be pickled, as
-    its URL, and used after a fork; a ledger in memory may not.
+    is one, and for PostgreSQL SYNTH_LEDGER_HEAD may name one. `fault` is called with "verb:point" wherever a
+    crash must do no harm. An instance may be pickled, as its URL, and used after a fork; one in memory may not.
     """
 
     def __init__(self, url: str, *, head_path: Path | None = None, fault: Fault | None = None) -> None:
         parsed = parse_url(url)
-        file = database_file(parsed)
-        beside = file.with_name(f"{file.name}.head") if file else None
-        self.chain = Chain(parsed, head_path=head_path or beside, fault=fault or no_fault)
+        self.chain = Chain(parsed, head_path=head_path or usual_head(parsed), fault=fault or no_fault)
 
     def __repr__(self) -> str:
         return f"SqlLedger({self.chain.url.render_as_string(hide_password=True)!r})"
@@ -259,13 +259,13 @@ class SqlLedger:
                 except LedgerError as unreadable:
                     found = [str(unreadable)]
             return found + problems(
-                _all(connection, RECORDS), _all(connection, ANSWERS), [head] if head else []
+                all_rows(connection, RECORDS), all_rows(connection, ANSWERS), [head] if head else []
             )
 
     def export(self, path: Path) -> None:
         """Write the whole chain as JSON lines, each with every column of its record."""
         with self.chain.unchecked() as connection:
-            lines = [canonical(row) + "\n" for row in _all(connection, RECORDS)]
+            lines = [canonical(row) + "\n" for row in all_rows(connection, RECORDS)]
         try:
             with atomic_write(path) as draft:
                 draft.write_text("".join(lines))
@@ -289,16 +289,6 @@ def _move(
 def _stored(page: Page, key: str) -> Answer:
     vector = page.connection.execute(STORED, {"key": key}).scalar()
     return unpacked(vector or b"", page.book.answered[key][1])
-
-
-def _all(connection: Connection, table: Table) -> Iterator[Row]:
-    """All rows in the order of their key, some at a time, so that a ledger of many years need not fit in memory."""
-    (key,) = table.primary_key
-    query = select(table).order_by(key).limit(PORTION)
-    rows = connection.execute(query).mappings().all()
-    while rows:
-        yield from (dict(row) for row in rows)
-        rows = connection.execute(query.where(key > rows[-1][key.name])).mappings().all()
 
 
 def _any_record(connection: Connection) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from dataclasses import replace
 from fractions import Fraction
@@ -13,7 +14,7 @@ from ledger_examples import CAP, DATASET, RUNNER, TENTH, account, answered, free
 
 from synth_core.errors import BudgetRefused, LedgerError
 from synth_core.privacy.budget import exponential_for, mu2_of
-from synth_core.privacy.ledger import Reservation, State, Stratum
+from synth_core.privacy.ledger import Ledger, Reservation, State, Stratum
 from synth_core.storage.ledger_rows import hash_of
 from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
@@ -346,6 +347,22 @@ def test_the_head_is_kept_beside_the_file_and_wherever_asked(sqlite_url: str, tm
     elsewhere = tmp_path / "safe.json"
     SqlLedger(sqlite_url, head_path=elsewhere).note(free_request())
     assert json.loads(elsewhere.read_text())["records"] == 2
+
+
+@pytest.mark.postgres
+def test_a_head_may_be_kept_for_postgresql(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SYNTH_LEDGER_HEAD", str(tmp_path / "head.json"))
+    SqlLedger("sqlite://").declare(account(), actor="board")
+    assert not (tmp_path / "head.json").exists()
+    SqlLedger(postgres_url).declare(account(), actor="board")
+    assert json.loads((tmp_path / "head.json").read_text())["records"] == 1
+
+
+def test_the_verbs_look_as_the_protocol_says() -> None:
+    for name in ("declare", "hold", "close", "reserve", "begin", "store", "refund", "note", "set_cap"):
+        assert inspect.signature(getattr(SqlLedger, name)) == inspect.signature(getattr(Ledger, name)), name
 
 
 def test_the_export_has_every_column_of_every_record(ledger: SqlLedger, tmp_path: Path) -> None:

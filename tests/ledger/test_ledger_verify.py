@@ -224,7 +224,6 @@ def test_a_lost_head_file_stops_nobody(sqlite_url: str, tmp_path: Path, content:
 def test_long_ledgers_are_read_in_portions(
     ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("synth_core.storage.sql_ledger.PORTION", 2)
     monkeypatch.setattr("synth_core.storage.ledger_chain.PORTION", 3)
     monkeypatch.setattr("synth_core.storage.ledger_chain.SINCE", SINCE.limit(3))
     for number in range(3):
