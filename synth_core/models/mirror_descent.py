@@ -36,9 +36,6 @@ class Iterate:
     marginals: Vector
 
 
-Stop = Callable[[Iterate], bool]
-
-
 def estimate_by_loss(
     domain: Domain,
     loss: Loss,
@@ -61,15 +58,15 @@ def estimate_by_loss(
     start = arrays.xp.zeros(cells)
     if warm is not None and warm.cliques == loss.cliques:
         start = arrays.xp.asarray(np.array(warm.potentials))
-    best: Iterate | None = None
-    for iterate in proximal(marginal_oracle(tree, loss.cliques, arrays), loss, start, total=total):
+    iterates = proximal(marginal_oracle(tree, loss.cliques, arrays), loss, start, total=total)
+    best = next(iterates)
+    iterate: Iterate | None = best
+    while iterate is not None:
         if progress is not None:
             progress(iterate)
-        if best is None or iterate.loss < best.loss:
-            best = iterate
-        if best.loss <= until or iterate.passes >= max_passes:
-            break
-    assert best is not None  # noqa: S101
+        best = min(best, iterate, key=lambda found: found.loss)
+        goes_on = best.loss > until and iterate.passes < max_passes
+        iterate = next(iterates, None) if goes_on else None
     return MarkovRandomField(tree, loss.cliques, to_numpy(best.potentials), total=total)
 
 

@@ -1,12 +1,17 @@
 import array_api_strict
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
 
 from synth_core.arrays import generic
 from synth_core.domain import Domain
 from synth_core.errors import FeasibilityError, SchemaError
 from synth_core.measurement import Measurement
+from synth_core.models import maximum_entropy
 from synth_core.models.estimators import estimate, merge
+from synth_core.models.problem import Problem
 
 DOMAIN = Domain.of({"a": 3, "b": 4, "c": 2, "d": 5})
 CLIQUES = [("a", "b"), ("b", "c"), ("c", "d"), ("a",)]
@@ -98,14 +103,50 @@ def test_the_total_is_estimated_where_it_is_not_given():
     assert model.total != RECORDS
 
 
-def test_a_fit_does_not_depend_on_the_order_of_attributes():
-    table = truth()
-    measurements = measured(table)
+@given(st.permutations(range(4)))
+@settings(max_examples=8, deadline=None)
+def test_a_fit_does_not_depend_on_the_order_of_attributes(order):
+    measurements = measured(truth())
     model = estimate(DOMAIN, measurements, total=RECORDS, until=0.9)
-    order = (2, 0, 3, 1)
     turned = Domain.of({DOMAIN.attributes[k]: DOMAIN.sizes[k] for k in order})
     other = estimate(turned, measurements, total=RECORDS, until=0.9)
     np.testing.assert_allclose(other.marginal(("a", "d")), model.marginal(("a", "d")), rtol=1e-4, atol=0.1)
+
+
+def test_the_dual_solves_the_problem_of_greatest_entropy(monkeypatch):
+    """Run to convergence, it ends at the entropy a general solver finds under the same bound on the loss."""
+    domain = Domain.of({"a": 2, "b": 2, "c": 2})
+    rng = np.random.default_rng(5)
+    table = rng.gamma(1.0, size=(2, 2, 2))
+    table *= 1000 / table.sum()
+    measurements = [
+        Measurement(("a", "b"), table.sum(axis=2) + rng.normal(size=(2, 2)) * 10, 10.0),
+        Measurement(("b", "c"), table.sum(axis=0) + rng.normal(size=(2, 2)) * 10, 10.0),
+    ]
+    monkeypatch.setattr(Problem, "fitted", lambda problem, residual, until: (0.0, False))
+    monkeypatch.setattr(maximum_entropy, "CONVERGED", 1e-7)
+    model = estimate(domain, measurements, total=1000.0)
+    bound = maximum_entropy.SLACK * 4
+    assert loss(model, measurements) == pytest.approx(bound, rel=1e-3)
+
+    def misfit(p):
+        marginals = [1000 * p.reshape(2, 2, 2).sum(axis=axis) for axis in (2, 0)]
+        return sum(
+            (((t - m.noisy) / 10.0) ** 2).sum() / 2 for t, m in zip(marginals, measurements, strict=True)
+        )
+
+    solved = minimize(
+        lambda p: (p * np.log(p)).sum(),
+        np.full(8, 1 / 8),
+        bounds=[(1e-9, 1)] * 8,
+        constraints=[
+            {"type": "eq", "fun": lambda p: p.sum() - 1},
+            {"type": "ineq", "fun": lambda p: bound - misfit(p)},
+        ],
+        options={"maxiter": 1000, "ftol": 1e-12},
+    )
+    assert solved.success
+    assert model.entropy == pytest.approx(-solved.fun, abs=1e-4)
 
 
 def test_a_warm_start_saves_passes_and_fits_the_new_table():
