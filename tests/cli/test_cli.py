@@ -139,6 +139,13 @@ def change(example, tmp_path, **values):
     return path
 
 
+def test_a_plan_works_without_an_account_and_creates_nothing(synth, example, tmp_path):
+    code, out, _ = synth("plan", change(example, tmp_path), "--workspace", tmp_path / "nowhere")
+    assert code == 0
+    assert "there is no ledger in" in " ".join(out.split())
+    assert not (tmp_path / "nowhere").exists()
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
