@@ -48,6 +48,16 @@ METHODS: dict[str, Method] = {
             "Hardt, Ligett & McSherry, NIPS 2012; McKenna, Sheldon & Miklau, ICML 2019",
         ),
         Method(
+            "hdmm",
+            "synth_core.synthesizers.hdmm",
+            {
+                "default": "a graphical model is fitted to the noisy answers (HDMM+PGM)",
+                "lls": "every table by its own least squares, joined by conditional sampling; for comparison",
+            },
+            "a declared workload of marginals, prefixes and ranges, measured at once by its best strategy",
+            "McKenna, Miklau, Hay & Machanavajjhala, PVLDB 11(10), 2018",
+        ),
+        Method(
             "independent",
             "synth_core.synthesizers.independent",
             {"default": "every column on its own"},

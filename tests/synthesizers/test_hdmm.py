@@ -1,0 +1,103 @@
+"""HDMM: strategies near the optimum, shares that minimise the error, estimates with the predicted variance."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synth_core.domain import Domain
+from synth_core.errors import FeasibilityError
+from synth_core.privacy.audit import Witness
+from synth_core.privacy.budget import mu2_of
+from synth_core.privacy.curator import LedgerCurator
+from synth_core.privacy.entropy import SystemEntropy
+from synth_core.privacy.strategies import Answers, Strategy
+from synth_core.storage.counting import TableCounts
+from synth_core.synthesizers.base import Tools
+from synth_core.synthesizers.hdmm import chosen, cost, local_least_squares, strategy_of
+from synth_core.synthesizers.methods import synthesizer
+from synth_core.workloads import Part, Workload, queries_of
+
+DOMAIN = Domain.of({"a": 2, "b": 12, "c": 3})
+
+
+def squared_error(queries, strategy):
+    """What the matrix mechanism charges for answering `queries` from `strategy` at mu = 1."""
+    strategy = strategy.astype(float)
+    assert np.allclose(queries @ np.linalg.pinv(strategy) @ strategy, queries), "not reconstructible"
+    return (strategy**2).sum(axis=0).max() * ((queries @ np.linalg.pinv(strategy)) ** 2).sum()
+
+
+def lower_bound(queries):
+    """No strategy does better than the squared sum of the singular values over the codes (Li & Miklau 2013)."""
+    return np.linalg.svd(queries, compute_uv=False).sum() ** 2 / queries.shape[1]
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 16, 41, 100])
+@pytest.mark.parametrize("kind", ["codes", "prefixes", "ranges"])
+def test_strategies_are_near_the_lower_bound(kind, size):
+    queries = queries_of(kind, size)
+    reached = squared_error(queries, strategy_of(kind, size))
+    assert lower_bound(queries) * (1 - 1e-9) <= reached <= 1.1 * lower_bound(queries)
+    if kind != "codes" and size >= 16:
+        assert reached < 0.6 * squared_error(queries, np.eye(size)), "single codes would be far worse"
+        assert reached < 0.6 * squared_error(queries, queries), "and so would the queries themselves"
+
+
+def test_the_cost_of_a_part_is_that_of_the_kronecker_product():
+    part = Part(("a", "b"), ("codes", "prefixes"))
+    queries = np.kron(*part.matrices(DOMAIN))
+    strategy = np.kron(strategy_of("codes", 2), strategy_of("prefixes", 12))
+    assert cost(part, DOMAIN) == pytest.approx(squared_error(queries, strategy))
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=3, max_size=3))
+def test_no_other_shares_have_less_error(other):
+    parts = Workload(prefixes=("b",)).parts(DOMAIN)
+    _, shares = chosen(parts, DOMAIN)
+    costs = [cost(part, DOMAIN) for part in parts]
+
+    def error(weights):
+        return sum(c * sum(weights) / w for c, w in zip(costs, weights, strict=True))
+
+    assert error(shares) <= error(other) * (1 + 1e-9)
+
+
+def test_least_squares_is_unbiased_with_the_predicted_error():
+    rng = np.random.default_rng(2)
+    matrix = strategy_of("prefixes", 12)
+    strategy = Strategy(("b",), (matrix,))
+    truth = rng.integers(0, 300, size=12)
+    sigma = strategy.sensitivity2**0.5
+    errors = []
+    for _ in range(400):
+        noisy = matrix @ truth + rng.normal(size=len(matrix)) * sigma
+        ((clique, table),) = local_least_squares([Answers(strategy, noisy, sigma)])
+        assert clique == ("b",)
+        errors.append(((np.cumsum(table) - np.cumsum(truth)) ** 2).sum())
+    predicted = cost(Part(("b",), ("prefixes",)), DOMAIN)
+    assert np.mean(errors) == pytest.approx(predicted, rel=0.2)
+    assert np.mean(errors) < 0.7 * squared_error(queries_of("prefixes", 12), np.eye(12))
+
+
+@pytest.mark.parametrize("preset", ["default", "lls"])
+def test_prefixes_are_answered(preset):
+    rng = np.random.default_rng(1)
+    b = np.minimum(rng.geometric(0.25, 20_000) - 1, 11)
+    columns = {"a": (b > 3).astype(int), "b": b, "c": rng.integers(0, 3, len(b))}
+    counts = TableCounts(columns, DOMAIN)
+    method = synthesizer("hdmm", preset, {"workload": {"marginals": [["a", "b"], ["c"]], "prefixes": ["b"]}})
+    curator = Witness((counts, counts), 0, curator=LedgerCurator, entropy=SystemEntropy())
+    plan = method.plan(DOMAIN, mu2_of(2.0, 1e-6))
+    structure = method.select(curator, plan, method.score(curator, plan))
+    model = method.fit(curator, plan, structure, Tools())
+    real = np.cumsum(np.bincount(b, minlength=12))
+    np.testing.assert_allclose(np.cumsum(model.marginal(("b",))), real, atol=250)
+    assert model.marginal(("a", "b"))[0, 8:].sum() < 150
+
+
+def test_a_workload_that_is_too_large_is_refused_before_anything_is_spent():
+    method = synthesizer("hdmm", options={"limit_cells": 70})
+    with pytest.raises(FeasibilityError, match="over the limit of 70"):
+        method.plan(DOMAIN, mu2_of(1.0, 1e-6))
+    assert synthesizer("hdmm", "lls", {"limit_cells": 70}).plan(DOMAIN, mu2_of(1.0, 1e-6))
