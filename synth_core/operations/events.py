@@ -1,7 +1,7 @@
 """The workspace's event log: what happened in its releases, one JSON line each, appended and never rewritten.
 
-Everything in it is public: names, steps, durations and the texts of refusals, which by contract carry no value and
-no count. The text of any other exception never gets here, because it may quote confidential data.
+Nothing in it comes from confidential rows: it holds names, steps, durations and the texts of refusals, which by
+contract carry no value and no count. The text of any other exception never gets here, because it may quote data.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import json
 import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -43,23 +43,23 @@ class Office:
     def __init__(self, workspace: Path, *, url: str | None = None) -> None:
         self.workspace = workspace
         self._url = ledger_url(workspace, url)
+        self._opened: tuple[int, SqlLedger] | None = None
         self._status: ChainStatus | None = None
         self._lock = threading.Lock()
 
     @property
     def ledger(self) -> SqlLedger:
-        """The ledger; unlike a release, someone who only looks does not create one."""
+        """The ledger, opened anew if its file was replaced; unlike a release, someone who looks does not create one."""
         file = database_file(parse_url(self._url))
         if file and not file.exists():
             raise LedgerError(
                 "there is no ledger yet; declare an account with: synth ledger account, "
                 "or set SYNTH_WORKSPACE or SYNTH_LEDGER_URL"
             )
-        return self._opened
-
-    @cached_property
-    def _opened(self) -> SqlLedger:
-        return SqlLedger(self._url)
+        identity = file.stat().st_ino if file else 0
+        if self._opened is None or self._opened[0] != identity:
+            self._opened = identity, SqlLedger(self._url)
+        return self._opened[1]
 
     def balances(self) -> list[Balance]:
         """All accounts with what they may spend, have spent and have set aside."""

@@ -4,6 +4,7 @@ import json
 import socket
 import threading
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -56,7 +57,7 @@ def post_office():
 
     def serve():
         connection, _ = listener.accept()
-        with connection, connection.makefile("rwb") as line:
+        with suppress(OSError), connection, connection.makefile("rwb") as line:
 
             def say(text):
                 line.write(text + b"\r\n")
@@ -106,6 +107,17 @@ def test_a_letter_arrives(post_office):
     assert "Subject: refused: r1, step prepare" in letter
     assert "To: ops@a.example" in letter
     assert "needs 1.00" in letter.replace("=\r\n", "")
+
+
+@pytest.mark.parametrize("tls", ["starttls", "tls"])
+def test_no_letter_goes_out_in_clear_where_tls_was_asked_for(post_office, tls):
+    port, letters = post_office
+    channel = Email(
+        kind="email", host="127.0.0.1", port=port, tls=tls, sender="s@a.example", to=["t@a.example"]
+    )
+    (trouble,) = tell(REFUSED, [channel])
+    assert "email" in trouble
+    assert letters == []
 
 
 def test_a_broken_channel_is_named_without_its_address_and_the_next_one_still_gets_it(hook, caplog):

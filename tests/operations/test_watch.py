@@ -90,3 +90,14 @@ def test_someone_who_only_looks_creates_no_ledger(tmp_path):
     with pytest.raises(LedgerError, match="no ledger yet"):
         office.chain_status(fresh=timedelta(0))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_ledger_that_was_replaced_is_opened_anew(account, tmp_path):
+    ledger, office = account
+    assert [balance.account.dataset for balance in office.balances()] == ["houses"]
+    other = SqlLedger(ledger_url(tmp_path / "..", f"sqlite:///{tmp_path}/other.sqlite"))
+    other.declare(Account(dataset="farms", delta=1e-6, cap_epsilon=1.0), actor="board")
+    for suffix in ("", "-wal", "-shm", ".head"):
+        if (source := tmp_path / f"other.sqlite{suffix}").exists():
+            source.replace(tmp_path / f"ledger.sqlite{suffix}")
+    assert [balance.account.dataset for balance in office.balances()] == ["farms"]
