@@ -93,7 +93,7 @@ def test_someone_who_only_looks_creates_no_ledger(tmp_path):
 
 
 def test_a_ledger_that_was_replaced_is_opened_anew(account, tmp_path):
-    ledger, office = account
+    _, office = account
     assert [balance.account.dataset for balance in office.balances()] == ["houses"]
     other = SqlLedger(ledger_url(tmp_path / "..", f"sqlite:///{tmp_path}/other.sqlite"))
     other.declare(Account(dataset="farms", delta=1e-6, cap_epsilon=1.0), actor="board")
