@@ -35,6 +35,7 @@ def create_app() -> FastAPI:
     from fastapi import Depends, HTTPException
 
     from synth_core.operations import web
+    from synth_core.steps.verify import verify_release
 
     def visitor(user: Any = Depends(get_user)) -> web.Visitor:  # noqa: B008 — FastAPI's way
         def may(method: Any) -> bool:
@@ -46,7 +47,10 @@ def create_app() -> FastAPI:
         return web.Visitor(name=user.get_name(), may_edit=may("PUT"))
 
     return web.create_app(
-        office=_office, visitor=visitor, secret=lambda: conf.get_mandatory_value("api", "secret_key")
+        office=_office,
+        visitor=visitor,
+        secret=lambda: conf.get_mandatory_value("api", "secret_key"),
+        verify=verify_release,
     )
 
 

@@ -34,6 +34,9 @@ REPORT_POLICY = (
 )
 """A report is one self-contained file with its styles inside; it runs no script and belongs to no origin."""
 
+SIGNED = ("manifest.json", "manifest.sig", "signing-key.pem")
+"""The manifest and what proves it: published, though no manifest can list itself."""
+
 RECORDS_ON_A_PAGE = 200
 LONGEST_REASON = 500
 NAMES = {"dataset": "Data set", "dag": "DAG", "run": "DAG run"}
@@ -111,8 +114,10 @@ def releases(request: Request) -> HTMLResponse:
 @router.get("/release")
 def release(request: Request, name: str, check: str = "") -> HTMLResponse:
     """One release: guarantee, reports, artifacts, lineage."""
-    view = release_view(_office(request), name, check_files=bool(check))
-    return _page(request, "release.html", here="releases", view=view)
+    office = _office(request)
+    view = release_view(office, name)
+    found = _problems(request, office.paths(name).public) if check and view.manifest else None
+    return _page(request, "release.html", here="releases", view=view, problems=found, signed=SIGNED)
 
 
 @router.get("/dag")
@@ -188,7 +193,7 @@ def report(request: Request, release: str) -> Response:
     office = _office(request)
     if not office.manifest(release):
         raise SpecError("that release is not published, so it has no public report")
-    return _report(office.paths(release).public / "report.html")
+    return _report(office.paths(release).public_report)
 
 
 @router.get("/internal-report")
@@ -204,7 +209,7 @@ def artifact(request: Request, release: str, name: str) -> Response:
     office = _office(request)
     manifest, public = office.manifest(release), office.paths(release).public.resolve()
     path = (public / name).resolve()
-    listed = manifest is not None and name in {"manifest.json", *manifest["artifacts"]}
+    listed = manifest is not None and name in {*SIGNED, *manifest["artifacts"]}
     if not (listed and path.is_relative_to(public) and path.is_file()):
         raise SpecError("that file is not among the release's published artifacts")
     return FileResponse(path, filename=f"{release}-{path.name}", media_type="application/octet-stream")
@@ -263,6 +268,14 @@ def _chain(office: Office) -> ChainStatus | None:
         return office.chain_status()
     except LedgerError:
         return None
+
+
+def _problems(request: Request, public: Path) -> list[str]:
+    """What a check of all published files finds."""
+    try:
+        return list(request.app.state.verify(public))
+    except OSError:
+        return ["the server may not read all that the check needs; run: synth verify"]
 
 
 def _report(path: Path) -> Response:

@@ -17,7 +17,9 @@ from synth_core.operations.office import Office
 from synth_core.operations.watch import committed_share
 from synth_core.privacy.budget import epsilon_of
 from synth_core.privacy.ledger import Account, Balance, Record, State
-from synth_core.release.manifest import cost_by_step, problems
+from synth_core.release import signing
+from synth_core.release.manifest import cost_by_step
+from synth_core.release.paths import ReleasePaths
 from synth_core.storage.ledger_runway import runway
 
 SPENDING_STEPS = ("score", "select", "fit", "evaluate")
@@ -102,7 +104,7 @@ class ReleaseView:
     manifest: dict[str, Any] | None
     rows: int | None
     artifacts: list[Artifact]
-    problems: list[str] | None  # None if the files were not checked
+    signer: str  # fingerprint of the key beside the manifest
     timings: list[Event]
     troubles: list[Event]
     has_report: bool
@@ -144,8 +146,8 @@ def release_lines(records: Sequence[Record]) -> list[ReleaseLine]:
     return sorted(lines, key=lambda line: line.began, reverse=True)
 
 
-def release_view(office: Office, release: str, *, check_files: bool = False) -> ReleaseView:
-    """One release; `check_files` compares every published file with its checksum, which reads them all."""
+def release_view(office: Office, release: str) -> ReleaseView:
+    """One release."""
     paths, manifest = office.paths(release), office.manifest(release)
     records = office.ledger.records(release=release)
     if not records:
@@ -156,10 +158,10 @@ def release_view(office: Office, release: str, *, check_files: bool = False) -> 
         manifest=manifest,
         rows=office.rows(manifest) if manifest else None,
         artifacts=_artifacts(office, release, manifest),
-        problems=problems(manifest, paths.public, records=records) if manifest and check_files else None,
+        signer=_signer(paths) if manifest else "",
         timings=[event for event in events if event.kind is Kind.STEP],
         troubles=[event for event in events if event.kind is not Kind.STEP][::-1],
-        has_report=bool(manifest) and os.access(paths.public / "report.html", os.R_OK),
+        has_report=bool(manifest) and os.access(paths.public_report, os.R_OK),
         has_internal_report=os.access(paths.internal_report, os.R_OK),
     )
 
@@ -215,6 +217,13 @@ def _artifacts(office: Office, release: str, manifest: dict[str, Any] | None) ->
         Artifact(name=name, checksum=checksum, size=_size(public / name))
         for name, checksum in (manifest or {}).get("artifacts", {}).items()
     ]
+
+
+def _signer(paths: ReleasePaths) -> str:
+    try:
+        return signing.fingerprint(paths.public_key.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return ""
 
 
 def _size(path: Path) -> int | None:

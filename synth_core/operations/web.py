@@ -6,6 +6,7 @@ Whoever mounts it says who a visitor is; it knows nothing of the server around i
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse
@@ -27,15 +28,22 @@ HEADERS = {
 
 
 def create_app(
-    *, office: Callable[[], Office], visitor: Callable[..., Visitor], secret: Callable[[], str]
+    *,
+    office: Callable[[], Office],
+    visitor: Callable[..., Visitor],
+    secret: Callable[[], str],
+    verify: Callable[[Path], list[str]],
 ) -> FastAPI:
-    """The application; `visitor` is a dependency that refuses strangers, for every address alike."""
+    """The application; `visitor` is a dependency that refuses strangers, for every address alike.
+
+    `secret` signs forms, and `verify` tells what is wrong with the folder of a published release.
+    """
 
     def known(request: Request, who: Visitor = Depends(visitor)) -> None:  # noqa: B008 — FastAPI's way
         request.state.visitor = who
 
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, dependencies=[Depends(known)])
-    app.state.office, app.state.secret = office, secret
+    app.state.office, app.state.secret, app.state.verify = office, secret, verify
     app.include_router(router)
     app.middleware("http")(_with_headers)
     app.exception_handler(SynthError)(_refused)

@@ -19,6 +19,7 @@ from synth_core.operations.pages import epsilon, size
 from synth_core.operations.records import to_csv
 from synth_core.operations.routes import RECORDS_ON_A_PAGE, Visitor
 from synth_core.operations.web import create_app
+from synth_core.steps.verify import verify_release
 
 SECRET = "s" * 32
 PEOPLE = {"viewer": Visitor("vera", may_edit=False), "editor": Visitor("edith", may_edit=True)}
@@ -37,7 +38,7 @@ def visitor(request: Request) -> Visitor:
 
 
 def application(office):
-    return create_app(office=lambda: office, visitor=visitor, secret=lambda: SECRET)
+    return create_app(office=lambda: office, visitor=visitor, secret=lambda: SECRET, verify=verify_release)
 
 
 @pytest.fixture
@@ -155,8 +156,8 @@ def test_a_release_page_has_guarantee_artifacts_and_lineage(shown):
     ):
         assert word in text
     assert "../dags/census_release/runs/manual__2026-01-01" in text
-    assert "Manifest, files and ledger agree" not in text
-    assert "Manifest, files and ledger agree" in ask(shown, "/release?name=r1&check=files").text
+    assert "certificate and ledger agree" not in text
+    assert "certificate and ledger agree" in ask(shown, "/release?name=r1&check=files").text
     assert "task fit failed" in ask(shown, "/release?name=failed-1").text
     assert "under way" in ask(shown, "/release?name=going-1").text
 
@@ -226,14 +227,25 @@ def test_the_internal_report_is_for_editors(shown):
 
 def test_the_public_report_needs_a_published_release(workspace):
     browser, public = client(Office(workspace)), workspace / "public"
-    (public / "r1" / "report.html").write_text("<p>good</p>")
-    assert ask(browser, "/report?release=r1").text == "<p>good</p>"
+    answer = ask(browser, "/report?release=r1")
+    assert answer.status_code == 200
+    assert "sandbox" in answer.headers["content-security-policy"]
     assert "<iframe" in ask(browser, "/release?name=r1").text
     (public / "going-1").mkdir()
     (public / "going-1" / "report.html").write_text("<p>too early</p>")
     assert ask(browser, "/report?release=going-1").status_code == 404
     (public / "r1" / "report.html").unlink()
     assert ask(browser, "/report?release=r1").status_code == 404
+
+
+def test_a_server_that_may_not_read_everything_says_so(finished_workspace):
+    def verify(_):
+        raise PermissionError
+
+    office = Office(finished_workspace)
+    app = create_app(office=lambda: office, visitor=visitor, secret=lambda: SECRET, verify=verify)
+    answer = TestClient(app).get("/release?name=r1&check=files", headers={"x-person": "viewer"})
+    assert "may not read all" in answer.text
 
 
 @pytest.mark.parametrize(
