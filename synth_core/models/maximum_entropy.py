@@ -77,7 +77,7 @@ def maximum_entropy(
     kept = max(5, min(MEMORY, MEMORY_CELLS // (2 * int(problem.starts[-1]))))
     pairs: deque[tuple[Vector, Vector, float]] = deque(maxlen=kept)
     while passes < max_passes:
-        loss, fitted = problem.fitted(point.residual, until)
+        loss, fitted = problem.fitted(point.residual, point.gradient, until)
         if progress is not None:
             progress(Progress(passes, loss, target))
         if fitted or _norm(point.gradient) <= CONVERGED * _norm(point.residual):

@@ -16,8 +16,8 @@ from synth_core.measurement import Measurement
 from synth_core.models.linear import Answered, LinearMeasurement, Queries, Vector
 from synth_core.models.markov_random_field import MarkovRandomField
 
-LEFT_OUT = 10.0
-"""A measurement with more than this many times its expected share of the loss counts as not fitted yet."""
+LEFT_OUT = 1.0
+"""A measurement whose share of the gradient is larger than this many times noise would make it is not fitted yet."""
 
 
 def merge(domain: Domain, measurements: Sequence[Answered]) -> list[Answered]:
@@ -116,15 +116,18 @@ class Problem:
                 values[begin:end] = warm.potential(self.cliques[table]).ravel()
         return namespace(self.answers).asarray(values) * self.sigmas
 
-    def fitted(self, residual: Vector, until: float) -> tuple[float, bool]:
+    def fitted(self, residual: Vector, gradient: Vector, until: float) -> tuple[float, bool]:
         """The loss, and whether it is at the level of noise with no measurement left out.
 
-        A fit of greatest entropy keeps larger residuals where the dependence is strong, so a measurement may hold
-        several times its expected share; one that was not fitted yet, as after a warm start, holds far more.
-        Half a chi-square variable with k degrees of freedom has mean k/2 and variance k/2.
+        Where entropy is greatest a residual is proportional to its multipliers and the gradient, their difference, is
+        0. A measurement that was not used yet, as after a warm start, has its whole residual as gradient; so each
+        measurement's share of the gradient must be at the level of noise too. Half a chi-square variable with k
+        degrees of freedom has mean k/2 and variance k/2.
         """
-        shares = np.add.reduceat(to_numpy(residual) ** 2, self.starts[:-1]) / 2
         expected = np.diff(self.starts) / 2
-        loss = float(shares.sum())
-        close = bool((shares <= LEFT_OUT * until * expected + 3 * np.sqrt(expected)).all())
+        loss = float(self._shares(residual).sum())
+        close = bool((self._shares(gradient) <= LEFT_OUT * expected + 3 * np.sqrt(expected)).all())
         return loss, close and loss <= until * float(expected.sum())
+
+    def _shares(self, vector: Vector) -> NDArray[np.float64]:
+        return np.asarray(np.add.reduceat(to_numpy(vector) ** 2, self.starts[:-1]) / 2)

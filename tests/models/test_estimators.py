@@ -123,7 +123,7 @@ def test_the_dual_solves_the_problem_of_greatest_entropy(monkeypatch):
         Measurement(("a", "b"), table.sum(axis=2) + rng.normal(size=(2, 2)) * 10, 10.0),
         Measurement(("b", "c"), table.sum(axis=0) + rng.normal(size=(2, 2)) * 10, 10.0),
     ]
-    monkeypatch.setattr(Problem, "fitted", lambda problem, residual, until: (0.0, False))
+    monkeypatch.setattr(Problem, "fitted", lambda problem, residual, gradient, until: (0.0, False))
     monkeypatch.setattr(maximum_entropy, "CONVERGED", 1e-7)
     model = estimate(domain, measurements, total=1000.0)
     bound = maximum_entropy.SLACK * 4
