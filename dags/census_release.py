@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import structlog
 from airflow.sdk import Asset, Context, Param, chain, dag, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException
 
@@ -21,6 +22,8 @@ from synth_core.synthesizers.methods import METHODS
 
 if TYPE_CHECKING:
     from synth_core.privacy.ledger import Runner
+
+log = structlog.get_logger("census_release")
 
 EXTRACT = Asset(name="synthetic_census_extract", uri="synth://census/extract")
 """Updated by every published release; the event says which release and where its manifest is."""
@@ -185,8 +188,9 @@ def run_step(name: str) -> str:
     from synth_core import steps
 
     context = get_current_context()
+    address, who = release_address(context), runner(context)
     with refusals_are_final():
-        return steps.run_step(name, release_address(context), cluster=cluster(), runner=runner(context))
+        return steps.run_step(name, address, cluster=cluster(), runner=who, progress=log.info)
 
 
 def release_address(context: Context) -> str:

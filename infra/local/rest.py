@@ -73,7 +73,8 @@ class AirflowApi:
         """The log lines of a task instance's last try, exceptions as their last line."""
         run, attempt = _run(instance["dag_id"], instance["dag_run_id"]), max(1, instance["try_number"])
         path = f"{run}/taskInstances/{instance['task_id']}/logs/{attempt}?map_index={instance['map_index']}"
-        return [_line(entry) for entry in self.get(path)["content"]]
+        lines = [_line(entry) for entry in self.get(path)["content"]]
+        return [line for line in lines if not line.startswith("::")]  # marks that fold the log in the browser
 
     def get(self, path: str) -> Any:
         """Read something below /api/v2; a busy server is asked again."""

@@ -23,7 +23,8 @@ def airflow_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     site = Site(home=place / "home", workspace=place / "workspace")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in site.environment(port=0).items():
-            patch.setenv(name, value)
+            if not name.startswith("SYNTH_"):  # each test names its own workspace
+                patch.setenv(name, value)
         from airflow.dag_processing.bundles.manager import DagBundlesManager
         from airflow.utils.db import initdb
 

@@ -31,7 +31,10 @@ class Diary:
             "prepare", runner, None, str(workspace / "public" / spec["release"] / "release.yaml")
         )
 
-    def run_step(self, name: str, address: str, *, cluster: str | None, runner: Runner) -> str:
+    def run_step(
+        self, name: str, address: str, *, cluster: str | None, runner: Runner, progress: steps.Progress
+    ) -> str:
+        progress(f"{name} goes on")
         return self._answer(name, runner, cluster, f"{Path(address).parent}/{name}.json")
 
     def shards(self, address: str) -> list[int]:
@@ -68,7 +71,7 @@ def states(run: Any) -> dict[str, str]:
     return {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
 
 
-def test_a_run_passes_the_release_from_step_to_step(release_dag, diary, workspace, monkeypatch):
+def test_a_run_passes_the_release_from_step_to_step(release_dag, diary, workspace, monkeypatch, capfd):
     monkeypatch.setenv("SYNTH_DASK_ADDRESS", "tcp://127.0.0.1:1")
     run = release_dag.test(
         run_conf={"epsilon": 0.5, "rows": None, "source": "intake/*.csv"}, logical_date=None
@@ -84,6 +87,7 @@ def test_a_run_passes_the_release_from_step_to_step(release_dag, diary, workspac
     assert diary.spec["release"].startswith("fictional-census-manual-")
     assert {"rows", "options", "workspace"} & set(diary.spec) == set()
     assert diary.cancelled == []
+    assert "fit goes on" in capfd.readouterr().out
 
 
 def test_the_ledger_is_told_who_ran_what(release_dag, diary):
