@@ -23,12 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique
+from synth_core.errors import FeasibilityError
 from synth_core.models.blocking import blocking
 from synth_core.models.junction_tree import JunctionTree
 from synth_core.models.triangulation import clique_of, mask_of
 
 Index = NDArray[np.int64]
 Offsets = NDArray[np.int32]
+
+LARGEST_OFFSET = 2**31 - 1
+"""Offsets are 32-bit integers, which halves the memory the kernels read them from."""
 
 
 class Layout(NamedTuple):
@@ -140,6 +144,11 @@ class _Builder:
 
     def finish(self, cliques: tuple[Clique, ...]) -> Plan:
         """Freeze what was collected."""
+        if max(self.workspace, self.lists["table_start"][-1]) > LARGEST_OFFSET:
+            raise FeasibilityError(
+                f"the measured tables around {', '.join(self.tree.largest)} need more than {LARGEST_OFFSET:,} cells; "
+                "measure smaller cliques"
+            )
         fields: dict[str, Any] = {
             name: np.array(values, dtype=np.int64) for name, values in self.lists.items()
         }

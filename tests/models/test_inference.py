@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from synth_core.arrays import NUMPY, generic
 from synth_core.domain import Domain
+from synth_core.errors import FeasibilityError
 from synth_core.models import inference
+from synth_core.models import plan as layout
 from synth_core.models.calibration import (
     Linear,
     Log,
@@ -158,3 +160,10 @@ def test_marginals_inside_cliques_come_from_any_clique_that_holds_them():
     _, table = joint(domain, cliques, potentials)
     for clique, values in inside_cliques(tree, calibration.beliefs, [("b",), ("a", "b"), ("c",)]).items():
         np.testing.assert_allclose(values, onto(domain, table, clique))
+
+
+def test_tables_beyond_the_reach_of_offsets_are_refused(monkeypatch):
+    monkeypatch.setattr(layout, "LARGEST_OFFSET", 20)
+    domain = Domain.of({"a": 5, "b": 5})
+    with pytest.raises(FeasibilityError, match="a, b need more than 20 cells"):
+        layout.plan(junction_tree(domain, [("a", "b")]), [("a", "b")])
