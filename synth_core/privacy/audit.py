@@ -163,17 +163,23 @@ class Witness:
         return given
 
     def choose(
-        self, queries: Sequence[AnyQuery], mu2: Fraction, *, purpose: str, count: int = 1
+        self,
+        queries: Sequence[AnyQuery],
+        mu2: Fraction,
+        *,
+        purpose: str,
+        count: int = 1,
+        again: bool = False,
     ) -> list[AnyQuery]:
         """Ask the audited curator and weigh the choices."""
-        given = self._curator.choose(queries, mu2, purpose=purpose, count=count)
+        given = self._curator.choose(queries, mu2, purpose=purpose, count=count, again=again)
         key, self._notebook.fresh = self._notebook.fresh, None
         if key is None:
             return given
         exact = [np.array(_values(world, queries), dtype=np.float64) for world in self._worlds]
         mechanism = self._notebook.requests[key].mechanism
         for answer in self._notebook.answers.get(key, []):
-            self._weigh_choices(exact, answer, mechanism)
+            self._weigh_choices(exact, answer, mechanism, again=again)
         stored = self._notebook.answers.get(key, [np.empty(0, np.int64)])[0]
         self._strayed += [id(query) for query in given] != [id(queries[int(at)]) for at in stored]
         return given
@@ -216,7 +222,7 @@ class Witness:
             self._noise.append((output - exact[self._here]) / np.sqrt(variance))
 
     def _weigh_choices(
-        self, exact: list[NDArray[np.float64]], positions: Answer, mechanism: Mechanism
+        self, exact: list[NDArray[np.float64]], positions: Answer, mechanism: Mechanism, *, again: bool
     ) -> None:
         rate = float(mechanism.scale / (2 * mechanism.sensitivity * GRID))
         left = np.ones(len(exact[0]), dtype=bool)
@@ -227,7 +233,7 @@ class Witness:
             mean = float(chance @ utilities)
             self._surprise += float(utilities[position]) - mean
             self._spread += float(chance @ (utilities - mean) ** 2)
-            left[position] = False
+            left[position] = again
 
 
 def _tables(world: CountSource, cliques: Sequence[Clique]) -> list[NDArray[np.int64]]:

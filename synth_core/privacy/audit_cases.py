@@ -18,7 +18,7 @@ from synth_core.privacy.audit import HOT_MU2, Experiment
 from synth_core.privacy.budget import Mechanism
 from synth_core.privacy.curator import Curator, LedgerCurator
 from synth_core.privacy.ledger import Answer
-from synth_core.privacy.queries import Misfit
+from synth_core.privacy.queries import BoxCount, Misfit
 from synth_core.privacy.strategies import Strategy
 
 DOMAIN = Domain.of({"first": 2, "second": 3, "third": 4})
@@ -65,6 +65,12 @@ def verb_experiments(domain: Domain = DOMAIN, *, rows: int = ROWS) -> dict[str, 
     def choose(curator: Curator) -> None:
         curator.choose(_opposites(domain, pairs[0], rows), HOT_MU2, purpose="choice")
 
+    def choose_again(curator: Curator) -> None:
+        """Three picks with replacement between the box of the canary and its complement."""
+        corner = tuple((size - 1, size) for size in domain.shape(pairs[0]))
+        boxes = [BoxCount(pairs[0], corner), BoxCount(pairs[0], corner, sign=-1, offset=-float(rows))]
+        curator.choose(boxes, HOT_MU2, purpose="choices", count=3, again=True)
+
     def converse(curator: Curator) -> None:
         """Later questions depend on earlier answers, and one is asked twice."""
         first = curator.measure(single, HOT_MU2 / 3, purpose="tables")
@@ -80,6 +86,7 @@ def verb_experiments(domain: Domain = DOMAIN, *, rows: int = ROWS) -> dict[str, 
         "answer": answer,
         "score": score,
         "choose": choose,
+        "choose again": choose_again,
         "measure, then choose, then score": converse,
     }
 

@@ -70,7 +70,13 @@ class Curator(Protocol):
         ...
 
     def choose(
-        self, queries: Sequence[AnyQuery], mu2: Fraction, *, purpose: str, count: int = 1
+        self,
+        queries: Sequence[AnyQuery],
+        mu2: Fraction,
+        *,
+        purpose: str,
+        count: int = 1,
+        again: bool = False,
     ) -> list[AnyQuery]:
         """Queries of large value, picked by the exponential mechanism."""
         ...
@@ -212,10 +218,19 @@ class LedgerCurator:
         return [float(value) / GRID for value in answer]
 
     def choose(
-        self, queries: Sequence[AnyQuery], mu2: Fraction, *, purpose: str, count: int = 1
+        self,
+        queries: Sequence[AnyQuery],
+        mu2: Fraction,
+        *,
+        purpose: str,
+        count: int = 1,
+        again: bool = False,
     ) -> list[AnyQuery]:
-        """The `count` queries that the exponential mechanism picks one after the other, without replacement."""
-        count = min(count, len(queries))
+        """The `count` queries that the exponential mechanism picks one after the other.
+
+        Each is picked once, or any number of times with `again`; every pick is charged alike.
+        """
+        count = min(count, len(queries)) if not again else count * bool(queries)
         if count == 0:
             return []
         mechanism = exponential_for(mu2, sensitivity=_one_sensitivity(queries), count=count)
@@ -226,10 +241,11 @@ class LedgerCurator:
             chosen = []
             for _ in range(count):
                 at = exponential_choice([value for _, value in left], rate, self._entropy)
-                chosen.append(left.pop(at)[0])
+                chosen.append(left[at][0] if again else left.pop(at)[0])
             return np.array(chosen, dtype=np.int64)
 
-        answer = self._answer(purpose, mechanism, asked=[q.clique for q in queries], draw=draw)
+        name = f"{purpose} (with replacement)" if again else purpose
+        answer = self._answer(name, mechanism, asked=[q.clique for q in queries], draw=draw)
         return [queries[int(position)] for position in answer]
 
     def _answer(

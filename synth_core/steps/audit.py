@@ -122,7 +122,13 @@ class _Listener(LedgerCurator):
         return super().score(queries, mu2, purpose=purpose)
 
     def choose(
-        self, queries: Sequence[AnyQuery], mu2: Fraction, *, purpose: str, count: int = 1
+        self,
+        queries: Sequence[AnyQuery],
+        mu2: Fraction,
+        *,
+        purpose: str,
+        count: int = 1,
+        again: bool = False,
     ) -> list[AnyQuery]:
         self.asked += mu2
-        return super().choose(queries, mu2, purpose=purpose, count=count)
+        return super().choose(queries, mu2, purpose=purpose, count=count, again=again)
