@@ -40,9 +40,9 @@ class MeasuredMarginal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnAnswer:
-    """The best noisy estimate of a column's counts, in the order of its codes, with the noise on each."""
+    """The best noisy estimate of the shares of a column's codes, in their order, with the noise on each."""
 
-    counts: tuple[float, ...]
+    shares: tuple[float, ...]
     sigma: float
 
 
@@ -58,12 +58,16 @@ class BoughtError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicQuality:
-    """What a release may say of its own quality; `ties` is each pair's TVD from independence, synthetic rows only."""
+    """What a release may say of its own quality.
+
+    `synthetic` holds the shares of each column's codes in the synthetic table, `ties` each pair's TVD from independence
+    in it.
+    """
 
     total: float
     rows: int
     columns: dict[str, ColumnAnswer]
-    synthetic: dict[str, tuple[int, ...]]
+    synthetic: dict[str, tuple[float, ...]]
     measured: tuple[MeasuredMarginal, ...]
     ties: tuple[tuple[float, ...], ...]
     bought: tuple[BoughtError, ...]
@@ -82,7 +86,7 @@ class PublicQuality:
                 **raw
                 | {
                     "columns": {name: _answer(item) for name, item in raw["columns"].items()},
-                    "synthetic": {name: tuple(counts) for name, counts in raw["synthetic"].items()},
+                    "synthetic": {name: tuple(shares) for name, shares in raw["synthetic"].items()},
                     "measured": tuple(
                         MeasuredMarginal(**item | {"clique": tuple(item["clique"])})
                         for item in raw["measured"]
@@ -108,8 +112,10 @@ def public_quality(
     return PublicQuality(
         total=total,
         rows=len(synthetic),
-        columns={name: answer for name in domain if (answer := _column_answer(name, measurements))},
-        synthetic={name: tuple(tabulate(synthetic, domain, (name,)).tolist()) for name in domain},
+        columns={name: answer for name in domain if (answer := _column_answer(name, measurements, total))},
+        synthetic={
+            name: tuple((tabulate(synthetic, domain, (name,)) / len(synthetic)).tolist()) for name in domain
+        },
         measured=tuple(_judged(m, synthetic, domain, total) for m in measurements),
         ties=_ties(synthetic, domain),
         bought=tuple(bought),
@@ -141,7 +147,7 @@ def _judged(measurement: Measurement, synthetic: Codes, domain: Domain, total: f
     )
 
 
-def _column_answer(name: str, measurements: Sequence[Measurement]) -> ColumnAnswer | None:
+def _column_answer(name: str, measurements: Sequence[Measurement], total: float) -> ColumnAnswer | None:
     """All answers that hold the column, summed down to it and combined by inverse variance."""
     weights, sums = [], []
     for measurement in measurements:
@@ -153,8 +159,8 @@ def _column_answer(name: str, measurements: Sequence[Measurement]) -> ColumnAnsw
             sums.append(counts)
     if not weights:
         return None
-    best: NDArray[np.float64] = np.average(sums, axis=0, weights=weights)
-    return ColumnAnswer(counts=tuple(best.tolist()), sigma=1 / math.sqrt(sum(weights)))
+    best: NDArray[np.float64] = np.average(sums, axis=0, weights=weights) / total
+    return ColumnAnswer(shares=tuple(best.tolist()), sigma=1 / math.sqrt(sum(weights)) / total)
 
 
 def _ties(synthetic: Codes, domain: Domain) -> tuple[tuple[float, ...], ...]:
@@ -167,4 +173,4 @@ def _ties(synthetic: Codes, domain: Domain) -> tuple[tuple[float, ...], ...]:
 
 
 def _answer(raw: dict[str, Any]) -> ColumnAnswer:
-    return ColumnAnswer(counts=tuple(raw["counts"]), sigma=raw["sigma"])
+    return ColumnAnswer(shares=tuple(raw["shares"]), sigma=raw["sigma"])

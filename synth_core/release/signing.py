@@ -54,15 +54,12 @@ def private_key(path: Path, *, create: bool) -> Ed25519PrivateKey:
 
 def signature(content: bytes, key: Ed25519PrivateKey) -> str:
     """The signature of the content, as text."""
-    return base64.b64encode(key.sign(content)).decode() + "\n"
+    return _text(key.sign(content))
 
 
 def public_pem(key: Ed25519PrivateKey) -> str:
     """The public half of the key, as PEM text."""
-    encoded = key.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-    return encoded.decode()
+    return _pem(key.public_key())
 
 
 def fingerprint(pem: str) -> str:
@@ -73,12 +70,25 @@ def fingerprint(pem: str) -> str:
 
 
 def signed_by(content: bytes, signed: str, pem: str) -> bool:
-    """Whether the signature is that of the content by the key."""
+    """Whether the signature is that of the content by the key, both written as `signature` and `public_pem` do.
+
+    Another spelling of the same bytes is refused, so that no byte of either file can be changed unseen.
+    """
     try:
-        _public(pem).verify(base64.b64decode(signed, validate=False), content)
+        raw = base64.b64decode(signed)
+        _public(pem).verify(raw, content)
     except (InvalidSignature, ValueError):
         return False
-    return True
+    return signed == _text(raw) and pem == _pem(_public(pem))
+
+
+def _text(raw: bytes) -> str:
+    return base64.b64encode(raw).decode() + "\n"
+
+
+def _pem(key: Ed25519PublicKey) -> str:
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return key.public_bytes(serialization.Encoding.PEM, form).decode()
 
 
 def _public(pem: str) -> Ed25519PublicKey:

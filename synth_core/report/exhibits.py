@@ -69,7 +69,7 @@ def column_exhibits(
 
 def marginals_exhibit(marginals: Sequence[MarginalErrors]) -> Exhibit:
     """How the distances of many marginals spread, beside what sampling alone would give."""
-    panels = [(f"{m.alpha} columns at a time", m.values, m.tvd.mean, m.floor) for m in marginals]
+    panels = [(columns_at_a_time(m.alpha), m.values, m.tvd.mean, m.floor) for m in marginals]
     means = "; ".join(f"{m.alpha}-way mean {m.tvd.mean:.4f}, worst {m.tvd.worst:.4f}" for m in marginals)
     rows = [("mean", [f"{m.tvd.mean:.4f}" for m in marginals])]
     rows += [("95% interval of the mean", [f"{m.tvd.low:.4f} – {m.tvd.high:.4f}" for m in marginals])]
@@ -92,6 +92,11 @@ def marginals_exhibit(marginals: Sequence[MarginalErrors]) -> Exhibit:
         ),
         key=(("ink", "mean"), ("warning", "sampling alone")),
     )
+
+
+def columns_at_a_time(number: int) -> str:
+    """The heading of the marginals of that many columns."""
+    return "single columns" if number == 1 else f"{number} columns at a time"
 
 
 def pairs_exhibit(attributes: Sequence[str], pairs: Sequence[Sequence[float]]) -> Exhibit:

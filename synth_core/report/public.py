@@ -88,7 +88,7 @@ def _tiles(quality: PublicQuality, guarantee: Guarantee, *, columns: int) -> lis
             Tile(
                 name="Rule violations",
                 value=f"{broken:,}",
-                note=f"of {len(quality.violations)} declared rules",
+                note=f"against {len(quality.violations)} declared rules",
             )
         )
     return tiles
@@ -98,11 +98,11 @@ def _columns(schema: Schema, quality: PublicQuality) -> tuple[Exhibit, ...]:
     """Each column's noisy answer beside the synthetic table, where the release has asked for it."""
     asked = [column for column in schema.columns if column.name in quality.columns]
     noisy = {
-        column.name: [max(0.0, count) for count in quality.columns[column.name].counts] for column in asked
+        column.name: [max(0.0, share) for share in quality.columns[column.name].shares] for column in asked
     }
     distances = {
-        name: tvd(np.asarray(counts), np.asarray(quality.synthetic[name])) if sum(counts) > 0 else 1.0
-        for name, counts in noisy.items()
+        name: tvd(np.asarray(shares), np.asarray(quality.synthetic[name])) if sum(shares) > 0 else 1.0
+        for name, shares in noisy.items()
     }
     return exhibits.column_exhibits(
         asked, noisy, quality.synthetic, reference_name="noisy answer", tvd=distances

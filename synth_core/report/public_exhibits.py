@@ -10,8 +10,8 @@ from synth_core.domain import Clique
 from synth_core.evaluation.public import Z95, BoughtError, MeasuredMarginal, PublicQuality
 from synth_core.models.junction_tree import JunctionTree
 from synth_core.report import charts
-from synth_core.report.exhibits import MOST_HEATMAP_COLUMNS, Exhibit
-from synth_core.report.tables import MOST_LISTED, Table, percent, points
+from synth_core.report.exhibits import MOST_HEATMAP_COLUMNS, Exhibit, columns_at_a_time
+from synth_core.report.tables import MOST_LISTED, Table, percent
 from synth_core.schema import Schema
 
 _MOST_CLIQUES = 60
@@ -23,7 +23,7 @@ def answers_exhibit(measured: Sequence[MeasuredMarginal]) -> Exhibit:
     sizes = sorted({len(m.clique) for m in measured})
     groups = [(size, [m for m in measured if len(m.clique) == size]) for size in sizes]
     panels = [
-        (f"{size} column{'s' * (size > 1)} at a time", [m.distance for m in group], *mean_distances(group))
+        (columns_at_a_time(size), [m.distance for m in group], *mean_distances(group))
         for size, group in groups
     ]
     words = "; ".join(f"{size}-way {mean_distances(group)[0]:.4f}" for size, group in groups)
@@ -48,7 +48,7 @@ def bought_table(bought: Sequence[BoughtError]) -> Table:
     return Table(
         head=("columns at a time", "mean distance", "95% margin", "marginals"),
         rows=tuple(
-            (str(e.alpha), percent(e.mean), f"± {points(e.margin).lstrip('+')} points", f"{e.marginals:,}")
+            (str(e.alpha), percent(e.mean), f"±{e.margin * 100:.2f} points", f"{e.marginals:,}")
             for e in bought
         ),
     )
@@ -115,23 +115,20 @@ def groups_table(schema: Schema, quality: PublicQuality) -> Table:
         answer = quality.columns.get(column.name)
         if answer is None:
             continue
-        published = np.asarray(quality.synthetic[column.name]) / max(quality.rows, 1)
-        margin = Z95 * answer.sigma / quality.total
-        for code, share in enumerate(published):
+        margin = Z95 * answer.sigma
+        for code, share in enumerate(quality.synthetic[column.name]):
             if share >= _RAREST_GROUP:
-                measured = answer.counts[code] / quality.total
                 name = f"{column.name} = {column.captions[code]}"
                 row = (
                     name,
                     percent(share),
-                    percent(max(measured, 0.0)),
-                    f"± {points(margin).lstrip('+')}",
-                    percent(margin / share),
+                    percent(max(answer.shares[code], 0.0)),
+                    f"±{percent(margin / share)}",
                 )
                 lines.append((margin / share, row))
     lines.sort(key=lambda line: -line[0])
     return Table(
-        head=("group", "published", "noisy answer", "noise, points", "noise, of the group"),
+        head=("group", "published", "noisy answer", "noise within"),
         rows=tuple(row for _, row in lines[:MOST_LISTED]),
     )
 

@@ -33,9 +33,9 @@ def publish(run: StepRun) -> Path:
     """Write report, certificate and manifest, verify them against the ledger and the files, sign, close the hold."""
     spec, paths = run.spec, run.paths
     run.note("publish")
-    artifacts = _artifacts(run)
     for problem in run.ledger.verify():
         raise PublishError(f"release {spec.release!r} is not published: {problem}")
+    artifacts = _artifacts(run)
     records = run.ledger.records(dataset=spec.dataset)
     own = [record for record in records if record.release == spec.release]
     model = MarkovRandomField.load(paths.model)

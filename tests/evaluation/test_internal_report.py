@@ -16,8 +16,8 @@ from synth_core.domain import Domain
 from synth_core.evaluation import Evaluation, compare_codes
 from synth_core.metrics import tabulate
 from synth_core.report import Guarantee, SpendLine, internal_report
-from synth_core.report.page import scientific
 from synth_core.report.exhibits import MOST_BARS, MOST_HEATMAP_COLUMNS, column_exhibits, pairs_exhibit
+from synth_core.report.page import scientific
 from synth_core.schema import Categorical, Schema
 
 HOSTILE = '<script>alert("x")</script> & "quoted" $x_{2$'
@@ -162,7 +162,9 @@ def test_every_picture_has_a_description_and_a_table(page):
     assert len(pictures) == len(page.all("svg")) == len(page.all("details")) == 4 + len(SCHEMA.columns)
     assert all(len(picture["aria-label"]) > 40 for picture in pictures)
     assert all(svg["aria-hidden"] == "true" for svg in page.all("svg"))
-    assert len(page.all("table")) == len(pictures) + 3  # and cells, marginals, rules
+    assert (
+        len(page.all("table")) == len(pictures) + 6
+    )  # and cells, marginals, rules, groups, scores, closeness
 
 
 def test_the_numbers_of_the_evaluation_are_in_the_tables(page, evaluation):
@@ -213,7 +215,9 @@ def test_one_column_makes_a_report_without_marginals_and_predictions():
 def test_rare_values_are_drawn_as_one_and_listed_all():
     schema = Schema.from_sizes({"x": 41})
     counts = np.arange(41)
-    (exhibit,) = column_exhibits(schema, {"x": counts}, {"x": counts}, reference_name="real", tvd={"x": 0.0})
+    (exhibit,) = column_exhibits(
+        schema.columns, {"x": counts}, {"x": counts}, reference_name="real", tvd={"x": 0.0}
+    )
     assert len(exhibit.table.rows) == 41
     assert f"{41 - MOST_BARS + 1} rarer values" in exhibit.svg
     assert ">40<" in exhibit.svg
@@ -223,7 +227,7 @@ def test_rare_values_are_drawn_as_one_and_listed_all():
 def test_noisy_counts_below_zero_are_shown_as_none():
     schema = Schema.from_sizes({"x": 2})
     (exhibit,) = column_exhibits(
-        schema, {"x": [-5.0, 10.0]}, {"x": [1, 1]}, reference_name="measured", tvd={"x": 0.5}
+        schema.columns, {"x": [-5.0, 10.0]}, {"x": [1, 1]}, reference_name="measured", tvd={"x": 0.5}
     )
     assert exhibit.table.rows == (("0", "0.00%", "50.0%", "+50.00"), ("1", "100.0%", "50.0%", "−50.00"))
     assert exhibit.table.head[1] == "measured"

@@ -69,6 +69,10 @@ def test_the_manifest_agrees_with_files_and_ledger(released, tmp_path):
         "scores.json",
         "structure.json",
         "model.npz",
+        "quality.json",
+        "report.html",
+        "certificate.json",
+        "deployment.yaml",
         "extract/part-00000.parquet",
         "extract/part-00001.parquet",
     }
@@ -91,12 +95,16 @@ def test_an_edited_manifest_is_found(released, tmp_path):
     manifest = json.loads(path.read_text())
     manifest["guarantee"]["epsilon"] = 0.1
     path.write_text(json.dumps(manifest))
-    assert verify_release(path.parent) == ["manifest.json: its content does not match its digest"]
+    assert verify_release(path.parent) == [
+        "manifest.json: does not match its signature",
+        "manifest.json: its content does not match its digest",
+        "certificate.json: states another guarantee than the manifest",
+    ]
     manifest["guarantee"]["steps"]["fit"]["mu2"] = "1/1000"
     path.write_text(json.dumps(manifest))
     assert any("step 'fit'" in problem for problem in verify_release(path.parent))
     path.write_text("{")
-    assert verify_release(path.parent) == ["manifest.json: is not valid JSON"]
+    assert verify_release(path.parent)[-1] == "manifest.json: is not a manifest"
     path.unlink()
     with pytest.raises(SpecError, match=r"no manifest\.json"):
         verify_release(path.parent)

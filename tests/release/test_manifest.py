@@ -1,0 +1,175 @@
+"""Parts of a manifest decided from public facts: the release before, the certificate's sums, signatures."""
+
+import copy
+import json
+from fractions import Fraction
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from synth_core.errors import PublishError
+from synth_core.privacy.budget import gaussian_for
+from synth_core.release import certificate as certificates
+from synth_core.release import signing
+from synth_core.release.manifest import digest_of, previous_manifest
+
+HALF = gaussian_for(Fraction(1, 2), sensitivity=Fraction(1), count=3)
+
+
+def manifest_of(release, *, at, dataset="people", **more):
+    return {
+        "release": release,
+        "dataset": dataset,
+        "digest": release * 2,
+        "provenance": {"published_at": at},
+        **more,
+    }
+
+
+def publish(zone, manifest):
+    folder = zone / manifest["release"]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_the_release_before_is_the_newest_of_the_same_data_set(tmp_path):
+    assert previous_manifest(tmp_path, dataset="people", release="r3") is None
+    publish(tmp_path, manifest_of("r1", at="2026-01-01"))
+    publish(tmp_path, manifest_of("r2", at="2026-03-01"))
+    publish(tmp_path, manifest_of("r0", at="2026-02-01"))
+    publish(tmp_path, manifest_of("other", at="2026-09-01", dataset="houses"))
+    assert previous_manifest(tmp_path, dataset="people", release="r3")["release"] == "r2"
+
+
+def test_a_published_release_keeps_the_one_it_was_compared_with(tmp_path):
+    publish(tmp_path, manifest_of("r1", at="2026-01-01", previous=None))
+    publish(tmp_path, manifest_of("r2", at="2026-02-01", previous={"release": "r1", "digest": "r1r1"}))
+    publish(tmp_path, manifest_of("r3", at="2026-03-01", previous={"release": "gone", "digest": ""}))
+    assert previous_manifest(tmp_path, dataset="people", release="r1") is None
+    assert previous_manifest(tmp_path, dataset="people", release="r2")["release"] == "r1"
+    assert previous_manifest(tmp_path, dataset="people", release="r3") is None
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"dataset": "people"}'])
+def test_a_damaged_manifest_is_no_yardstick(tmp_path, text):
+    (tmp_path / "r1").mkdir()
+    (tmp_path / "r1" / "manifest.json").write_text(text)
+    assert previous_manifest(tmp_path, dataset="people", release="r2") is None
+
+
+def test_the_digest_covers_all_but_the_provenance():
+    manifest = manifest_of("r1", at="2026-01-01")
+    assert digest_of(manifest) == digest_of({**manifest, "provenance": {}, "digest": ""})
+    assert digest_of(manifest) != digest_of({**manifest, "dataset": "houses"})
+
+
+@pytest.fixture
+def pair():
+    guarantee = {"rows_per_unit": 1, "steps": {"fit": {"mu2": str(HALF.mu2() * 2)}, "sample": {"mu2": "0"}}}
+    spend = {"step": "fit", "stratum": None, "mechanism": HALF.to_json(), "mu2": str(HALF.mu2())}
+    manifest = {"release": "r1", "dataset": "people", "guarantee": guarantee}
+    return copy.deepcopy({**manifest, "spends": [spend, spend]}), manifest
+
+
+def test_spends_that_add_up(pair):
+    assert certificates.problems(*pair) == []
+
+
+def test_spends_that_do_not_add_up(pair):
+    certificate, manifest = pair
+    del certificate["spends"][0]
+    assert certificates.problems(certificate, manifest) == [
+        "certificate.json: the spends of step 'fit' do not add up to the manifest's"
+    ]
+
+
+def test_a_price_that_is_not_the_mechanisms(pair):
+    certificate, manifest = pair
+    certificate["spends"][1]["mu2"] = str(HALF.mu2() / 2)
+    assert "certificate.json: spend 2 is not the price of its mechanism" in certificates.problems(
+        certificate, manifest
+    )
+
+
+def test_another_guarantee(pair):
+    certificate, manifest = pair
+    certificate["guarantee"]["rows_per_unit"] = 2
+    assert certificates.problems(certificate, manifest) == [
+        "certificate.json: states another guarantee than the manifest"
+    ]
+
+
+@pytest.mark.parametrize("spends", [None, [{}], [{"mechanism": {"name": "magic"}}], [3]])
+def test_spends_that_cannot_be_read(pair, spends):
+    certificate, manifest = pair
+    certificate["spends"] = spends
+    assert certificates.problems(certificate, manifest) == ["certificate.json: its spends cannot be read"]
+
+
+def test_strata_are_not_added_up(pair):
+    certificate, manifest = pair
+    for part, spend in zip("ab", certificate["spends"], strict=True):
+        spend["stratum"] = ["region", part]
+    manifest["guarantee"]["steps"]["fit"]["mu2"] = certificate["guarantee"]["steps"]["fit"]["mu2"] = str(
+        HALF.mu2()
+    )
+    assert certificates.problems(certificate, manifest) == []
+
+
+def test_a_signature_is_of_one_content_and_one_key(tmp_path):
+    key = signing.private_key(tmp_path / "one.pem", create=True)
+    assert (tmp_path / "one.pem").stat().st_mode & 0o077 == 0
+    other = signing.private_key(tmp_path / "two.pem", create=True)
+    signed = signing.signature(b"content", key)
+    assert signing.signed_by(b"content", signed, signing.public_pem(key))
+    assert not signing.signed_by(b"Content", signed, signing.public_pem(key))
+    assert not signing.signed_by(b"content", signed, signing.public_pem(other))
+    assert not signing.signed_by(b"content", "§", signing.public_pem(key))
+    assert not signing.signed_by(b"content", signed, "no key")
+    assert signing.fingerprint(signing.public_pem(key)) != signing.fingerprint(signing.public_pem(other))
+    again = signing.private_key(tmp_path / "one.pem", create=True)
+    assert signing.public_pem(again) == signing.public_pem(key)
+
+
+def test_no_byte_of_signature_or_key_can_be_changed(tmp_path):
+    key = signing.private_key(tmp_path / "one.pem", create=True)
+    signed, pem = signing.signature(b"content", key), signing.public_pem(key)
+    for bit in (1, 2, 32):
+        for at, letter in enumerate(signed):
+            changed = signed[:at] + chr(ord(letter) ^ bit) + signed[at + 1 :]
+            assert not signing.signed_by(b"content", changed, pem), at
+        for at, letter in enumerate(pem):
+            changed = pem[:at] + chr(ord(letter) ^ bit) + pem[at + 1 :]
+            assert not signing.signed_by(b"content", signed, changed), at
+
+
+def rsa_key():
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+def test_keys_that_cannot_sign_are_refused(tmp_path):
+    with pytest.raises(PublishError, match="cannot be read"):
+        signing.private_key(tmp_path / "missing.pem", create=False)
+    with pytest.raises(PublishError, match="cannot be written"):
+        signing.private_key(tmp_path / "nowhere" / "key.pem", create=True)
+    (tmp_path / "text.pem").write_text("hello")
+    with pytest.raises(PublishError, match="cannot be read"):
+        signing.private_key(tmp_path / "text.pem", create=True)
+    pem = serialization.Encoding.PEM
+    plain = serialization.NoEncryption()
+    (tmp_path / "rsa.pem").write_bytes(rsa_key().private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+    with pytest.raises(PublishError, match="not an Ed25519 key"):
+        signing.private_key(tmp_path / "rsa.pem", create=True)
+
+
+def test_fingerprints_need_an_ed25519_key():
+    with pytest.raises(ValueError, match="not a public key"):
+        signing.fingerprint("hello")
+    public = (
+        rsa_key()
+        .public_key()
+        .public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    )
+    with pytest.raises(ValueError, match="not an Ed25519 key"):
+        signing.fingerprint(public.decode())
