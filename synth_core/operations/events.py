@@ -1,7 +1,8 @@
 """The workspace's event log: what happened in its releases, one JSON line each, appended and never rewritten.
 
-Nothing in it comes from confidential rows: it holds names, steps, durations and the texts of refusals, which by
-contract carry no value and no count. The text of any other exception never gets here, because it may quote data.
+It holds names, steps, durations and the texts of refusals, which by contract carry no value and no count. The text of
+any other exception never gets here, because it may quote data. Durations tell something of the data's size, so the
+log lies beside the two zones and is not published.
 """
 
 from __future__ import annotations
