@@ -58,6 +58,13 @@ METHODS: dict[str, Method] = {
             "McKenna, Miklau, Hay & Machanavajjhala, PVLDB 11(10), 2018",
         ),
         Method(
+            "dualquery",
+            "synth_core.synthesizers.dualquery",
+            {"default": "a graphical model is fitted by the likelihood of the picks (DualQuery+PGM)"},
+            "asks which queries of a declared workload are answered badly, never for counts",
+            "Gaboardi, Gallego Arias, Hsu, Roth & Wu, ICML 2014; McKenna, Sheldon & Miklau, ICML 2019",
+        ),
+        Method(
             "independent",
             "synth_core.synthesizers.independent",
             {"default": "every column on its own"},
