@@ -20,7 +20,7 @@ from synth_core.domain import Clique
 from synth_core.models import kernels
 from synth_core.models.calibration import calibrate, inside_cliques, split
 from synth_core.models.junction_tree import JunctionTree
-from synth_core.models.plan import Plan, plan
+from synth_core.models.plan import Layout, Plan, plan
 
 Vector = NDArray[np.float64]
 
@@ -70,20 +70,24 @@ class CompiledOracle:
 
     def __init__(self, plan: Plan, *, threads: int = 1) -> None:
         layout = plan.layout
+        lines = np.concatenate(([0], np.cumsum(layout.rows * layout.lines)))
+        tables = int(layout.table_start[-1])
         self.plan = plan
-        self._line_start = np.concatenate(([0], np.cumsum(layout.rows * layout.lines)))
-        self._cells = np.ones(int(layout.table_start[-1]))
-        self._marginals = np.zeros_like(self._cells)
-        self._factors = np.empty(plan.workspace)
-        self._sums = np.empty((threads, plan.workspace))
-        self._weights, self._totals = np.empty(int(self._line_start[-1])), np.empty(int(self._line_start[-1]))
-        self._row = np.empty((threads, plan.longest_row))
+        self._work = kernels.Work(
+            line_start=lines,
+            cells=np.ones(tables),
+            marginals=np.zeros(tables),
+            factors=np.empty(plan.workspace),
+            sums=np.empty(plan.workspace),
+            weights=np.empty(int(lines[-1])),
+            totals=np.empty(int(lines[-1])),
+            row=np.empty(plan.longest_row),
+        )
         self._starts = layout.table_start[: len(plan.cliques)]
         self._lengths = np.diff(layout.table_start[: len(plan.cliques) + 1])
         self._last: Vector | None = None
         self._around_mean = False
-        cells = layout.rows * layout.lines * layout.block
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 and cells.max() >= SHARED_CELLS else None
+        self._shared = SharedSweeps(plan, self._work, threads) if threads > 1 else None
 
     def __call__(self, potentials: Vector) -> tuple[Vector, float]:
         """One pass."""
@@ -98,65 +102,90 @@ class CompiledOracle:
         if math.isnan(log_mass):
             marginals, log_mass = GenericOracle(self.plan.tree, self.plan.cliques)(potentials)
         else:
-            marginals = self._marginals[: self.plan.measured].copy()
+            marginals = self._work.marginals[: self.plan.measured].copy()
         self._last = marginals
         return marginals, log_mass
 
     def _pass(self, potentials: Vector, references: Vector) -> float:
         with np.errstate(over="ignore"):
-            np.exp(potentials - np.repeat(references, self._lengths), out=self._cells[: self.plan.measured])
-        work = (self._cells, self._marginals, self._factors)
-        if self._pool is not None:
-            log_mass = self._shared_pass(self._pool)
-        else:
-            places = (self._sums[0], self._weights, self._totals, self._row[0])
-            log_mass = kernels.propagate(self.plan.layout, self._line_start, *work, *places)
+            shifted = potentials - np.repeat(references, self._lengths)
+            np.exp(shifted, out=self._work.cells[: self.plan.measured])
+        log_mass = self._shared() if self._shared else kernels.propagate(self.plan.layout, self._work)
         return float(log_mass + references.sum())
 
-    def _shared_pass(self, pool: ThreadPoolExecutor) -> float:
-        """The same pass clique by clique, the rows of large cliques dealt to the threads."""
-        layout, cells, sums = self.plan.layout, self._cells, self._sums[0]
+
+class SharedSweeps:
+    """The same pass with the rows of large cliques dealt to several threads; small cliques stay with one."""
+
+    def __init__(self, plan: Plan, work: kernels.Work, threads: int) -> None:
+        self.layout = plan.layout
+        self.work = work
+        self.segments = _segments(plan.layout)
+        self.sums = [work.sums, *(np.empty_like(work.sums) for _ in range(threads - 1))]
+        self.row = [work.row, *(np.empty_like(work.row) for _ in range(threads - 1))]
+        self.pool = ThreadPoolExecutor(threads - 1)
+
+    def __call__(self) -> float:
+        """Both directions; the logarithm of the mass, or nan if it left the range."""
         log_mass = 0.0
-        for i in reversed(range(layout.block.size)):
-            weights, totals = self._lines(i)
-            kernels.prepare(layout, i, cells, self._factors, weights)
-            if layout.parent_link[i] >= 0:
-                self._sweep(kernels.sum_up, i, pool)
-                largest = kernels.send(layout, i, cells, sums, totals)
-                if not kernels.in_range(largest):
-                    return math.nan
-                log_mass += math.log(largest)
-        for i in range(layout.block.size):
-            weights, totals = self._lines(i)
-            if layout.parent_link[i] >= 0:
-                kernels.receive(layout, i, cells, self._marginals, self._factors, weights)
-            self._sweep(kernels.sum_all, i, pool)
-            mass = kernels.read(layout, i, sums, totals, self._marginals)
-            if layout.parent_link[i] < 0:
-                if not kernels.in_range(mass):
-                    return math.nan
-                log_mass += math.log(mass)
+        for begin, end, large in reversed(self.segments):
+            if large:
+                log_mass += self._collect(begin)
+            else:
+                log_mass += kernels.collect(self.layout, begin, end, self.work)
+        for begin, end, large in self.segments:
+            if large:
+                log_mass += self._distribute(begin)
+            else:
+                log_mass += kernels.distribute(self.layout, begin, end, self.work)
         return log_mass
 
-    def _sweep(self, kernel: Any, i: int, pool: ThreadPoolExecutor) -> None:
-        """Run a kernel over all rows of a clique; each thread sums into its own table, then they are added."""
-        layout, rows = self.plan.layout, int(self.plan.layout.rows[i])
-        shared = rows * layout.lines[i] * layout.block[i] >= SHARED_CELLS
-        parts = min(len(self._sums), rows) if shared else 1
+    def _collect(self, i: int) -> float:
+        weights, totals = self._lines(i)
+        kernels.prepare(self.layout, i, self.work.cells, self.work.factors, weights)
+        if self.layout.parent_link[i] < 0:
+            return 0.0
+        self._sweep(kernels.sum_up, i)
+        return kernels.scale_of(kernels.send(self.layout, i, self.work.cells, self.work.sums, totals))
+
+    def _distribute(self, i: int) -> float:
+        weights, totals = self._lines(i)
+        root = self.layout.parent_link[i] < 0
+        if not root:
+            kernels.receive(self.layout, i, self.work.cells, self.work.marginals, self.work.factors, weights)
+        self._sweep(kernels.sum_all, i)
+        mass = kernels.read(self.layout, i, self.work.sums, totals, self.work.marginals)
+        return kernels.scale_of(mass) if root else 0.0
+
+    def _sweep(self, kernel: Any, i: int) -> None:
+        """Run a kernel over all rows of a clique; each thread sums into its own tables, then they are added."""
+        rows, parts = int(self.layout.rows[i]), len(self.sums)
         weights, totals = self._lines(i)
 
         def swept(part: int) -> None:
-            sums = self._sums[part]
-            kernels.clear(layout, i, sums)
             begin, end = rows * part // parts, rows * (part + 1) // parts
-            kernel(layout, i, begin, end, weights, self._factors, sums, totals, self._row[part])
+            kernels.clear(self.layout, i, self.sums[part])
+            places = (weights, self.work.factors, self.sums[part], totals, self.row[part])
+            kernel(self.layout, i, begin, end, *places)
 
-        others = [pool.submit(swept, part) for part in range(1, parts)]
+        others = [self.pool.submit(swept, part) for part in range(1, parts)]
         swept(0)
         for part, other in enumerate(others, start=1):
             other.result()
-            kernels.add_sums(layout, i, self._sums[part], self._sums[0])
+            kernels.add_sums(self.layout, i, self.sums[part], self.work.sums)
 
     def _lines(self, i: int) -> tuple[Vector, Vector]:
-        begin, end = self._line_start[i], self._line_start[i + 1]
-        return self._weights[begin:end], self._totals[begin:end]
+        begin, end = self.work.line_start[i], self.work.line_start[i + 1]
+        return self.work.weights[begin:end], self.work.totals[begin:end]
+
+
+def _segments(layout: Layout) -> list[tuple[int, int, bool]]:
+    """Ranges of cliques that are swept together: runs of small ones, and each large one alone."""
+    segments: list[tuple[int, int, bool]] = []
+    for i, cells in enumerate(layout.rows * layout.lines * layout.block):
+        large = bool(cells >= SHARED_CELLS)
+        if segments and not large and not segments[-1][2]:
+            segments[-1] = (segments[-1][0], i + 1, False)
+        else:
+            segments.append((i, i + 1, large))
+    return segments

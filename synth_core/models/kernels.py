@@ -7,6 +7,8 @@ caller repeats the pass in log space. Above it, cells down to TINY relative to t
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,6 +18,19 @@ from synth_core.models.plan import Layout
 TINY = 1e-200
 
 Cells = NDArray[np.float64]
+
+
+class Work(NamedTuple):
+    """The memory of a pass, allocated once."""
+
+    line_start: NDArray[np.int64]  # for each clique where its lines begin in `weights` and `totals`
+    cells: Cells  # all tables: measured ones filled by the caller, separators by the pass
+    marginals: Cells  # the same tables' marginals
+    factors: Cells  # the groups' products
+    sums: Cells  # the groups' sums
+    weights: Cells  # a weight for each line
+    totals: Cells  # a sum for each line
+    row: Cells
 
 
 @compiled
@@ -244,45 +259,45 @@ def read(layout: Layout, i: int, sums: Cells, totals: Cells, marginals: Cells) -
 
 
 @compiled
-def in_range(scale: float) -> bool:
-    """Whether a product of tables stayed well inside the range of floating point."""
-    return TINY < scale < 1.0 / TINY
+def scale_of(largest: float) -> float:
+    """The logarithm of a scale, or nan where the product of tables left the range of floating point."""
+    return np.log(largest) if TINY < largest < 1.0 / TINY else np.nan
 
 
 @compiled
-def propagate(
-    layout: Layout,
-    line_start: NDArray[np.int64],
-    cells: Cells,
-    marginals: Cells,
-    factors: Cells,
-    sums: Cells,
-    weights: Cells,
-    totals: Cells,
-    row: Cells,
-) -> float:
-    """Both directions over the whole forest; the logarithm of the mass, or nan if it left the range."""
+def collect(layout: Layout, begin: int, end: int, work: Work) -> float:
+    """Messages from cliques end-1 … begin to their parents; the logarithm of their scales, nan out of range."""
     log_mass = 0.0
-    for i in range(layout.block.size - 1, -1, -1):
-        own, lines = weights[line_start[i] : line_start[i + 1]], totals[line_start[i] : line_start[i + 1]]
-        prepare(layout, i, cells, factors, own)
-        if layout.parent_link[i] < 0:
-            continue
-        clear(layout, i, sums)
-        sum_up(layout, i, 0, layout.rows[i], own, factors, sums, lines, row)
-        largest = send(layout, i, cells, sums, lines)
-        if not in_range(largest):
-            return np.nan
-        log_mass += np.log(largest)
-    for i in range(layout.block.size):
-        own, lines = weights[line_start[i] : line_start[i + 1]], totals[line_start[i] : line_start[i + 1]]
+    for i in range(end - 1, begin - 1, -1):
+        weights = work.weights[work.line_start[i] : work.line_start[i + 1]]
+        totals = work.totals[work.line_start[i] : work.line_start[i + 1]]
+        prepare(layout, i, work.cells, work.factors, weights)
         if layout.parent_link[i] >= 0:
-            receive(layout, i, cells, marginals, factors, own)
-        clear(layout, i, sums)
-        sum_all(layout, i, 0, layout.rows[i], own, factors, sums, lines, row)
-        mass = read(layout, i, sums, lines, marginals)
-        if layout.parent_link[i] < 0:
-            if not in_range(mass):
-                return np.nan
-            log_mass += np.log(mass)
+            clear(layout, i, work.sums)
+            sum_up(layout, i, 0, layout.rows[i], weights, work.factors, work.sums, totals, work.row)
+            log_mass += scale_of(send(layout, i, work.cells, work.sums, totals))
     return log_mass
+
+
+@compiled
+def distribute(layout: Layout, begin: int, end: int, work: Work) -> float:
+    """Marginals of cliques begin … end-1, parents first; the logarithm of the mass of roots, nan out of range."""
+    log_mass = 0.0
+    for i in range(begin, end):
+        weights = work.weights[work.line_start[i] : work.line_start[i + 1]]
+        totals = work.totals[work.line_start[i] : work.line_start[i + 1]]
+        if layout.parent_link[i] >= 0:
+            receive(layout, i, work.cells, work.marginals, work.factors, weights)
+        clear(layout, i, work.sums)
+        sum_all(layout, i, 0, layout.rows[i], weights, work.factors, work.sums, totals, work.row)
+        mass = read(layout, i, work.sums, totals, work.marginals)
+        if layout.parent_link[i] < 0:
+            log_mass += scale_of(mass)
+    return log_mass
+
+
+@compiled
+def propagate(layout: Layout, work: Work) -> float:
+    """Both directions over the whole forest; the logarithm of the mass, or nan if it left the range."""
+    log_mass = collect(layout, 0, layout.block.size, work)
+    return log_mass if np.isnan(log_mass) else log_mass + distribute(layout, 0, layout.block.size, work)
