@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from conftest import tampered
+from budget_examples import tampered
 
 from synth_core.operations.events import Event, Kind, append
 from synth_core.operations.metrics import exposition

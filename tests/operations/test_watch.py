@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from conftest import spend, tampered
+from budget_examples import spend, tampered
 
 from synth_core.errors import LedgerError
 from synth_core.operations import watch
