@@ -95,7 +95,7 @@ class PublicQuality:
                     "bought": tuple(BoughtError(**item) for item in raw["bought"]),
                 }
             )
-        except (KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, TypeError, ValueError):
             raise SourceError("the stored quality cannot be read; run the evaluate step again") from None
 
 

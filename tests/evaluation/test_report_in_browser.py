@@ -1,4 +1,4 @@
-"""The internal report opened in a browser: no errors, no requests, nothing wider than a phone."""
+"""Both reports opened in a browser: no errors, no requests, nothing wider than a phone."""
 
 from __future__ import annotations
 
@@ -11,14 +11,31 @@ import pytest
 from synth_core.codec import encode
 from synth_core.evaluation import compare
 from synth_core.metrics import tabulate
-from synth_core.population import generate, population_schema
+from synth_core.population import generate, population_schema, write_example
 from synth_core.report import Guarantee, SpendLine, internal_report
+from synth_core.steps import STEPS, prepare, run_step
+from synth_core.steps.example import declare_example_account, example_spec
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory) -> Path:
+def public(tmp_path_factory) -> Path:
+    """A small release, published twice, so that there is something to compare with."""
+    folder = tmp_path_factory.mktemp("release")
+    write_example(folder, rows=1500)
+    declare_example_account(folder / "workspace")
+    spec = example_spec().dump() | {"method": "independent", "quality_share": 0.1, "shards": 1}
+    spec |= {key: str(folder / spec[key]) for key in ("source", "schema")}
+    for release in ("first", "second"):
+        address = prepare(spec | {"release": release}, workspace=folder / "workspace")
+        for step in STEPS:
+            run_step(step, address)
+    return folder / "workspace" / "public" / "second" / "report.html"
+
+
+@pytest.fixture(scope="module")
+def internal(tmp_path_factory) -> Path:
     schema = population_schema()
     frames = generate(1500, 1), generate(1500, 2)
     real, synthetic = (
@@ -79,7 +96,9 @@ def browser() -> Iterator:
 
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_report_opens_cleanly(browser, report, width, scheme):
+@pytest.mark.parametrize("name", ["internal", "public"])
+def test_the_report_opens_cleanly(browser, request, name, width, scheme):
+    report = request.getfixturevalue(name)
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}

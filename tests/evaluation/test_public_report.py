@@ -1,0 +1,199 @@
+"""Public quality and its report: noisy answers only, the right numbers, one page that escapes what it is given."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from test_internal_report import Page
+
+from synth_core.domain import Domain
+from synth_core.errors import SourceError
+from synth_core.evaluation.public import BoughtError, PublicQuality, bought_error, public_quality
+from synth_core.measurement import Measurement
+from synth_core.models.junction_tree import junction_tree
+from synth_core.report import SpendLine, public_report
+from synth_core.report.changes import changes_table
+from synth_core.report.public_exhibits import groups_table, tree_exhibit
+from synth_core.schema import Categorical, Schema
+
+HOSTILE = '<script>alert("x")</script>'
+SCHEMA = Schema(
+    columns=(
+        Categorical(name="sex", values=("f", "m")),
+        Categorical(name=HOSTILE, values=("a", "</svg>", "c")),
+        Categorical(name="job", values=("farm", "shop")),
+    )
+)
+DOMAIN = SCHEMA.domain
+ROWS = np.array([[0, 0, 0]] * 30 + [[1, 1, 1]] * 50 + [[1, 2, 0]] * 20)
+ANSWERS = (
+    Measurement(("sex",), np.array([31.0, 68.0]), 2.0),
+    Measurement(("sex", "job"), np.array([[29.0, 1.0], [20.0, 52.0]]), 4.0),
+    Measurement((HOSTILE,), np.array([30.0, -2.0, 72.0]), 3.0),
+)
+
+
+@pytest.fixture(scope="module")
+def quality() -> PublicQuality:
+    return public_quality(ROWS, DOMAIN, measurements=ANSWERS, total=100.0, violations={"no <b>": 2})
+
+
+def test_distances_from_answers_by_hand(quality):
+    one, two, _ = quality.measured
+    assert one.distance == pytest.approx((1 + 2) / 2 / 100)
+    assert one.noise == pytest.approx(2 * 2.0 * math.sqrt(2 / math.pi) / 2 / 100)
+    assert two.distance == pytest.approx((1 + 1 + 0 + 2) / 2 / 100)
+    assert two.cells == 4
+
+
+def test_a_columns_answers_are_combined_by_inverse_variance(quality):
+    """Alone: variance 4. Summed over the other column: two cells of variance 16 each. Weights 1/4 and 1/32."""
+    answer = quality.columns["sex"]
+    weights = np.array([1 / 4, 1 / 32])
+    expected = np.average([[31, 68], [30, 72]], axis=0, weights=weights) / 100
+    np.testing.assert_allclose(answer.shares, expected)
+    assert answer.sigma == pytest.approx(1 / math.sqrt(weights.sum()) / 100)
+
+
+def test_the_combined_noise_is_what_it_says():
+    rng = np.random.default_rng(1)
+    domain, rows = Domain.of({"a": 2, "b": 3}), np.array([[0, 0], [1, 2]])
+    found = []
+    for _ in range(3000):
+        answers = [
+            Measurement(("a",), rng.normal(scale=2.0, size=2), 2.0),
+            Measurement(("a", "b"), rng.normal(scale=1.5, size=(2, 3)), 1.5),
+        ]
+        column = public_quality(rows, domain, measurements=answers, total=10.0).columns["a"]
+        found.append(column.shares[0] / column.sigma)
+    assert np.std(found) == pytest.approx(1.0, abs=0.05)
+
+
+def test_columns_without_an_answer_are_left_out():
+    found = public_quality(ROWS, DOMAIN, measurements=ANSWERS[:1], total=100.0)
+    assert set(found.columns) == {"sex"}
+
+
+def test_ties_are_distances_from_independence(quality):
+    """sex and job: shares 0.3, 0 / 0.2, 0.5 against 0.15, 0.15 / 0.35, 0.35."""
+    assert quality.ties[0][2] == quality.ties[2][0] == pytest.approx(0.3)
+    assert quality.ties[1][1] == 0
+
+
+def test_a_bought_error_is_half_the_mean_misfit_and_never_negative():
+    error = bought_error(2, [10.0, 30.0], sigma=5.0, total=200.0)
+    assert error.mean == pytest.approx(20 / 400)
+    assert error.margin == pytest.approx(1.959964 * 5 / math.sqrt(2) / 400)
+    assert bought_error(1, [-3.0], sigma=5.0, total=200.0).mean == 0
+
+
+def test_stored_and_read_back(quality):
+    assert PublicQuality.from_json(quality.to_json()) == quality
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"columns": 3}'])
+def test_a_damaged_store_is_refused(text):
+    with pytest.raises(SourceError, match="run the evaluate step again"):
+        PublicQuality.from_json(text)
+
+
+def manifest_of(release: str, **more) -> dict:
+    return {
+        "release": release,
+        "dataset": "people",
+        "source_digest": "a" * 64,
+        "schema_digest": "b" * 64,
+        "method": {"name": "privmrf", "preset": "default"},
+        "domain": {column.name: {"codes": column.size} for column in SCHEMA.columns},
+        "guarantee": {
+            "unit": "person",
+            "neighbours": "add or remove one record",
+            "epsilon": 0.8,
+            "delta": 1e-5,
+            "mu": 0.2187,
+            "account": {"epsilon_before": 0.4, "epsilon_after": 0.95, "epsilon_cap": 3.0},
+        },
+        "quality": {"noisy_total": 100.4, "measured_marginals": 3, "bought": []},
+        **more,
+    }
+
+
+SPEND = SpendLine(
+    step="fit",
+    purpose="marginals",
+    mechanism="discrete_gaussian",
+    queries=3,
+    scale=4.0,
+    mu2=0.04,
+    state="measured",
+)
+
+
+def report(quality: PublicQuality, **more) -> str:
+    given = {
+        "schema": SCHEMA,
+        "tree": junction_tree(DOMAIN, [("sex", "job"), (HOSTILE,)]),
+        "spends": [SPEND],
+        "previous": None,
+    }
+    return public_report(manifest_of("r2"), quality, **given | more)
+
+
+def test_the_page_is_safe_complete_and_always_the_same(quality):
+    html = report(quality)
+    page = Page(html)
+    assert html == report(quality)
+    assert not {"script", "link", "img", "iframe"} & {tag for tag, _ in page.elements}
+    pictures = [attributes for _, attributes in page.elements if attributes.get("role") == "img"]
+    assert len(pictures) == len(page.all("details")) == 4 + len(SCHEMA.columns)
+    assert all(len(picture["aria-label"]) > 40 for picture in pictures)
+    assert "INTERNAL" not in page.text
+    assert "ε = 0.4 before this one" in page.text
+    assert "No true error was measured" in page.text
+    assert "What changed" not in page.text
+
+
+def test_bought_errors_replace_the_disclaimer(quality):
+    bought = BoughtError(alpha=3, marginals=300, mean=0.0421, margin=0.0005)
+    raw = {**{name: getattr(quality, name) for name in PublicQuality.__slots__}, "bought": (bought,)}
+    text = Page(report(PublicQuality(**raw))).text
+    assert "No true error" not in text
+    assert "4.21%" in text
+    assert "±0.05 points" in text
+
+
+def test_a_table_without_answers_can_be_shown():
+    bare = public_quality(ROWS, DOMAIN, measurements=(), total=100.0)
+    assert "Column by column" in Page(report(bare)).text
+
+
+def test_what_changed_is_told_fact_by_fact():
+    before = manifest_of("r1", source_digest="c" * 64)
+    before["domain"] = {"sex": {"codes": 3}, "old": {"codes": 2}}
+    before["quality"] = {"noisy_total": 90.0, "measured_marginals": 2, "bought": [{"alpha": 3, "mean": 0.05}]}
+    table = changes_table(manifest_of("r2"), before)
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert table.head == ("", "r1", "r2")
+    assert rows["records, noisy"] == ("90", "100")
+    assert rows["measured marginals"] == ("2", "3")
+    assert rows["source data"] == ("snapshot cccccccccccc", "snapshot aaaaaaaaaaaa")
+    assert rows["columns removed"] == ("old", "")
+    assert rows["columns declared otherwise"] == ("", "sex")
+    assert HOSTILE in rows["columns added"][1]
+    assert changes_table(manifest_of("r1"), None) is None
+
+
+def test_small_groups_are_the_least_certain(quality):
+    rows = groups_table(SCHEMA, quality).rows
+    assert rows[0][0] == f"{HOSTILE} = c"
+    assert rows[-1][0] == "sex = m"
+
+
+def test_the_tree_shows_every_clique_given_what_it_shares():
+    domain = Domain.of({"a": 2, "b": 2, "c": 2, "d": 2})
+    exhibit = tree_exhibit(junction_tree(domain, [("a", "b"), ("b", "c"), ("d",)]))
+    assert len(exhibit.table.rows) == 3
+    assert "given b" in exhibit.svg
+    assert {row[2] for row in exhibit.table.rows} == {"–", "b"}
