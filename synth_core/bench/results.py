@@ -74,7 +74,7 @@ def judge(job: Job, dataset: DataSet, outcome: Outcome) -> dict[str, float]:
     if outcome.table is None:
         return {"unfinished": 1.0, **values}
     if job.fold is None:
-        for alpha in ALPHAS:
+        for alpha in ALPHAS[: len(dataset.domain) - 1]:
             cliques = alpha_way(dataset.domain, alpha)
             pairs = (
                 tabulate_both(dataset.codes, outcome.table, domain=dataset.domain, clique=clique)
