@@ -112,6 +112,15 @@ FORM = {
         description_md="Leave it **empty** for a new release, named after this run. The name of an earlier "
         "release **resumes** it: stored answers are used again and nothing is spent twice.",
     ),
+    "quality_share": Param(
+        0,
+        type="number",
+        minimum=0,
+        maximum=0.5,
+        title="Share for published quality",
+        description_md="Part of ε that buys noisy true errors for the **public** report; 0 buys none.",
+        section=MORE,
+    ),
     "unit": Param(
         "person",
         type="string",

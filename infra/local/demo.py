@@ -19,6 +19,13 @@ from infra.local.services import LOG_TAIL, Service, airflow, dask_cluster, stop_
 from infra.local.site import Site, SiteError, free_port
 
 DAG = "census_release"
+PLACES = {
+    "synthetic table": "extract",
+    "manifest": "manifest",
+    "public report": "public report",
+    "internal report": "report",
+    "ledger": "ledger",
+}
 TOLD = FINISHED | {"up_for_retry", "skipped"}
 
 
@@ -83,12 +90,7 @@ def _results(address: str) -> None:
 
     found = steps.summary(address)
     say(f"\nRelease {found['release']} is published.\n")
-    for title, key in (
-        ("synthetic table", "extract"),
-        ("manifest", "manifest"),
-        ("internal report", "report"),
-        ("ledger", "ledger"),
-    ):
+    for title, key in PLACES.items():
         say(f"  {title:<16} {_shown(found[key])}")
     say(f"  {'privacy':<16} epsilon {found['epsilon']:g} at delta {found['delta']:g}\n")
     say("How good the table is (internal: compared with the confidential rows)\n")
