@@ -4,6 +4,7 @@ import json
 import shutil
 import sqlite3
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -174,6 +175,19 @@ def test_bought_quality_has_its_own_share_and_the_total_stays(released):
     total = sum(costs.values())
     assert float(costs["evaluate"] / total) == pytest.approx(SHARE, rel=1e-3)
     assert 0.99 * spec["epsilon"] < epsilon_of(total, 1e-6) <= spec["epsilon"]
+
+
+def test_the_preview_shows_what_quality_costs(released):
+    from synth_core.steps.preview import preview_release
+
+    folder, spec = released
+    path = folder / "release.yaml"
+    path.write_text(yaml.safe_dump(spec))
+    shares = dict(dict(preview_release(path, workspace=folder / "workspace"))["How the budget is shared"])
+    assert shares["quality"].split()[0] == "10.0%"
+    total = sum(float(words.split("mu")[1]) ** 2 for words in shares.values())
+    assert epsilon_of(Fraction(total), 1e-6) == pytest.approx(spec["epsilon"], abs=1e-3)
+    assert sum(float(words.split("%")[0]) for words in shares.values()) == pytest.approx(100, abs=0.3)
 
 
 def test_bought_errors_are_near_the_true_ones(released):
