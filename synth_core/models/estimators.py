@@ -23,7 +23,7 @@ def estimate(
     total: float | None = None,
     warm: MarkovRandomField | None = None,
     until: float = 1.0,
-    max_passes: int = 1000,
+    max_passes: int = 3000,
     limit_cells: int | None = None,
     progress: Callable[[Progress], None] | None = None,
     arrays: Arrays | None = None,

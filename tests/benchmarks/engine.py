@@ -172,10 +172,10 @@ def measure_pass(path):
     domain, cliques, case = load_case(path)
     tree = junction_tree(domain, cliques)
     found = {"cells": tree.cells, "cliques": len(tree.cliques)}
-    begin = time.perf_counter()
+    begin = time.process_time()
     oracle = marginal_oracle(tree, cliques, NUMPY)
     oracle(case["values"])
-    found["first"] = time.perf_counter() - begin
+    found["first"] = time.process_time() - begin
     found["seconds"] = best_of(lambda: oracle(case["values"]))
     shared = marginal_oracle(tree, cliques, replace(NUMPY, threads=2))
     shared(case["values"])
@@ -263,7 +263,7 @@ def pass_table(cache, python):
     lines = [
         "## One pass of belief propagation, steady state, one thread (CPU ms)",
         "",
-        "| structure | tree cliques | cells | mbi | ours | ratio | mbi's first pass s | our first pass s | 2 threads |",
+        "| structure | tree cliques | cells | mbi | ours | ratio | mbi's first s | our first s | 2 threads, wall |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for name, (domain, cliques) in structures().items():
