@@ -139,8 +139,17 @@ class ReleasePaths:
             raise SpecError(f"{address} is not the address of a prepared release; prepare it first")
         return cls(spec.parents[2], spec.parent.name)
 
+    def check_writable(self) -> None:
+        """Refuse a workspace that cannot be written to, before anything is made or spent."""
+        there = self.workspace
+        while not there.exists() and there != there.parent:
+            there = there.parent
+        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+            raise SpecError(f"workspace {self.workspace} is not writable; choose another with --workspace")
+
     def create(self) -> None:
         """Make both zones; the confidential one is closed to everybody else, whatever the umask says."""
+        self.check_writable()
         try:
             for zone in (self.workspace / "confidential", self.confidential):
                 zone.mkdir(mode=PRIVATE_MODE, parents=True, exist_ok=True)
@@ -150,5 +159,3 @@ class ReleasePaths:
             raise SpecError(
                 f"workspace {self.workspace} is not writable; choose another with --workspace"
             ) from None
-        if not os.access(self.confidential, os.W_OK) or not os.access(self.extract, os.W_OK):
-            raise SpecError(f"workspace {self.workspace} is not writable; choose another with --workspace")

@@ -44,7 +44,7 @@ def run_step(
     if name not in STEPS:
         raise SpecError(f"unknown step {name!r}; the steps are: {', '.join(STEPS)}")
     step = importlib.import_module(f"synth_core.steps.{name}")
-    with open_run(address, cluster=cluster, runner=runner, progress=progress) as run:
+    with open_run(address, cluster=cluster, runner=runner, progress=progress) as run, run.watched(name):
         return str(getattr(step, name)(run))
 
 
@@ -85,7 +85,7 @@ def sample_shard(
     from synth_core.steps.context import open_run
     from synth_core.steps.sample import sample_one
 
-    with open_run(address, cluster=cluster, runner=runner) as run:
+    with open_run(address, cluster=cluster, runner=runner) as run, run.watched("sample"):
         return str(sample_one(run, shard))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -13,6 +13,7 @@ from pathlib import Path
 from synth_core.cluster import Cluster, connect
 from synth_core.domain import Domain
 from synth_core.errors import SpecError
+from synth_core.operations.events import watched
 from synth_core.privacy.budget import NONE, BudgetPlan, group_mu2, mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
 from synth_core.privacy.ledger import Account, Runner
@@ -86,6 +87,11 @@ class StepRun:
         """The door to the counts, for this step."""
         counts = PartitionCounts(self.partitions, self.domain, self.cluster)
         return LedgerCurator(counts=counts, ledger=self.ledger, spending=self.spending(step))
+
+    def watched(self, step: str) -> AbstractContextManager[None]:
+        """Record in the workspace's event log how the step ends."""
+        facts = {"dataset": self.spec.dataset, "release": self.spec.release}
+        return watched(self.paths.workspace, **facts, step=step, runner=self.runner)
 
     def note(self, step: str, purpose: str = "step finished") -> None:
         """Write the record that every step leaves, also one that cost nothing."""

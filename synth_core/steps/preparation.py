@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from synth_core.errors import SpecError
+from synth_core.errors import LedgerError, SpecError
+from synth_core.operations.events import watched
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.ledger import Account, Runner
 from synth_core.release.paths import ReleasePaths
@@ -15,6 +17,7 @@ from synth_core.schema import Schema
 from synth_core.steps.context import method_budget, this_runner
 from synth_core.steps.ingest import source_files
 from synth_core.storage.files import atomic_write
+from synth_core.storage.ledger_database import database_file, parse_url
 from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 from synth_core.synthesizers.methods import synthesizer
 
@@ -22,12 +25,20 @@ from synth_core.synthesizers.methods import synthesizer
 def prepare_release(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: Runner | None = None) -> str:
     """Check the spec and hold its budget; returns the address of the prepared release."""
     wanted = ReleaseSpec.load(spec) if isinstance(spec, Path) else ReleaseSpec.parse(dict(spec))
+    paths, who = ReleasePaths(workspace.resolve(), wanted.release), runner or this_runner()
+    watch = watched(
+        paths.workspace, dataset=wanted.dataset, release=wanted.release, step="prepare", runner=who
+    )
+    with watch if paths.workspace.is_dir() else nullcontext():
+        return _prepared(wanted, paths, who)
+
+
+def _prepared(wanted: ReleaseSpec, paths: ReleasePaths, runner: Runner) -> str:
     schema = Schema.load(Path(wanted.schema_))
     method = synthesizer(wanted.method, wanted.preset, wanted.options)
     source_files(wanted.source)
-    paths = ReleasePaths(workspace.resolve(), wanted.release)
-    paths.create()
-    ledger = SqlLedger(ledger_url(paths.workspace, None))
+    paths.check_writable()
+    ledger = existing_ledger(paths.workspace, wanted.dataset)
     account = ledger.balance(wanted.dataset).account
     check_account(wanted, account)
     if account.rows_per_unit > 1 and schema.unit_column is None:
@@ -37,17 +48,25 @@ def prepare_release(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: 
         )
     method.plan(schema.domain, method_budget(wanted, account))
     _refuse_another(wanted, schema, paths)
-    ledger.hold(
-        wanted.dataset,
-        wanted.release,
-        mu2=mu2_of(wanted.epsilon, wanted.delta),
-        runner=runner or this_runner(),
-    )
+    ledger.hold(wanted.dataset, wanted.release, mu2=mu2_of(wanted.epsilon, wanted.delta), runner=runner)
+    paths.create()
     with atomic_write(paths.schema) as temporary:
         schema.save(temporary)
     with atomic_write(paths.spec) as temporary:
         wanted.save(temporary)
     return str(paths.spec)
+
+
+def existing_ledger(workspace: Path, dataset: str) -> SqlLedger:
+    """The workspace's ledger; looking for an account must not create one."""
+    url = ledger_url(workspace, None)
+    file = database_file(parse_url(url))
+    if file is not None and not file.exists():
+        raise LedgerError(
+            f"there is no ledger in {workspace}; declare the account first: synth ledger account {dataset} "
+            f"--epsilon CAP --delta DELTA --workspace {workspace}"
+        )
+    return SqlLedger(url)
 
 
 def check_account(spec: ReleaseSpec, account: Account) -> None:

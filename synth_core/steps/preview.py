@@ -5,14 +5,12 @@ from __future__ import annotations
 from fractions import Fraction
 from pathlib import Path
 
-from synth_core.errors import LedgerError, SynthError
+from synth_core.errors import SynthError
 from synth_core.privacy.budget import epsilon_of, mu2_of
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
 from synth_core.steps.context import method_budget
-from synth_core.steps.preparation import check_account
-from synth_core.storage.ledger_database import database_file, parse_url
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url
+from synth_core.steps.preparation import check_account, existing_ledger
 from synth_core.synthesizers.methods import synthesizer
 
 Section = tuple[str, list[tuple[str, str]]]
@@ -27,7 +25,7 @@ def preview_release(path: Path, *, workspace: Path) -> list[Section]:
     total = mu2_of(spec.epsilon, spec.delta)
     account_lines: list[tuple[str, str]]
     try:
-        balance = _ledger(workspace).balance(spec.dataset)
+        balance = existing_ledger(workspace, spec.dataset).balance(spec.dataset)
     except SynthError as refusal:
         account_lines = [("not ready", str(refusal))]
         plan = method.plan(domain, total - total * Fraction(str(spec.quality_share)))
@@ -65,14 +63,3 @@ def preview_release(path: Path, *, workspace: Path) -> list[Section]:
         ("What to expect", method.preview(domain, plan)),
         (f"Account {spec.dataset}", account_lines),
     ]
-
-
-def _ledger(workspace: Path) -> SqlLedger:
-    """The workspace's ledger; looking must not create one."""
-    url = ledger_url(workspace, None)
-    file = database_file(parse_url(url))
-    if file is not None and not file.exists():
-        raise LedgerError(
-            f"there is no ledger in {workspace}; declare the account with `synth ledger account` first"
-        )
-    return SqlLedger(url)

@@ -97,6 +97,13 @@ def test_public_files(run):
     assert rows != ROWS
 
 
+def test_event_log(run):
+    folder, _, frame, _ = run
+    text = (folder / "workspace" / "events.jsonl").read_text()
+    assert text.count("\n") == len(STEPS) + 1
+    assert not found(secrets_of(frame), text)
+
+
 def test_ledger(run):
     folder, _, frame, _ = run
     with sqlite3.connect(folder / "workspace" / "ledger.sqlite") as database:
