@@ -245,7 +245,8 @@ class LedgerCurator:
             return np.array(chosen, dtype=np.int64)
 
         name = f"{purpose} (with replacement)" if again else purpose
-        answer = self._answer(name, mechanism, asked=[q.clique for q in queries], draw=draw)
+        cliques = list(dict.fromkeys(query.clique for query in queries))
+        answer = self._answer(name, mechanism, asked=cliques, draw=draw)
         return [queries[int(position)] for position in answer]
 
     def _answer(

@@ -51,8 +51,8 @@ class DualQuery:
     """Rounds of picking queries; after t rounds they are picked with a rate of t * eta, so that each costs as t^2."""
 
     workload: Workload = ALL_PAIRS
-    rounds: int = 50
-    picks: int = 40
+    rounds: int = 40
+    picks: int = 25
     number: float = 0.02
     restarts: int = 4
     passes: int = 200
