@@ -12,6 +12,7 @@ from synth_core.cli import audit as audit_command
 from synth_core.cli import bench as bench_commands
 from synth_core.cli import evaluate as evaluation_command
 from synth_core.cli import ledger as ledger_commands
+from synth_core.cli import operations as operation_commands
 from synth_core.cli import release as release_commands
 from synth_core.errors import SynthError
 
@@ -33,6 +34,7 @@ app.add_typer(bench_commands.app, name="bench")
 release_commands.add_commands(app)
 evaluation_command.add_commands(app)
 audit_command.add_commands(app)
+operation_commands.add_commands(app)
 
 
 def _version(asked: bool) -> None:

@@ -13,6 +13,8 @@ import yaml
 from synth_core import Schema
 from synth_core.cli import main
 from synth_core.metrics import alpha_way, tabulate_both, tvd
+from synth_core.steps import prepare
+from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
 COMMANDS = [
     ["init"],
@@ -22,6 +24,8 @@ COMMANDS = [
     ["methods"],
     ["evaluate"],
     ["audit"],
+    ["cancel"],
+    ["metrics"],
     ["ledger", "show"],
     ["ledger", "verify"],
     ["ledger", "account"],
@@ -274,3 +278,23 @@ def test_a_failed_audit_is_an_error(synth, monkeypatch):
     code, _, err = synth("audit", "--method", "independent", "--runs", 200)
     assert code == 2
     assert "the audit failed for: curator: score" in err
+
+
+def test_cancel_and_metrics(synth, example, tmp_path):
+    workspace = example / "workspace"
+    code, out, _ = synth("metrics", "--workspace", workspace)
+    assert code == 0
+    assert 'dataset="fictional-census"' in out
+    assert synth("metrics", "--workspace", tmp_path / "nowhere")[0] == 2
+    code, _, err = synth("cancel", "never-begun", "--reason", "x", "--workspace", workspace)
+    assert code == 2
+    assert "never begun" in err
+    path = change(
+        example, tmp_path, release="unwanted", source=str(example / "data" / "people.csv"), epsilon=0.5
+    )
+    ledger = SqlLedger(ledger_url(workspace, None))
+    before = ledger.balance("fictional-census").held_mu2
+    prepare(path, workspace=workspace)
+    assert ledger.balance("fictional-census").held_mu2 > before
+    assert synth("cancel", "unwanted", "--reason", "not needed", "--workspace", workspace)[0] == 0
+    assert ledger.balance("fictional-census").held_mu2 == before
