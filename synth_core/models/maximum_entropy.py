@@ -9,8 +9,8 @@ with phi(r) = sqrt(2T) r. It is convex, its gradient costs one pass of belief pr
 Markov random field: potentials come with it. Its residual is -phi'(||lambda||) lambda / ||lambda||, so the loss at
 the solution is T. Where T cannot be reached (noisy tables contradict each other or are negative) the dual would be
 unbounded; phi therefore turns quadratic where its slope reaches `RIDGE` * r, which bounds the potentials and trades
-that little entropy for the least loss. A limited-memory quasi-Newton method whose first guess of the curvature
-is the Poisson one, Var(cell) = mu, needs half the passes of accelerated mirror descent or fewer.
+that little entropy for the least loss. The method is limited-memory BFGS whose first guess of the curvature is the
+Poisson one, Var(cell) = mu; on census extracts it needs a fraction of the passes of the paper's algorithms.
 """
 
 from __future__ import annotations
