@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -86,14 +89,34 @@ def _ledger_problems(manifest: dict[str, Any], public: Path) -> list[str]:
         return []
     try:
         ledger = SqlLedger(url)
-        found = [f"ledger: {problem}" for problem in ledger.verify()]
+        found = [f"ledger: {problem}" for problem in [*ledger.verify(), *_file_problems(url)]]
         records = ledger.records()
-    except (LedgerError, SQLAlchemyError) as fault:
+    except (LedgerError, SQLAlchemyError, sqlite3.DatabaseError) as fault:
         reason = str(fault) if isinstance(fault, LedgerError) else "cannot be read"
         return [f"ledger: {reason}"]
     own = [r for r in records if r.dataset == manifest["dataset"] and r.release == manifest["release"]]
     found += [p for p in manifests.problems(manifest, public, records=own) if p.startswith("ledger:")]
     return found + _head_problems(manifest, records)
+
+
+def _file_problems(url: str) -> list[str]:
+    """What the records do not tell: indexes that disagree with them, tables or triggers declared otherwise."""
+    prefix = "sqlite:///"
+    if not url.startswith(prefix):
+        return []
+    with closing(sqlite3.connect(url.removeprefix(prefix))) as database:
+        sound = [line for (line,) in database.execute("pragma integrity_check")] == ["ok"]
+        declared = database.execute(_DECLARATIONS).fetchall()
+    with TemporaryDirectory() as folder:
+        fresh = Path(folder) / "fresh.sqlite"
+        SqlLedger(f"{prefix}{fresh}").accounts()
+        with closing(sqlite3.connect(fresh)) as database:
+            expected = database.execute(_DECLARATIONS).fetchall()
+    found = [] if sound else ["ledger.sqlite is damaged; restore it from a copy"]
+    return found if declared == expected else [*found, "its tables or triggers are not as they were declared"]
+
+
+_DECLARATIONS = "select type, name, tbl_name, sql from sqlite_master order by type, name"
 
 
 def _head_problems(manifest: dict[str, Any], records: Sequence[Record]) -> list[str]:

@@ -1,8 +1,10 @@
 """A published release: signed, complete, found out when a byte changes, and free of anything real rows alone know."""
 
 import json
+import re
 import shutil
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
 
@@ -102,6 +104,34 @@ def test_a_changed_ledger_is_found(copy, change):
     found = verify_release(copy / "public" / "r1")
     assert found
     assert all(problem.startswith("ledger:") for problem in found)
+
+
+def test_a_changed_byte_of_the_ledgers_file_is_found_in_records_indexes_and_triggers(copy):
+    path = copy / "ledger.sqlite"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("pragma wal_checkpoint(truncate)")
+        (key,) = database.execute("select key from ledger_answers limit 1").fetchone()
+    before = path.read_bytes()
+    places = [
+        place.start()
+        for word in (key.encode(), b"RAISE(ABORT")
+        for place in re.finditer(re.escape(word), before)
+    ]
+    assert len(places) > 8
+    for at in places:
+        path.write_bytes(before[:at] + bytes([before[at] ^ 1]) + before[at + 1 :])
+        found = verify_release(copy / "public" / "r1")
+        assert any(problem.startswith("ledger:") for problem in found), at
+    path.write_bytes(before)
+    assert verify_release(copy / "public" / "r1") == []
+
+
+def test_a_missing_trigger_is_found(copy):
+    with sqlite3.connect(copy / "ledger.sqlite") as database:
+        database.execute("drop trigger ledger_records_no_update")
+    assert verify_release(copy / "public" / "r1") == [
+        "ledger: its tables or triggers are not as they were declared"
+    ]
 
 
 def test_an_unreadable_ledger_is_found(copy):
