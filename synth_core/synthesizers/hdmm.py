@@ -21,13 +21,13 @@ from synth_core.models.junction_tree import junction_tree
 from synth_core.models.linear import Answered, LinearMeasurement, contracted, total_of
 from synth_core.privacy.budget import BudgetPlan, gaussian_for
 from synth_core.privacy.curator import Curator
-from synth_core.privacy.strategies import Answers, IntegerMatrix, Strategy
+from synth_core.privacy.strategies import Answers, Strategy
 from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
 from synth_core.synthesizers.conditionals import by_dependence, in_turn
 from synth_core.workloads import ALL_PAIRS, Kind, Part, Workload, queries_of
 
-SCALE = 256
-"""Strategies are rounded to multiples of 1/SCALE of a column's norm; the error is within 1 % of the unrounded one."""
+COEFFICIENT_BITS = 18
+"""Bits of the largest coefficient of a strategy over all its attributes: the noise on it stays within the sampler's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class HDMM:
     workload: Workload = ALL_PAIRS
     graphical: bool = True
     limit_cells: int = 16_000_000
-    last_fit: float = 1.0
+    last_fit: float = 0.6
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """One share; a workload whose model would be too large is refused here, before anything is spent."""
@@ -74,7 +74,10 @@ class HDMM:
         mechanism = gaussian_for(
             plan.mu2("strategy"), sensitivity=Fraction(1), count=len(parts), weights=weights
         )
-        errors = [cost(part, domain) * float(v) for part, v in zip(parts, mechanism.variances(), strict=True)]
+        errors = [
+            cost(part, domain, strategy) * float(variance)
+            for part, strategy, variance in zip(parts, strategies, mechanism.variances(), strict=True)
+        ]
         queries = sum(math.prod(map(len, part.matrices(domain))) for part in parts)
         return [
             ("queries in the workload", f"{queries:,} about {len(parts)} marginals"),
@@ -92,33 +95,48 @@ def chosen(parts: tuple[Part, ...], domain: Domain) -> tuple[list[Strategy], lis
     A part whose squared error is e at the whole budget has e / s at the share s. By Cauchy-Schwarz the weighted sum of
     w e / s over shares that add up to 1 is least where s is proportional to sqrt(w e).
     """
-    strategies = [
-        Strategy(part.clique, tuple(map(strategy_of, part.kinds, domain.shape(part.clique))))
-        for part in parts
+    strategies = [strategy_of(part, domain) for part in parts]
+    needs = [
+        math.sqrt(part.weight * cost(part, domain, strategy))
+        for part, strategy in zip(parts, strategies, strict=True)
     ]
-    needs = [math.sqrt(part.weight * cost(part, domain)) for part in parts]
     return strategies, [need / math.fsum(needs) for need in needs]
 
 
-def strategy_of(kind: Kind, size: int) -> IntegerMatrix:
-    """Integer queries from which all queries of a kind about one attribute are reconstructed with little error.
+def strategy_of(part: Part, domain: Domain) -> Strategy:
+    """The queries to measure for a part: single codes as they are, others by `root_of`, rounded to integers."""
+    rounded = sum(kind != "codes" for kind in part.kinds)
+    scale = 2 ** min(8, COEFFICIENT_BITS // max(1, rounded))
+    matrices = [
+        np.eye(size, dtype=np.int64)
+        if kind == "codes"
+        else np.rint(scale * root_of(kind, size)).astype(np.int64)
+        for kind, size in zip(part.kinds, domain.shape(part.clique), strict=True)
+    ]
+    return Strategy(part.clique, tuple(matrices))
+
+
+def root_of(kind: Kind, size: int) -> NDArray[np.float64]:
+    """Queries from which all queries of a kind about one attribute are reconstructed with little error.
 
     With noise in proportion to the largest column norm of A, the squared error is max_j X_jj * tr(G X^-1), where
     X = AᵀA and G = WᵀW. With the mean of the X_jj in place of the largest, X = sqrt(G) is optimal (Cauchy-Schwarz),
     so A = G^(1/4); dividing its columns by their norms makes the mean the largest. For prefixes and ranges of up to
-    100 codes that is within 1 % of the best numerical optimum. For single codes G and A are the identity.
+    100 codes that is within 1 % of the best numerical optimum.
     """
-    if kind == "codes":
-        return np.eye(size, dtype=np.int64)
     queries = queries_of(kind, size)
     values, vectors = np.linalg.eigh(queries.T @ queries)
     root = (vectors * np.maximum(values, 0.0) ** 0.25) @ vectors.T
-    return np.asarray(np.rint(SCALE * root / np.linalg.norm(root, axis=0)), dtype=np.int64)
+    return np.asarray(root / np.linalg.norm(root, axis=0))
 
 
-def cost(part: Part, domain: Domain) -> float:
-    """Squared error of all answers of a part at sigma = sensitivity: a product over its attributes."""
-    return math.prod(map(_cost, part.kinds, domain.shape(part.clique)))
+def cost(part: Part, domain: Domain, strategy: Strategy) -> float:
+    """Squared error of all answers of a part at mu = 1: the sensitivity times a product over the attributes."""
+    spreads = [
+        float(((queries @ np.linalg.pinv(matrix)) ** 2).sum())
+        for queries, matrix in zip(part.matrices(domain), strategy.matrices, strict=True)
+    ]
+    return strategy.sensitivity2 * math.prod(spreads)
 
 
 def local_least_squares(answers: list[Answers]) -> list[tuple[Clique, NDArray[np.float64]]]:
@@ -135,12 +153,6 @@ def build(preset: str, options: dict[str, Any]) -> HDMM:
         options = options | {"workload": Workload.parse(options["workload"])}
     built: HDMM = with_options(HDMM(graphical=preset == "default"), options, method=f"hdmm/{preset}")
     return built
-
-
-def _cost(kind: Kind, size: int) -> float:
-    strategy = strategy_of(kind, size)
-    sensitivity2 = float((strategy**2).sum(axis=0).max())
-    return sensitivity2 * float(((queries_of(kind, size) @ np.linalg.pinv(strategy)) ** 2).sum())
 
 
 def _measurement(answers: Answers) -> Answered:

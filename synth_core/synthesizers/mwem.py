@@ -38,6 +38,7 @@ class MWEM:
     choices: float = 0.1
     penalty: float = 1.0
     limit_cells: int = 4_000_000
+    last_fit: float = 0.6
     graphical: bool = True
     passes: int = 20
 
@@ -63,7 +64,7 @@ class MWEM:
         rounds, sigma = self._rounds(domain), self._sigma(domain, plan)
         cliques = list(dict.fromkeys(part.clique for part in self.workload.parts(domain)))
         measurements = list(structure.scores.measurements)
-        model = self._refit(domain, measurements, total=total, warm=None, tools=tools)
+        model = self._refit(domain, measurements, total=total, warm=None, until=1.0, tools=tools)
         for number in range(1, rounds + 1):
             candidates = self._affordable(domain, cliques, measurements) if self.graphical else cliques
             queries = [
@@ -76,7 +77,8 @@ class MWEM:
             measurements += curator.measure(
                 [worst.clique], plan.mu2("marginals") / rounds, purpose=f"round {number}: marginal"
             )
-            model = self._refit(domain, measurements, total=total, warm=model, tools=tools)
+            until = self.last_fit if number == rounds else 1.0
+            model = self._refit(domain, measurements, total=total, warm=model, until=until, tools=tools)
             tools.progress(f"round {number} of {rounds}: {', '.join(worst.clique)} measured")
         return model
 
@@ -119,11 +121,12 @@ class MWEM:
         *,
         total: float,
         warm: MarkovRandomField | None,
+        until: float,
         tools: Tools,
     ) -> MarkovRandomField:
         limit = self.limit_cells
         if self.graphical:
-            return tools.estimate(domain, measurements, warm=warm, limit_cells=limit)
+            return tools.estimate(domain, measurements, warm=warm, until=until, limit_cells=limit)
         return weights_model(
             domain, measurements, total=total, warm=warm, passes=self.passes, limit_cells=limit
         )
