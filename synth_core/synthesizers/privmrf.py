@@ -2,9 +2,10 @@
 
 What differs from the paper, and why it is allowed: one-way marginals are measured first, so that dependence can be
 scored against their noisy product with sensitivity 1/2 instead of 2; marginals are chosen by the exponential
-mechanism over all candidates, whose noise does not grow with their number; a candidate is scored by its misfit minus
-the noise its own measurement would carry; several marginals are measured a round; and the last fit goes below
-the noise level.
+mechanism, whose noise does not grow with the number of candidates; a candidate is scored by its misfit minus
+the noise its own measurement would carry; the graph is the one of what was measured and grows with it; rounds
+measure few marginals at first and many at the end, different ones each; and the last fit, on pooled pairs, goes
+below the noise level.
 """
 
 from __future__ import annotations
@@ -15,35 +16,57 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
 from synth_core.measurement import Measurement, total_by_inverse_variance
+from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.models.triangulation import TriangulatedGraph
 from synth_core.privacy.budget import BudgetPlan, gaussian_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 from synth_core.synthesizers.base import Model, Scores, Structure, Synthesizer, Tools, with_options
-from synth_core.synthesizers.privmrf_paper import MEAN_ABSOLUTE, PaperPrivMRF
-from synth_core.synthesizers.structure import Candidates, all_pairs, attribute_graph, pair_matrix
+from synth_core.synthesizers.pooling import loss_level, pooled
+from synth_core.synthesizers.privmrf_paper import PaperPrivMRF
+from synth_core.synthesizers.structure import (
+    MEAN_ABSOLUTE,
+    all_pairs,
+    pair_matrix,
+    proposals,
+    with_clique,
+    worthwhile_pairs,
+)
+
+BY_SIZE = 2 / 3
+"""Budgets proportional to cells^(2/3) minimise the absolute noise summed over tables of different size."""
+SECONDS_PER_CELL = 2e-6
+"""Of a whole run, for each cell of the largest graph allowed; measured, only an estimate for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrivMRF:
     """One-way marginals, dependence of pairs, then rounds of choosing, measuring and refitting."""
 
-    one_way: float = 0.10
-    pairs: float = 0.04
+    one_way: float = 0.08
+    pairs: float = 0.02
     choices: float = 0.06
     theta: float = 4.0
-    marginals_per_attribute: float = 1.8
+    marginals_per_attribute: float = 3.5
     rounds: int = 10
-    most_candidates: int = 1000
-    penalty: float = 1.0
-    tau_c: float = 4e6
+    ramp: float = 8.0  # marginals of the last round for each one of the first
+    proposals: int = 400
+    penalty: float = 0.7
+    diverse: bool = True
+    sized: bool = True  # budgets by size
+    pooling: int = 2  # tables of up to as many attributes are pooled for the last fit
+    tau: float = 1e6  # cells of the whole junction tree
     early_fit: float = 1.0
-    last_fit: float = 0.6
+    last_fit: float = 0.6  # how much of its free parameters the last fit takes up, see `loss_level`
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
-        """Most goes to the marginals."""
+        """Most goes to the marginals; a single attribute has only its own."""
+        if len(domain) == 1:
+            return BudgetPlan(total_mu2, (("one-way", Fraction(1)),))
         shares = [
             ("one-way", Fraction(str(self.one_way))),
             ("pairs", Fraction(str(self.pairs))),
@@ -58,6 +81,8 @@ class PrivMRF:
         singles = [(attribute,) for attribute in domain]
         measured = curator.measure(singles, plan.mu2("one-way"), purpose="one-way marginals")
         total = max(1.0, total_by_inverse_variance(measured))
+        if len(domain) == 1:
+            return Scores(total, (), tuple(measured))
         shares = {m.clique[0]: _shares(m) for m in measured}
         pairs = all_pairs(domain)
         queries = [Misfit(pair, total * np.outer(shares[pair[0]], shares[pair[1]])) for pair in pairs]
@@ -66,90 +91,144 @@ class PrivMRF:
         return Scores(total, dependence, tuple(measured))
 
     def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
-        """The attribute graph and the size up to which a table is worth measuring; post-processing."""
-        domain = curator.domain
-        cliques = attribute_graph(domain, scores.pairs, largest_clique=self.tau_c)
-        useful = scores.total / (self.theta * MEAN_ABSOLUTE * self._sigma(domain, plan))
-        return Structure(scores, cliques, (), int(useful))
+        """The size up to which a table is worth measuring; post-processing."""
+        if len(curator.domain) == 1:
+            return Structure(scores)
+        sigma = self._sigma(self._count(curator.domain, plan, scores), plan)
+        return Structure(scores, largest_table=int(scores.total / (self.theta * MEAN_ABSOLUTE * sigma)))
 
     def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
         """Rounds of {choose, measure, refit}; what is measured is on a junction tree of its own, a small one."""
-        domain, scores = curator.domain, structure.scores
-        candidates = self._candidates(domain, structure, self._sigma(domain, plan))
-        count = min(self._count(domain), len(candidates))
-        measurements = list(scores.measurements)
-        limit = int(self.tau_c) * 4
-        model = tools.estimate(domain, measurements, until=self.early_fit, limit_cells=limit)
-        each_choice, each_table = plan.mu2("choices") / max(count, 1), plan.mu2("marginals") / max(count, 1)
-        sizes = _round_sizes(count, self.rounds)
+        domain = curator.domain
+        measurements = list(structure.scores.measurements)
+        model = tools.estimate(domain, measurements, until=self.early_fit)
+        if len(domain) == 1:
+            return model
+        count = self._count(domain, plan, structure.scores)
+        sizes = round_sizes(count, self.rounds, ramp=self.ramp)
+        graph = TriangulatedGraph.empty(domain)
         for number, size in enumerate(sizes):
-            tables = model.marginals(candidates)
-            queries = [
-                Misfit(
-                    c, table, penalty=self.penalty * MEAN_ABSOLUTE * self._sigma(domain, plan) * table.size
-                )
-                for c, table in zip(candidates, tables, strict=True)
-            ]
-            name = f"round {number}"
-            chosen = curator.choose(queries, each_choice * size, purpose=f"{name}: choice", count=size)
-            cliques = [query.clique for query in chosen]
-            measurements += curator.measure(cliques, each_table * size, purpose=f"{name}: marginals")
-            candidates = [clique for clique in candidates if clique not in set(cliques)]
-            last = number == len(sizes) - 1
-            model = tools.estimate(
-                domain,
-                measurements,
-                warm=model,
-                until=self.last_fit if last else self.early_fit,
-                limit_cells=limit,
-            )
+            name, share = f"round {number}", Fraction(size, count)
+            queries = self._queries(model, graph, structure, number, sigma=self._sigma(count, plan))
+            budget = plan.mu2("choices") * share
+            chosen = self._choose(curator, queries, budget, purpose=name, count=size)
+            graph, cliques = self._grown(graph, chosen)
+            cliques = cliques or [(attribute,) for attribute in domain]
+            weights = [domain.cells(clique) ** BY_SIZE for clique in cliques] if self.sized else None
+            budget = plan.mu2("marginals") * share
+            measurements += curator.measure(cliques, budget, purpose=f"{name}: marginals", weights=weights)
+            if number < len(sizes) - 1:
+                model = tools.estimate(domain, measurements, warm=model, until=self.early_fit)
             tools.progress(
                 f"round {number + 1} of {len(sizes)}: {sum(sizes[: number + 1])} marginals measured"
             )
-        return model
+        known = pooled(measurements, order=self.pooling)
+        level = loss_level(domain, known, share=self.last_fit)
+        total = total_by_inverse_variance(measurements)
+        return tools.estimate(domain, known, total=total, warm=model, until=level)
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
-        """Noise of each phase, in records."""
+        """Noise of each phase, in records, and the bounds of the work."""
         d = len(domain)
         one_way = gaussian_for(plan.mu2("one-way"), sensitivity=Fraction(1), count=d)
         lines = [("noise on each one-way count", f"sigma {math.sqrt(one_way.scale):.1f} records")]
-        if d > 1:
-            pairs = gaussian_for(plan.mu2("pairs"), sensitivity=Fraction(1, 2), count=d * (d - 1) // 2)
-            lines.append(("noise on each pair's dependence", f"sigma {math.sqrt(pairs.scale):.1f} records"))
-        sigma = self._sigma(domain, plan)
+        if d == 1:
+            return lines
+        pairs = gaussian_for(plan.mu2("pairs"), sensitivity=Fraction(1, 2), count=d * (d - 1) // 2)
+        most = self._most(domain)
+        sigma = self._sigma(most, plan)
         return [
             *lines,
-            ("noise on each marginal count", f"sigma {sigma:.1f} records"),
-            ("marginals measured", f"up to {self._count(domain)} in {self.rounds} rounds"),
+            ("noise on each pair's dependence", f"sigma {math.sqrt(pairs.scale):.1f} records"),
+            ("noise on each marginal count", f"sigma {sigma:.1f} records on average, less on large tables"),
+            ("marginals measured", f"up to {most} in {self.rounds} rounds"),
             ("largest useful table", f"1 cell for each {self.theta * MEAN_ABSOLUTE * sigma:.0f} records"),
+            ("candidates", f"up to {self.proposals} a round"),
+            ("junction tree", f"up to {min(self.tau, domain.cells()):,.0f} cells"),
+            (
+                "time",
+                f"up to about {5 + SECONDS_PER_CELL * 5 * min(self.tau, domain.cells()):.0f} CPU seconds",
+            ),
         ]
 
-    def _count(self, domain: Domain) -> int:
+    def _most(self, domain: Domain) -> int:
         return max(1, round(self.marginals_per_attribute * len(domain)))
 
-    def _sigma(self, domain: Domain, plan: BudgetPlan) -> float:
-        """Noise on a marginal's counts if as many are measured as planned."""
-        mechanism = gaussian_for(plan.mu2("marginals"), sensitivity=Fraction(1), count=self._count(domain))
+    def _count(self, domain: Domain, plan: BudgetPlan, scores: Scores) -> int:
+        """As many marginals as there are pairs worth their noise, within bounds: a small budget buys few good ones."""
+        worth = worthwhile_pairs(domain, scores.pairs, mu2=float(plan.mu2("marginals")))
+        return max(min(worth, self._most(domain)), 1)
+
+    def _sigma(self, count: int, plan: BudgetPlan) -> float:
+        """Noise of a count if `count` marginals share their budget equally."""
+        mechanism = gaussian_for(plan.mu2("marginals"), sensitivity=Fraction(1), count=count)
         return math.sqrt(mechanism.scale)
 
-    def _candidates(self, domain: Domain, structure: Structure, sigma: float) -> list[Clique]:
-        """The candidates that the pair scores make most promising, so that each round scores only as many."""
-        candidates = Candidates(domain, structure.cliques, structure.largest_table, smallest=2)
-        if len(candidates) <= self.most_candidates:
-            return candidates.at(range(len(candidates)))
-        members = candidates.memberships()
-        r = pair_matrix(domain, structure.scores.pairs, scale=structure.scores.total).astype(np.float32)
-        dependence = np.einsum("ij,ij->i", members @ r, members) * structure.scores.total
-        worth = dependence - MEAN_ABSOLUTE * sigma * candidates.cells()
-        size = members.sum(axis=1).astype(int)
-        levels = range(2, size.max() + 1)
-        kept: list[int] = []
-        for number, level in enumerate(levels):
-            # Large sets outrank the small ones inside them, so each size has a share of the places of its own.
-            share = (self.most_candidates - len(kept)) // (len(levels) - number)
-            having = np.flatnonzero(size == level)
-            kept += having[np.argsort(-worth[having], kind="stable")[:share]].tolist()
-        return candidates.at(sorted(kept))
+    def _queries(
+        self,
+        model: MarkovRandomField,
+        graph: TriangulatedGraph,
+        structure: Structure,
+        number: int,
+        *,
+        sigma: float,
+    ) -> list[Misfit]:
+        """The candidates of a round: misfit with the model, minus the noise a measurement would put in.
+
+        They are drawn by public numbers and seeded by the round, so that a retry asks the same again.
+        """
+        affinity = pair_matrix(model.domain, structure.scores.pairs, scale=structure.scores.total)
+        pool = proposals(
+            graph,
+            affinity + AFFINITY_FLOOR,
+            largest_table=structure.largest_table,
+            largest_graph=self.tau,
+            count=self.proposals,
+            rng=np.random.default_rng(number),
+        )
+        tables = model.marginals(pool)
+        typical = float(np.mean([table.size for table in tables])) if tables else 1.0
+        return [
+            Misfit(clique, table, self.penalty * self._noise(table, sigma, typical))
+            for clique, table in zip(pool, tables, strict=True)
+        ]
+
+    def _noise(self, table: NDArray[np.float64], sigma: float, typical: float) -> float:
+        """Expected absolute noise on the table, if the others measured with it have the typical size."""
+        own = sigma * (typical / table.size) ** (BY_SIZE / 2) if self.sized else sigma
+        return MEAN_ABSOLUTE * own * table.size
+
+    def _choose(
+        self, curator: Curator, queries: list[Misfit], budget: Fraction, *, purpose: str, count: int
+    ) -> list[Clique]:
+        """Choices one after the other; what overlaps an earlier choice waits for the next round's misfits."""
+        chosen: list[Clique] = []
+        left = queries
+        for number in range(count if queries else 0):
+            asked = f"{purpose}: choice {number}"
+            (best,) = curator.choose(left, budget / count, purpose=asked)
+            chosen.append(best.clique)
+            left = [q for q in left if q.clique != best.clique]
+            if self.diverse:
+                left = [q for q in left if not _overlap(q.clique, best.clique)]
+            left = left or queries
+        return chosen
+
+    def _grown(
+        self, graph: TriangulatedGraph, chosen: list[Clique]
+    ) -> tuple[TriangulatedGraph, list[Clique]]:
+        """The graph with the chosen cliques, leaving out any that would make it too large."""
+        kept = []
+        for clique in chosen:
+            grown = with_clique(graph, clique)
+            if grown.cells <= self.tau:
+                graph = grown
+                kept.append(clique)
+        return graph, kept
+
+
+AFFINITY_FLOOR = 0.05
+"""Added to each pair's dependence (a share of the records) when candidates are drawn: no pair is left out."""
 
 
 def build(preset: str, options: dict[str, Any]) -> Synthesizer:
@@ -159,13 +238,21 @@ def build(preset: str, options: dict[str, Any]) -> Synthesizer:
     return built
 
 
-def _shares(measurement: Measurement) -> Any:
+def round_sizes(count: int, rounds: int, *, ramp: float) -> list[int]:
+    """How many marginals each round measures: at least one, growing geometrically, `count` in all."""
+    rounds = min(rounds, count)
+    weights = np.geomspace(1.0, ramp, rounds)
+    extra = np.diff(np.rint(np.cumsum(weights) / weights.sum() * (count - rounds)), prepend=0.0)
+    return [1 + int(more) for more in extra]
+
+
+def _overlap(first: Clique, second: Clique) -> bool:
+    """Whether two cliques share more than half of the smaller one, and more than one attribute."""
+    shared = len(set(first) & set(second))
+    return shared > 1 and shared >= 1 + min(len(first), len(second)) / 2
+
+
+def _shares(measurement: Measurement) -> NDArray[np.float64]:
     positive = np.maximum(measurement.noisy, 0.0)
     whole = positive.sum()
     return positive / whole if whole > 0 else np.full(positive.shape, 1.0 / positive.size)
-
-
-def _round_sizes(count: int, rounds: int) -> list[int]:
-    """How many marginals each round measures: equal parts, the first ones take the remainder."""
-    rounds = min(rounds, count)
-    return [count // rounds + (number < count % rounds) for number in range(rounds)] if rounds else []

@@ -18,15 +18,13 @@ from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Dependence, Misfit, Total
 from synth_core.synthesizers.base import Model, Scores, Structure, Tools
 from synth_core.synthesizers.structure import (
+    MEAN_ABSOLUTE,
     Candidates,
     all_pairs,
     attribute_graph,
     pair_matrix,
     without_subsets,
 )
-
-MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
-"""Mean absolute value of a standard normal variable."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,14 @@
 """Attribute graphs and candidate marginals: what a method may measure, decided from public numbers alone.
 
-A clique of at most 10^7 cells has at most 23 attributes of two or more values, so the subsets of one clique are
-enumerated as small bit masks, level by level, in arrays.
+Where every subset of a graph's cliques is a candidate they are listed (`Candidates`); where the graph is still to
+grow, a bounded number is drawn at random, dependent attributes together (`proposals`). A clique of at most 10^7 cells
+has at most 23 attributes of two or more values, so the subsets of one clique are enumerated as small bit masks,
+level by level, in arrays.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,9 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
-from synth_core.models.triangulation import TriangulatedGraph
+from synth_core.models.triangulation import TriangulatedGraph, clique_of
 
 Masks = NDArray[np.int64]
+
+MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
+"""Mean absolute value of a standard normal variable."""
+TRIES_PER_PROPOSAL = 6
+"""Random sets drawn for each proposal wanted; in small domains most of them are repetitions."""
 
 
 def all_pairs(domain: Domain) -> list[Clique]:
@@ -88,6 +96,69 @@ class Candidates:
     def cells(self) -> NDArray[np.float64]:
         """Number of cells of each candidate."""
         return np.exp(self.memberships() @ np.log(np.array(self.domain.sizes, dtype=np.float64)))
+
+
+def proposals(
+    graph: TriangulatedGraph,
+    affinity: NDArray[np.float64],
+    *,
+    largest_table: float,
+    largest_graph: float,
+    count: int,
+    rng: np.random.Generator,
+    most_attributes: int = 10,
+) -> list[Clique]:
+    """Up to `count` different random sets of attributes that the graph can still take in.
+
+    A set starts from any attribute and takes others with probability proportional to their affinity to it, up to a
+    random number of them, leaving out those with which its table would be too large. A set is kept if it lies
+    inside a clique of the graph or the graph stays small enough with it. The work is bounded by `count` and does
+    not depend on how many sets there are.
+    """
+    domain = graph.domain
+    sizes = np.array(domain.sizes)
+    keys = np.log(np.maximum(affinity, 1e-12))
+    found: dict[int, bool] = {}
+    for _ in range(TRIES_PER_PROPOSAL * count):
+        start = int(rng.integers(len(domain)))
+        order = np.argsort(-(keys[start] + rng.gumbel(size=len(domain))))
+        wanted = int(rng.integers(2, most_attributes + 1))
+        mask, cells, members = 1 << start, int(sizes[start]), 1
+        for other in order:
+            if members < wanted and other != start and cells * sizes[other] <= largest_table:
+                mask, cells, members = mask | 1 << int(other), cells * int(sizes[other]), members + 1
+        if members > 1 and mask not in found:
+            found[mask] = fits(graph, mask, largest_graph=largest_graph)
+            if sum(found.values()) == count:
+                break
+    return [clique_of(domain, mask) for mask, kept in found.items() if kept]
+
+
+def fits(graph: TriangulatedGraph, mask: int, *, largest_graph: float) -> bool:
+    """Whether the graph takes the set in without growing beyond the limit of cells."""
+    if any(mask & ~clique == 0 for clique in graph.masks):
+        return True
+    return with_clique(graph, clique_of(graph.domain, mask)).cells <= largest_graph
+
+
+def with_clique(graph: TriangulatedGraph, clique: Clique) -> TriangulatedGraph:
+    """The graph in which all attributes of the clique are joined."""
+    for a, b in combinations(clique, 2):
+        graph = graph.with_edge(a, b)
+    return graph
+
+
+def worthwhile_pairs(domain: Domain, pairs: Iterable[tuple[str, str, float]], *, mu2: float) -> int:
+    """How many pairs are worth measuring with `mu2` in one batch: dependence gained against noise put in.
+
+    With budgets proportional to cells^(2/3), the split that minimises it, the absolute noise of a batch adds up to
+    sqrt(2 / pi) * (sum of cells^(2/3))^(3/2) / mu. Pairs are taken by dependence for each unit of that sum.
+    """
+    costs = {(a, b): domain.cells((a, b)) ** (2 / 3) for a, b, _ in pairs}
+    gains = sorted(((2 * score / costs[a, b], 2 * score, costs[a, b]) for a, b, score in pairs), reverse=True)
+    gained = np.cumsum([gain for _, gain, _ in gains])
+    noise = MEAN_ABSOLUTE * np.cumsum([cost for _, _, cost in gains]) ** 1.5 / np.sqrt(mu2)
+    return int(np.argmax(gained - noise)) + 1 if gains else 0
 
 
 def pair_matrix(
