@@ -179,6 +179,8 @@ def measure_pass(path):
     found["seconds"] = best_of(lambda: oracle(case["values"]))
     shared = marginal_oracle(tree, cliques, replace(NUMPY, threads=2))
     shared(case["values"])
+    found["main_1"] = best_of(lambda: oracle(case["values"]), clock=time.thread_time, rounds=40)
+    found["main_2"] = best_of(lambda: shared(case["values"]), clock=time.thread_time, rounds=40)
     found["wall_1"] = best_of(lambda: oracle(case["values"]), clock=time.perf_counter, rounds=40)
     found["wall_2"] = best_of(lambda: shared(case["values"]), clock=time.perf_counter, rounds=40)
     return found
@@ -263,7 +265,9 @@ def pass_table(cache, python):
     lines = [
         "## One pass of belief propagation, steady state, one thread (CPU ms)",
         "",
-        "| structure | tree cliques | cells | mbi | ours | ratio | mbi's first s | our first s | 2 threads, wall |",
+        "2 threads: what the second takes off the first one's CPU time (and off wall time, if the machine is idle).",
+        "",
+        "| structure | tree cliques | cells | mbi | ours | ratio | mbi's first s | our first s | 2 threads |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for name, (domain, cliques) in structures().items():
@@ -276,7 +280,8 @@ def pass_table(cache, python):
         lines.append(
             f"| {name} | {own['cliques']} | {own['cells']:,} | {shown(milliseconds, 'ms', '.2f')} "
             f"| {own['seconds'] * 1e3:.2f} | {ratio(other and other['seconds'], own['seconds'])} "
-            f"| {shown(other, 'first', '.1f')} | {own['first']:.2f} | {own['wall_1'] / own['wall_2']:.2f}x |"
+            f"| {shown(other, 'first', '.1f')} | {own['first']:.2f} "
+            f"| {own['main_1'] / own['main_2']:.2f}x ({own['wall_1'] / own['wall_2']:.2f}x) |"
         )
     return lines
 
