@@ -97,7 +97,7 @@ def deployment(manifest: dict[str, Any]) -> dict[str, Any]:
                     "mu": guarantee["mu"],
                 },
                 "privacy_parameters_description": f"Shares of mu^2: {split}. All releases of this data set, this "
-                f"one included: epsilon {account['epsilon_after']:g} of at most {account['epsilon_cap']:g}.",
+                f"one included: epsilon {account['epsilon_after']:.3g} of at most {account['epsilon_cap']:g}.",
             },
             "model": {
                 "model_name": "Central",

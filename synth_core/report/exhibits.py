@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from synth_core.report.tables import MOST_LISTED, Table, percent, points
 from synth_core.schema import Column
 
 MOST_BARS = 20
+_ROUND = re.compile(r"\bround \d+:? ?| \d+$")
 MOST_HEATMAP_COLUMNS = 40
 
 
@@ -160,10 +162,14 @@ def predictions_exhibit(targets: Sequence[TargetError]) -> Exhibit:
 
 
 def budget_exhibit(spends: Sequence[SpendLine], *, mu: float) -> Exhibit:
-    """Where the privacy budget went: the share of mu² of every purpose, and every ledger line behind it."""
+    """Where the privacy budget went: the share of mu² of every purpose, and every ledger line behind it.
+
+    Questions that differ only in a round's or a choice's number have one bar together.
+    """
     shares: dict[str, float] = {}
     for line in spends:
-        label = f"{line.step}: {line.purpose}" if line.purpose else line.step
+        purpose = _ROUND.sub("", line.purpose)
+        label = f"{line.step}: {purpose}" if purpose else line.step
         shares[label] = shares.get(label, 0.0) + (line.mu2 / mu**2 if mu else 0.0)
     spent = sum(shares.values())
     return Exhibit(

@@ -16,7 +16,13 @@ from synth_core.domain import Domain
 from synth_core.evaluation import Evaluation, compare_codes
 from synth_core.metrics import tabulate
 from synth_core.report import Guarantee, SpendLine, internal_report
-from synth_core.report.exhibits import MOST_BARS, MOST_HEATMAP_COLUMNS, column_exhibits, pairs_exhibit
+from synth_core.report.exhibits import (
+    MOST_BARS,
+    MOST_HEATMAP_COLUMNS,
+    budget_exhibit,
+    column_exhibits,
+    pairs_exhibit,
+)
 from synth_core.report.page import scientific
 from synth_core.schema import Categorical, Schema
 
@@ -246,3 +252,20 @@ def test_a_heatmap_of_many_columns_keeps_those_with_the_largest_distances():
 def test_small_numbers_are_written_as_people_write_them():
     assert scientific(1e-5) == "1 × 10⁻⁵"
     assert scientific(2.5e-10) == "2.5 × 10⁻¹⁰"
+
+
+def test_rounds_share_a_bar_and_keep_their_lines():
+    line = {
+        "step": "fit",
+        "mechanism": "exponential",
+        "queries": 1,
+        "scale": 1.0,
+        "mu2": 0.01,
+        "state": "measured",
+    }
+    purposes = ["round 0: choice 0", "round 0: choice 1", "round 12: choice 0", "error of 1-way marginals"]
+    exhibit = budget_exhibit([SpendLine(purpose=purpose, **line) for purpose in purposes], mu=0.2)
+    assert len(exhibit.table.rows) == 4
+    assert "75.0%" in exhibit.svg
+    assert "error of 1-way marginals" in exhibit.svg
+    assert "round" not in exhibit.svg
