@@ -90,12 +90,9 @@ def compare_codes(
     advance("pairs of columns")
     marginals = []
     for alpha in ALPHAS:
-        errors = marginal_errors(real, synthetic, domain=domain, alpha=alpha)
-        marginals += [errors] if errors else []
+        marginals.append(marginal_errors(real, synthetic, domain=domain, alpha=alpha))
         advance(f"{alpha}-way marginals")
-    scores = _scores(real, synthetic, domain, levels=levels or {}, pay_gap=pay_gap)
-    if len(domain) > 1:
-        scores["k-marginal score"] = 1000 * (1 - float(pairs[np.triu_indices(len(domain), 1)].mean()))
+    scores = _scores(real, synthetic, domain, levels=levels or {}, pay_gap=pay_gap) | _k_marginal(pairs)
     subgroups, near = subgroup_errors(real, synthetic, domain), closeness(real, synthetic)
     advance("subgroups and scores")
     svm = target_errors(split(real, synthetic), domain, targets=chosen, spread=spread)
@@ -104,7 +101,7 @@ def compare_codes(
         real_rows=len(real),
         synthetic_rows=len(synthetic),
         one_way=dict(zip(domain, np.diagonal(pairs).tolist(), strict=True)),
-        marginals=tuple(marginals),
+        marginals=tuple(errors for errors in marginals if errors),
         pairs=_rows(pairs),
         worst_cells=worst,
         targets=svm,
@@ -141,6 +138,12 @@ def _scores(
         "propensity MSE": propensity_mse(real, synthetic),
     }
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _k_marginal(pairs: NDArray[np.float64]) -> dict[str, float]:
+    """SDNist's score: 1,000 times one minus the mean TVD of all pairs, if there are pairs."""
+    above = pairs[np.triu_indices(len(pairs), 1)]
+    return {"k-marginal score": 1000 * (1 - float(above.mean()))} if above.size else {}
 
 
 def _rows(matrix: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:

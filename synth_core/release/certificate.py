@@ -63,12 +63,7 @@ def deployment(manifest: dict[str, Any]) -> dict[str, Any]:
 
     What only the publisher knows is marked; what the release knows is filled in.
     """
-    guarantee, method = manifest["guarantee"], manifest["method"]
-    release, dataset = manifest["release"], manifest["dataset"]
-    account = guarantee["account"]
-    split = ", ".join(
-        f"{step} {cost['share']:.1%}" for step, cost in guarantee["steps"].items() if cost["share"]
-    )
+    method, release, dataset = manifest["method"], manifest["release"], manifest["dataset"]
     return {
         "url_slug": f"{dataset}-{release}",
         "status": "Draft",
@@ -87,30 +82,38 @@ def deployment(manifest: dict[str, Any]) -> dict[str, Any]:
                 "name": "Approximate DP",
                 "description": "Gaussian differential privacy, stated as (epsilon, delta).",
             },
-            "privacy_loss": {
-                "privacy_unit": guarantee["unit"],
-                "privacy_unit_description": f"Neighbours: {guarantee['neighbours']}. At most "
-                f"{guarantee['rows_per_unit']} record(s) of one {guarantee['unit']}.",
-                "privacy_parameters": {
-                    "epsilon": guarantee["epsilon"],
-                    "delta": guarantee["delta"],
-                    "mu": guarantee["mu"],
-                },
-                "privacy_parameters_description": f"Shares of mu^2: {split}. All releases of this data set, this "
-                f"one included: epsilon {account['epsilon_after']:.3g} of at most {account['epsilon_cap']:g}.",
-            },
+            "privacy_loss": _privacy_loss(manifest["guarantee"]),
             "model": {
                 "model_name": "Central",
                 "release_type": "Multiple releases under one cap",
                 "access_type": "Non-interactive",
             },
             "implementation": {
-                "pre_processing_eda_hyperparameter_tuning": "Columns, values and bins come from a public schema; "
-                "no parameter was tuned on the confidential records.",
+                "pre_processing_eda_hyperparameter_tuning": "Columns, values and bins come from a public schema. "
+                f"Tuning of parameters: {TO_BE_FILLED}",
                 "mechanisms": f"{method['name']}, preset {method['preset']}: discrete Gaussian noise on counts and "
                 "scores, exponential mechanism for choices.",
                 "justification": TO_BE_FILLED,
             },
             "resources": {"sources": TO_BE_FILLED, "registry_authors": [TO_BE_FILLED]},
         },
+    }
+
+
+def _privacy_loss(guarantee: dict[str, Any]) -> dict[str, Any]:
+    account = guarantee["account"]
+    split = ", ".join(
+        f"{step} {cost['share']:.1%}" for step, cost in guarantee["steps"].items() if cost["share"]
+    )
+    return {
+        "privacy_unit": guarantee["unit"],
+        "privacy_unit_description": f"Neighbours: {guarantee['neighbours']}. At most "
+        f"{guarantee['rows_per_unit']} record(s) of one {guarantee['unit']}.",
+        "privacy_parameters": {
+            "epsilon": guarantee["epsilon"],
+            "delta": guarantee["delta"],
+            "mu": guarantee["mu"],
+        },
+        "privacy_parameters_description": f"Shares of mu^2: {split}. All releases of this data set, this "
+        f"one included: epsilon {account['epsilon_after']:.3g} of at most {account['epsilon_cap']:g}.",
     }
