@@ -47,8 +47,9 @@ bench: $(READY) ## run the benchmarks, one after the other
 lock: $(BIN)/uv ## resolve the newest allowed versions into requirements.lock
 	$(BIN)/uv $(COMPILE) --upgrade
 
-clean: ## remove the environment, caches, the Airflow home and the workspace of the demo
-	rm -rf .venv build dist *.egg-info airflow_home workspace demo bench-out
+# A workspace holds a ledger, and a lost ledger is budget spent without a record: it is removed by hand or not at all.
+clean: ## remove the environment, the caches and the Airflow home; workspace/ stays
+	rm -rf .venv build dist *.egg-info airflow_home bench-out
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

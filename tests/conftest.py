@@ -22,12 +22,13 @@ settings.register_profile("laws", deadline=None, suppress_health_check=[HealthCh
 settings.load_profile("laws")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that start servers share one worker each kind, so that they never compete for cores and ports."""
+    """Tests that start servers of one kind share a worker, so that a server is started once and has no rival."""
     for item in items:
-        for kind, group in (("airflow", "airflow"), ("browser", "airflow"), ("postgres", "postgres")):
+        for kind in ("airflow", "postgres", "browser"):
             if item.get_closest_marker(kind):
-                item.add_marker(pytest.mark.xdist_group(group))
+                item.add_marker(pytest.mark.xdist_group(kind))
                 break
 
 
