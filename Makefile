@@ -30,8 +30,9 @@ demo: $(READY) ## release a fictional census through Airflow and Dask, and show 
 up: $(READY) ## Airflow with its user interface on this machine (PORT=8080); Ctrl-C ends it
 	@exec $(BIN)/python -m infra.local.up
 
+# Whole files go to a worker, so that a server is started once; in order, so that the slow ones come first.
 test: check ## all checks, then all tests
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not bench" $(ARGS)
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not bench" $(ARGS)
 
 check: $(READY) ## lint, format, types, layers, and the DAGs import
 	$(BIN)/ruff check .

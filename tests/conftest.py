@@ -1,4 +1,4 @@
-"""What all tests share: reference data, one worker for all that starts servers, quiet libraries."""
+"""What all tests share: the reference data, quiet libraries, and nothing of the caller's own settings."""
 
 from __future__ import annotations
 
@@ -20,16 +20,6 @@ for name in [name for name in os.environ if name.startswith(("SYNTH_", "AIRFLOW_
 # A loaded machine is slow, which is no fault of the code: laws are judged by their outcome, not by a clock.
 settings.register_profile("laws", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("laws")
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that start servers of one kind share a worker, so that a server is started once and has no rival."""
-    for item in items:
-        for kind in ("airflow", "postgres", "browser"):
-            if item.get_closest_marker(kind):
-                item.add_marker(pytest.mark.xdist_group(kind))
-                break
 
 
 @pytest.fixture(scope="session")
