@@ -37,7 +37,7 @@ class HDMM:
     workload: Workload = ALL_PAIRS
     graphical: bool = True
     limit_cells: int = 16_000_000
-    last_fit: float = 0.6
+    last_fit: float = 0.8
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """One share; a workload whose model would be too large is refused here, before anything is spent."""
