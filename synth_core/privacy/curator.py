@@ -237,11 +237,13 @@ class LedgerCurator:
         rate = mechanism.scale / (2 * mechanism.sensitivity * GRID)
 
         def draw() -> Answer:
-            left = list(enumerate(self._evaluate(queries)))
+            positions, values = list(range(len(queries))), self._evaluate(queries)
             chosen = []
             for _ in range(count):
-                at = exponential_choice([value for _, value in left], rate, self._entropy)
-                chosen.append(left[at][0] if again else left.pop(at)[0])
+                at = exponential_choice(values, rate, self._entropy)
+                chosen.append(positions[at])
+                if not again:
+                    del positions[at], values[at]
             return np.array(chosen, dtype=np.int64)
 
         name = f"{purpose} (with replacement)" if again else purpose
