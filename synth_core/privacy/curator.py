@@ -230,8 +230,9 @@ class LedgerCurator:
 
         Each is picked once, or any number of times with `again`; every pick is charged alike.
         """
-        count = min(count, len(queries)) if not again else count * bool(queries)
-        if count == 0:
+        if not again:
+            count = min(count, len(queries))
+        if not queries or count == 0:
             return []
         mechanism = exponential_for(mu2, sensitivity=_one_sensitivity(queries), count=count)
         rate = mechanism.scale / (2 * mechanism.sensitivity * GRID)
