@@ -293,7 +293,7 @@ def fit_table(cache, python):
         "",
         "CPU seconds of a fresh process from measurements to potentials, compilation included (ours is cached).",
         "mbi checks its loss every 50 steps and is stopped after 30 CPU seconds; its averaging methods are not",
-        "charged for recovering potentials.",
+        "charged for recovering potentials unless they ran out of steps (3,000).",
         "",
         "| data | tree cells | answers | method | passes or steps | CPU s | loss / target | peak MB |",
         "|---|---:|---:|---|---:|---:|---:|---:|",
