@@ -29,8 +29,8 @@ def warm_up() -> None:
         beliefs = calibrate(tree, split(domain, cliques, potentials)).beliefs
         for independent in (False, True):
             sample_rows(domain, beliefs, 2, rng=np.random.default_rng(0), independent=independent)
-    large = Domain.of({"x0": 70, "x1": 70, "x2": 70, "x3": 2})
-    pairs = (("x0", "x1"), ("x1", "x2"), ("x0", "x2"), ("x2", "x3"))
+    large = Domain.of({"a": 70, "b": 70, "c": 70, "d": 70, "e": 70, "f": 2})
+    pairs = tuple((x, y) for x, y in ("ab", "bc", "ac", "cd", "de", "ce", "ef"))
     shared = inference.marginal_oracle(junction_tree(large, pairs), pairs, replace(NUMPY, threads=2))
     shared(np.zeros(sum(map(large.cells, pairs))))
 

@@ -362,7 +362,7 @@ def main():
     lines = [
         "# The estimation engine beside mbi",
         "",
-        "Written by `engine.py`; best of 15 rounds, float64.",
+        f"Written by `engine.py`; best of 15 rounds, float64; load at the start {os.getloadavg()[0]:.1f}.",
         "",
     ]
     for part in (
