@@ -77,10 +77,15 @@ def check_names(names: Iterable[object], schema: Schema, *, source: str) -> None
 
 
 def _encode_column(frame: pd.DataFrame | pa.Table, column: AnyColumn, source: str) -> Codes:
-    arrow = isinstance(frame, pa.Table)
-    chunks = frame.column(column.name).chunks if arrow else [_series_to_arrow(frame[column.name])]
-    parts = [_encode_chunk(chunk, column, source) for chunk in chunks]
+    parts = [_encode_chunk(chunk, column, source) for chunk in _chunks(frame, column.name)]
     return np.concatenate(parts) if parts else np.empty(0, dtype=column.dtype)
+
+
+def _chunks(frame: pd.DataFrame | pa.Table, name: str) -> list[pa.Array]:
+    if isinstance(frame, pd.DataFrame):
+        return [_series_to_arrow(frame[name])]
+    chunks: list[pa.Array] = frame.column(name).chunks
+    return chunks
 
 
 def _series_to_arrow(series: pd.Series[Any]) -> pa.Array:

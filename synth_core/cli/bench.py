@@ -37,7 +37,9 @@ def utility(
         typer.Option(help="`marginals`, `svm` (five folds, synthesized from training folds only), or both."),
     ] = "marginals",
     limit: Annotated[float, typer.Option(help="CPU seconds after which a run is given up.", min=1)] = 1800,
-    cache: Annotated[Path, typer.Option(help="Folder for the peers' environments.")] = Path("bench-out/peers"),
+    cache: Annotated[Path, typer.Option(help="Folder for the peers' environments.")] = Path(
+        "bench-out/peers"
+    ),
 ) -> None:
     """Make tables by several methods, judge them against the rows, and draw error against epsilon.
 
