@@ -1,5 +1,7 @@
 """HDMM: strategies near the optimum, shares that minimise the error, estimates with the predicted variance."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from synth_core.domain import Domain
 from synth_core.errors import FeasibilityError
+from synth_core.metrics import tabulate
 from synth_core.privacy.audit import Witness
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator
@@ -14,9 +17,9 @@ from synth_core.privacy.entropy import SystemEntropy
 from synth_core.privacy.strategies import Answers
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Tools
-from synth_core.synthesizers.hdmm import chosen, cost, local_least_squares, strategy_of
+from synth_core.synthesizers.hdmm import HDMM, chosen, cost, local_least_squares, strategy_of
 from synth_core.synthesizers.methods import synthesizer
-from synth_core.workloads import Part, Workload, queries_of
+from synth_core.workloads import Part, Workload, queries_of, workload_error
 
 DOMAIN = Domain.of({"a": 2, "b": 12, "c": 3})
 
@@ -109,3 +112,32 @@ def test_a_workload_that_is_too_large_is_refused_before_anything_is_spent():
     with pytest.raises(FeasibilityError, match="over the limit of 70"):
         method.plan(DOMAIN, mu2_of(1.0, 1e-6))
     assert synthesizer("hdmm", "lls", {"limit_cells": 70}).plan(DOMAIN, mu2_of(1.0, 1e-6))
+
+
+def test_on_average_a_graphical_model_beats_local_least_squares_on_the_same_answers():
+    """The ratio of the errors of one run has a mean of 0.67 and a standard deviation of 0.14."""
+    domain = Domain.of({"a": 6, "b": 10, "c": 6, "d": 10})
+    rng = np.random.default_rng(5)
+    columns = {"a": rng.choice(6, 4000, p=[0.5, 0.3, 0.1, 0.05, 0.04, 0.01])}
+    for before, name in zip("abc", "bcd", strict=True):
+        noise = rng.choice(3, 4000, p=[0.8, 0.15, 0.05])
+        columns[name] = np.minimum(columns[before] + noise, domain.size(name) - 1)
+    real = partial(tabulate, np.stack(list(columns.values()), axis=1), domain)
+    counts = TableCounts(columns, domain)
+    workload = Workload(marginals=(("a", "b"), ("b", "c"), ("c", "d"), ("a", "d")), prefixes=("b", "d"))
+    parts, method = workload.parts(domain), HDMM(workload=workload)
+    plan = method.plan(domain, mu2_of(0.1, 1e-6))
+    ratios = []
+    for _ in range(12):
+        curator = Witness((counts, counts), 0, curator=LedgerCurator, entropy=SystemEntropy())
+        structure = method.select(curator, plan, method.score(curator, plan))
+        model = method.fit(curator, plan, structure, Tools())
+        strategies, shares = chosen(parts, domain)
+        answers = curator.answer(strategies, plan.mu2("strategy"), purpose="strategy", weights=shares)
+        local = dict(local_least_squares(answers)).__getitem__
+        with_model, without = (
+            workload_error(parts, domain, real=real, estimated=estimated)
+            for estimated in (model.marginal, local)
+        )
+        ratios.append(with_model / without)
+    assert np.mean(ratios) < 0.9
