@@ -54,7 +54,9 @@ def _withhold_records() -> None:
 
         def guarded(*args: Any, **kwargs: Any) -> logging.LogRecord:
             record = make(*args, **kwargs)
-            if _inside.get() and record.name.split(".")[0] != OWN_LOGGERS:
+            if (
+                _inside.get() and str(record.name).split(".")[0] != OWN_LOGGERS
+            ):  # structlog makes nameless ones
                 record.msg, record.args, record.exc_info, record.exc_text = WITHHELD, (), None, None
                 record.stack_info = None
             return record

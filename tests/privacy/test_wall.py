@@ -42,6 +42,12 @@ def test_log_records_of_libraries_are_withheld_inside_only(caplog):
     assert "Jane" not in caplog.text
 
 
+def test_a_record_without_a_name_is_withheld_too():
+    with wall():
+        record = logging.getLogRecordFactory()(None, logging.INFO, "", 0, "Jane Doe", (), None)
+    assert record.getMessage() == WITHHELD
+
+
 def checked_copy(tmp_path, name, text):
     """The package with one more file, as the layer check sees it."""
     shutil.copytree(
