@@ -8,6 +8,7 @@ import pytest
 
 from synth_core.privacy import budget
 from synth_core.privacy.budget import Mechanism
+from synth_core.synthesizers.methods import METHODS
 
 REFERENCE = json.loads(
     (Path(__file__).parent / "reference" / "pld_reference.json").read_text(encoding="utf-8")
@@ -33,3 +34,10 @@ def test_a_price_too_low_by_a_hundredth_would_be_noticed(case, delta):
     """Where all noise is Gaussian the price is exact; that of pure-DP queries is conservative and leaves room."""
     assert budget.epsilon_of(price(case), float(delta)) == pytest.approx(case["epsilon"][delta], abs=1e-3)
     assert case["epsilon"][delta] > budget.epsilon_of(price(case) * Fraction(99, 100), float(delta)) + 1e-3
+
+
+def test_every_method_and_preset_has_a_reference():
+    """A method that is added without one: run reference/method_events.py, then reference/pld_reference.py."""
+    known = {case["plan"] for case in REFERENCE}
+    variants = {f"{name}/{preset}" for name, method in METHODS.items() for preset in method.presets}
+    assert variants <= known

@@ -6,7 +6,9 @@ pld_reference.json beside this file. The tests compare those numbers with the ac
 A choice of the exponential mechanism is replaced by the two-outcome choices that dominate it (losses t and t - eta);
 the worst of several t is recorded.
 Gaussian and Laplace losses are discretised by connecting dots, those of choices are rounded up; neither
-understates epsilon. The plans have the shape and size of the methods' plans; they are not read from them.
+understates epsilon. PLANS have the shape and size of the methods' plans at the size of the reference tables; what each
+method really asked in one run is added from method_events.json, its Gaussians composed into one (exactly: their
+squared ratios of sensitivity and sigma add up).
 """
 
 import json
@@ -123,9 +125,28 @@ def record(event: tuple[str, str, str, int]) -> dict[str, object]:
     }
 
 
+def composed(events: list[dict]) -> list[tuple[str, str, str, int]]:
+    """The events of one run, with all Gaussians in one and equal choices together."""
+    ratio, counts = Fraction(0), {}
+    for event in events:
+        sensitivity, scale = Fraction(event["sensitivity"]), Fraction(event["scale"])
+        if event["name"] == GAUSSIAN:
+            weights = [Fraction(weight) for weight in event["weights"] or [1] * event["count"]]
+            ratio += sensitivity**2 * sum(weights) / scale
+        else:
+            kind = event["name"], str(sensitivity), str(scale)
+            counts[kind] = counts.get(kind, 0) + event["count"]
+    return [(GAUSSIAN, "1", str(1 / ratio), 1), *((*kind, count) for kind, count in counts.items())]
+
+
 if __name__ == "__main__":
     reference = [
         {"plan": title, "events": [record(event) for event in plan], "epsilon": epsilons(plan)}
         for title, plan in PLANS.items()
+    ]
+    recorded = json.loads(Path(__file__).with_name("method_events.json").read_text(encoding="utf-8"))
+    reference += [
+        {"plan": title, "events": events, "epsilon": epsilons(composed(events))}
+        for title, events in recorded.items()
     ]
     Path(__file__).with_suffix(".json").write_text(json.dumps(reference, indent=1) + "\n", encoding="utf-8")
