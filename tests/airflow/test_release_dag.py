@@ -17,9 +17,9 @@ ORDER = ["prepare", "ingest", "score", "select", "fit", "shards", "sample", "eva
 PARSE = """
 import json, runpy, sys, time
 import airflow.sdk
-before, began = set(sys.modules), time.perf_counter()
+before, began = set(sys.modules), time.process_time()
 runpy.run_path(sys.argv[1])
-print(json.dumps([time.perf_counter() - began, sorted({name.split(".")[0] for name in set(sys.modules) - before})]))
+print(json.dumps([time.process_time() - began, sorted({name.split(".")[0] for name in set(sys.modules) - before})]))
 """
 
 

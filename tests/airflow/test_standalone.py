@@ -5,16 +5,20 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import sqlite3
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
-from small_release import write_release
+from small_release import people, write_release
 
 from infra.local.demo import run
 from infra.local.rest import AirflowApi, ApiError
@@ -27,6 +31,10 @@ from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
 pytestmark = pytest.mark.airflow
 
+ROWS = 61_379
+"""A number that no port, process or clock is likely to show."""
+
+CANARY = "zyzzyva"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER_OPTIONS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
@@ -47,7 +55,11 @@ class Live:
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     folder = tmp_path_factory.mktemp("live")
-    spec = write_release(folder, cap=4.0)
+    frame = people(rows=ROWS)
+    frame.loc[17, "job"] = CANARY
+    spec = write_release(folder, frame=frame, cap=4.0)
+    schema = folder / "schema.yaml"
+    schema.write_text(schema.read_text().replace("nullable: true", "nullable: true, unseen: other"))
     site = Site(home=folder / "home", workspace=folder / "workspace")
     with dask_cluster(site) as dask, airflow(site, port=free_port(), dask=dask) as (running, api):
         wait_until(lambda: api.dag_is_known("census_release"), service=running)
@@ -71,6 +83,34 @@ def test_a_release_by_rest_is_published_and_verified(live, capsys):
     assert not [line for lines in logs.values() for line in lines if "error" in line.lower()]
     told = capsys.readouterr().out
     assert all(name in told for name in ("prepare", "fit", "sample[0]", "sample[1]", "publish"))
+
+
+def words_of(path: Path) -> set[str]:
+    """All words and numbers of a file; of a database, those of every row."""
+    if path.suffix == ".db":
+        with closing(sqlite3.connect(path)) as database:
+            text = "\n".join(database.iterdump())
+    else:
+        text = path.read_bytes().decode("utf-8", errors="replace")
+    return set(re.findall(r"[A-Za-z]+|\d+", text))
+
+
+def test_nothing_confidential_reached_airflow_dask_or_the_public_zone(live):
+    """After a whole release: no exact count and no undeclared value in logs, XComs, database, events, public files."""
+    frame = pd.read_csv(live.spec["source"])
+    secrets = {CANARY, str(len(frame)), *(str(count) for count in frame["sex"].value_counts())}
+    secrets |= {str(count) for count in frame["job"].value_counts() if count > 1000}
+    assert len(secrets) == 7
+    home, workspace = live.site.home, live.site.workspace
+    places = [home, workspace / "public", workspace / "events.jsonl"]
+    files = [path for place in places for path in [place, *place.rglob("*")] if path.is_file()]
+    names = {path.name for path in files}
+    assert {"airflow.db", "events.jsonl", "manifest.json"} <= names
+    assert any(path.suffix == ".log" and "task_id=fit" in str(path) for path in files)
+    for path in files:
+        if path.suffix not in (".db-wal", ".db-shm"):
+            assert not secrets & words_of(path), path
+    assert CANARY in words_of(Path(live.spec["source"])), "the search would have found it"
 
 
 def test_values_out_of_range_are_refused_when_triggered(live):
