@@ -7,8 +7,11 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import Any
 
+import numpy as np
+
 from synth_core.domain import Clique, Domain
 from synth_core.measurement import Measurement
+from synth_core.models.markov_random_field import MarkovRandomField
 
 
 def pooled(measurements: Sequence[Measurement], *, order: int) -> list[Measurement]:
@@ -54,3 +57,13 @@ def loss_level(domain: Domain, measurements: Sequence[Measurement], *, share: fl
     cliques = {m.clique for m in measurements}
     cells = sum(domain.cells(clique) for clique in cliques)
     return 1.0 - share * min(1.0, free_parameters(domain, cliques) / cells)
+
+
+def loss(model: MarkovRandomField, measurements: Sequence[Measurement]) -> float:
+    """The model's weighted squared residuals, as a multiple of what noise alone would leave at the truth."""
+    tables = model.marginals(m.clique for m in measurements)
+    squares = sum(
+        float(np.square((table - m.noisy) / m.sigma).sum())
+        for table, m in zip(tables, measurements, strict=True)
+    )
+    return squares / sum(m.noisy.size for m in measurements)

@@ -26,7 +26,7 @@ from synth_core.privacy.budget import BudgetPlan, gaussian_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 from synth_core.synthesizers.base import Model, Scores, Structure, Synthesizer, Tools, with_options
-from synth_core.synthesizers.pooling import loss_level, pooled
+from synth_core.synthesizers.pooling import loss, loss_level, pooled
 from synth_core.synthesizers.privmrf_paper import PaperPrivMRF
 from synth_core.synthesizers.structure import (
     MEAN_ABSOLUTE,
@@ -109,7 +109,7 @@ class PrivMRF:
         graph = TriangulatedGraph.empty(domain)
         for number, size in enumerate(sizes):
             name, share = f"round {number}", Fraction(size, count)
-            queries = self._queries(model, graph, structure, number, sigma=self._sigma(count, plan))
+            queries = self._queries(model, graph, structure, number, plan=plan)
             budget = plan.mu2("choices") * share
             chosen = self._choose(curator, queries, budget, purpose=name, count=size)
             graph, cliques = self._grown(graph, chosen)
@@ -118,14 +118,13 @@ class PrivMRF:
             budget = plan.mu2("marginals") * share
             measurements += curator.measure(cliques, budget, purpose=f"{name}: marginals", weights=weights)
             if number < len(sizes) - 1:
-                model = tools.estimate(domain, measurements, warm=model, until=self.early_fit)
+                model = tools.estimate(
+                    domain, measurements, warm=model, until=self.early_fit, max_passes=MOST_PASSES
+                )
             tools.progress(
                 f"round {number + 1} of {len(sizes)}: {sum(sizes[: number + 1])} marginals measured"
             )
-        known = pooled(measurements, order=self.pooling)
-        level = loss_level(domain, known, share=self.last_fit)
-        total = total_by_inverse_variance(measurements)
-        return tools.estimate(domain, known, total=total, warm=model, until=level)
+        return self._last(measurements, model, tools)
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of each phase, in records, and the bounds of the work."""
@@ -156,8 +155,7 @@ class PrivMRF:
 
     def _count(self, domain: Domain, plan: BudgetPlan, scores: Scores) -> int:
         """As many marginals as there are pairs worth their noise, within bounds: a small budget buys few good ones."""
-        worth = worthwhile_pairs(domain, scores.pairs, mu2=float(plan.mu2("marginals")))
-        return max(min(worth, self._most(domain)), 1)
+        return min(len(_worthwhile(domain, plan, scores)), self._most(domain))
 
     def _sigma(self, count: int, plan: BudgetPlan) -> float:
         """Noise of a count if `count` marginals share their budget equally."""
@@ -171,17 +169,20 @@ class PrivMRF:
         structure: Structure,
         number: int,
         *,
-        sigma: float,
+        plan: BudgetPlan,
     ) -> list[Misfit]:
         """The candidates of a round: misfit with the model, minus the noise a measurement would put in.
 
         They are drawn by public numbers and seeded by the round, so that a retry asks the same again.
         """
-        affinity = pair_matrix(model.domain, structure.scores.pairs, scale=structure.scores.total)
+        domain, scores = model.domain, structure.scores
+        affinity = pair_matrix(domain, scores.pairs, scale=scores.total)
+        sigma = self._sigma(self._count(domain, plan, scores), plan)
         pool = proposals(
             graph,
             affinity + AFFINITY_FLOOR,
             largest_table=structure.largest_table,
+            largest_pair=max(map(domain.cells, _worthwhile(domain, plan, scores))),
             largest_graph=self.tau,
             count=self.proposals,
             rng=np.random.default_rng(number),
@@ -214,6 +215,24 @@ class PrivMRF:
             left = left or queries
         return chosen
 
+    def _last(self, measurements: list[Measurement], model: MarkovRandomField, tools: Tools) -> Model:
+        """Fit pooled tables below the noise level, in steps, as far down as the tables allow.
+
+        Tables that contradict each other may not allow a level at all; a fit on its way to nowhere is no estimate, so
+        the last one that arrived is kept.
+        """
+        known = pooled(measurements, order=self.pooling)
+        total = total_by_inverse_variance(measurements)
+        for step in range(LAST_STEPS + 1):
+            level = loss_level(model.domain, known, share=self.last_fit * step / LAST_STEPS)
+            tried = tools.estimate(
+                model.domain, known, total=total, warm=model, until=level, max_passes=MOST_PASSES
+            )
+            if step and loss(tried, known) > REACHED * level:
+                break
+            model = tried
+        return model
+
     def _grown(
         self, graph: TriangulatedGraph, chosen: list[Clique]
     ) -> tuple[TriangulatedGraph, list[Clique]]:
@@ -227,8 +246,16 @@ class PrivMRF:
         return graph, kept
 
 
+LAST_STEPS = 3
+MOST_PASSES = 150
+REACHED = 1.02
+"""The last fit goes down in so many steps, each of so many passes of inference, and must come this near."""
 AFFINITY_FLOOR = 0.05
 """Added to each pair's dependence (a share of the records) when candidates are drawn: no pair is left out."""
+
+
+def _worthwhile(domain: Domain, plan: BudgetPlan, scores: Scores) -> list[Clique]:
+    return worthwhile_pairs(domain, scores.pairs, mu2=float(plan.mu2("marginals")))
 
 
 def build(preset: str, options: dict[str, Any]) -> Synthesizer:

@@ -103,6 +103,7 @@ def proposals(
     affinity: NDArray[np.float64],
     *,
     largest_table: float,
+    largest_pair: float = 0.0,
     largest_graph: float,
     count: int,
     rng: np.random.Generator,
@@ -111,7 +112,8 @@ def proposals(
     """Up to `count` different random sets of attributes that the graph can still take in.
 
     A set starts from any attribute and takes others with probability proportional to their affinity to it, up to a
-    random number of them, leaving out those with which its table would be too large. A set is kept if it lies
+    random number of them, leaving out those with which its table would be too large; a pair, the least that shows any
+    dependence, may have a limit of its own. A set is kept if it lies
     inside a clique of the graph or the graph stays small enough with it. The work is bounded by `count` and does
     not depend on how many sets there are.
     """
@@ -125,7 +127,8 @@ def proposals(
         wanted = int(rng.integers(2, most_attributes + 1))
         mask, cells, members = 1 << start, int(sizes[start]), 1
         for other in order:
-            if members < wanted and other != start and cells * sizes[other] <= largest_table:
+            limit = largest_table if members > 1 else max(largest_table, largest_pair)
+            if members < wanted and other != start and cells * sizes[other] <= limit:
                 mask, cells, members = mask | 1 << int(other), cells * int(sizes[other]), members + 1
         if members > 1 and mask not in found:
             found[mask] = fits(graph, mask, largest_graph=largest_graph)
@@ -148,17 +151,17 @@ def with_clique(graph: TriangulatedGraph, clique: Clique) -> TriangulatedGraph:
     return graph
 
 
-def worthwhile_pairs(domain: Domain, pairs: Iterable[tuple[str, str, float]], *, mu2: float) -> int:
-    """How many pairs are worth measuring with `mu2` in one batch: dependence gained against noise put in.
+def worthwhile_pairs(domain: Domain, pairs: Iterable[tuple[str, str, float]], *, mu2: float) -> list[Clique]:
+    """The pairs worth measuring with `mu2` in one batch: dependence gained against noise put in.
 
     With budgets proportional to cells^(2/3), the split that minimises it, the absolute noise of a batch adds up to
     sqrt(2 / pi) * (sum of cells^(2/3))^(3/2) / mu. Pairs are taken by dependence for each unit of that sum.
     """
-    costs = {(a, b): domain.cells((a, b)) ** (2 / 3) for a, b, _ in pairs}
-    gains = sorted(((2 * score / costs[a, b], 2 * score, costs[a, b]) for a, b, score in pairs), reverse=True)
-    gained = np.cumsum([gain for _, gain, _ in gains])
-    noise = MEAN_ABSOLUTE * np.cumsum([cost for _, _, cost in gains]) ** 1.5 / np.sqrt(mu2)
-    return int(np.argmax(gained - noise)) + 1 if gains else 0
+    costs = [((a, b), 2 * score, domain.cells((a, b)) ** (2 / 3)) for a, b, score in pairs]
+    costs.sort(key=lambda pair: -pair[1] / pair[2])
+    gained = np.cumsum([gain for _, gain, _ in costs])
+    noise = MEAN_ABSOLUTE * np.cumsum([cost for _, _, cost in costs]) ** 1.5 / np.sqrt(mu2)
+    return [pair for pair, _, _ in costs[: int(np.argmax(gained - noise)) + 1]]
 
 
 def pair_matrix(
