@@ -40,7 +40,7 @@ class MWEM:
     limit_cells: int = 4_000_000
     last_fit: float = 0.6
     graphical: bool = True
-    passes: int = 20
+    passes: int = 100
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """Most goes to the marginals that the rounds measure."""
