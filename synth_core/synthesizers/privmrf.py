@@ -61,7 +61,7 @@ class PrivMRF:
     pooling: int = 2  # tables of up to as many attributes are pooled for the last fit
     tau: float = 1e6  # cells of the whole junction tree
     early_fit: float = 1.0
-    last_fit: float = 0.6  # how much of its free parameters the last fit takes up, see `loss_level`
+    last_fit: float = 0.4  # how much of its free parameters the last fit takes up, see `loss_level`
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """Most goes to the marginals; a single attribute has only its own."""
@@ -223,12 +223,12 @@ class PrivMRF:
         """
         known = pooled(measurements, order=self.pooling)
         total = total_by_inverse_variance(measurements)
-        for step in range(LAST_STEPS + 1):
+        for step in range(1, LAST_STEPS + 1):
             level = loss_level(model.domain, known, share=self.last_fit * step / LAST_STEPS)
             tried = tools.estimate(
                 model.domain, known, total=total, warm=model, until=level, max_passes=MOST_PASSES
             )
-            if step and loss(tried, known) > REACHED * level:
+            if step > 1 and loss(tried, known) > REACHED * level:
                 break
             model = tried
         return model
@@ -246,7 +246,7 @@ class PrivMRF:
         return graph, kept
 
 
-LAST_STEPS = 3
+LAST_STEPS = 2
 MOST_PASSES = 150
 REACHED = 1.02
 """The last fit goes down in so many steps, each of so many passes of inference, and must come this near."""

@@ -120,11 +120,13 @@ def proposals(
     domain = graph.domain
     sizes = np.array(domain.sizes)
     keys = np.log(np.maximum(affinity, 1e-12))
+    fitting = int((np.cumprod(np.sort(sizes).astype(float)) <= largest_table).sum())
+    most = max(2, min(fitting, most_attributes))
     found: dict[int, bool] = {}
     for _ in range(TRIES_PER_PROPOSAL * count):
         start = int(rng.integers(len(domain)))
         order = np.argsort(-(keys[start] + rng.gumbel(size=len(domain))))
-        wanted = int(rng.integers(2, most_attributes + 1))
+        wanted = int(rng.integers(2, most + 1))
         mask, cells, members = 1 << start, int(sizes[start]), 1
         for other in order:
             limit = largest_table if members > 1 else max(largest_table, largest_pair)
@@ -139,7 +141,7 @@ def proposals(
 
 def fits(graph: TriangulatedGraph, mask: int, *, largest_graph: float) -> bool:
     """Whether the graph takes the set in without growing beyond the limit of cells."""
-    if any(mask & ~clique == 0 for clique in graph.masks):
+    if graph.domain.cells() <= largest_graph or any(mask & ~clique == 0 for clique in graph.masks):
         return True
     return with_clique(graph, clique_of(graph.domain, mask)).cells <= largest_graph
 
