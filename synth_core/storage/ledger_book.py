@@ -47,6 +47,8 @@ class Spending:
     """
 
     hold: Fraction = ZERO
+    limit: Fraction = ZERO  # the largest hold it ever had: what it said it would cost
+    forfeited: Fraction = ZERO  # charged for attempts that were given up, which nobody could foresee
     plain: Fraction = ZERO
     parts: defaultdict[str, dict[str, Fraction]] = field(default_factory=lambda: defaultdict(dict))
 
@@ -153,6 +155,8 @@ class Book:
             return
         attempt = self.attempts[key, number]
         attempt.state = state
+        if state is State.FORFEITED:
+            self.spending[attempt.dataset][attempt.release].forfeited += attempt.mu2
         if state is State.REFUNDED:
             self._charge(attempt, -attempt.mu2)
         elif state is State.MEASURED:
@@ -167,7 +171,7 @@ class Book:
     def _hold(self, dataset: str, name: str, mu2: Fraction) -> None:
         release = self.spending[dataset].setdefault(name, Spending())
         before = release.committed
-        release.hold = mu2
+        release.hold, release.limit = mu2, max(release.limit, mu2)
         self.committed[dataset] += release.committed - before
 
 

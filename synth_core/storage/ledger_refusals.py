@@ -45,13 +45,29 @@ def account_in(book: Book, dataset: str) -> Account:
     return book.accounts[dataset]
 
 
-def require_room(book: Book, request: SpendRequest, mu2: Fraction) -> None:
-    """Refuse a spend that neither the release's hold nor the account's cap has room for."""
+def require_room(book: Book, request: SpendRequest, mu2: Fraction, *, given_up: Fraction) -> None:
+    """Refuse a spend that the account's cap has no room for, or that makes a release dearer than it said.
+
+    Only attempts that were given up (`given_up` is the price of one that this spend replaces) may take a release above
+    what it set aside: a changed program or plan that asks other questions under an old name must not.
+    """
     release, left = book.release(request.dataset, request.release), book.remaining(request.dataset)
+    foreseen = release.charged_with(request.stratum, mu2) - release.forfeited - given_up
+    if release.limit and foreseen > release.limit:
+        raise dearer_than_said(book.accounts[request.dataset], request, release.limit)
     needed = max(release.hold, release.charged_with(request.stratum, mu2)) - release.committed
     if needed > left:
         account, total = book.accounts[request.dataset], book.committed[request.dataset] + needed
         raise no_room(account, left=left, needed=needed, committed=total, what=f"step {request.step!r}")
+
+
+def dearer_than_said(account: Account, request: SpendRequest, limit: Fraction) -> BudgetRefused:
+    """The release asks for more than it set aside."""
+    epsilon = epsilon_of(limit, account.delta)
+    return BudgetRefused(
+        f"release {request.release!r} has spent what it set aside (epsilon {epsilon:.4g}) and step {request.step!r} "
+        "asks something new; if the program or the data changed since, use another release name"
+    )
 
 
 def require_order(book: Book, state: State, reservation: Reservation) -> None:

@@ -26,7 +26,7 @@ from synth_core.privacy.ledger import (
     State,
 )
 from synth_core.storage.files import atomic_write
-from synth_core.storage.ledger_book import cap_mu2, spend_mu2
+from synth_core.storage.ledger_book import ZERO, cap_mu2, spend_mu2
 from synth_core.storage.ledger_chain import Chain, Page, all_rows
 from synth_core.storage.ledger_database import Fault, database_file, no_fault, parse_url
 from synth_core.storage.ledger_head import read_head, usual_head
@@ -183,7 +183,8 @@ class SqlLedger:
         state = book.state(key, attempt)
         if state is State.RESERVED:
             return Reservation(key=key, attempt=attempt, state=state)
-        require_room(book, request, mu2)
+        given_up = mu2 if state is State.MEASURING else ZERO
+        require_room(book, request, mu2, given_up=given_up)
         if state is State.MEASURING:
             reason = "given up without an answer; a new attempt was made"
             _move(page, State.FORFEITED, key, attempt, reason=reason)

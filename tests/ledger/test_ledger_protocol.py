@@ -234,8 +234,10 @@ def test_a_hold_keeps_room_for_its_release(ledger: SqlLedger) -> None:
     answered(ledger, mu2=6 * TENTH)
     balance = ledger.balance(DATASET)
     assert (balance.charged_mu2, balance.held_mu2, balance.remaining_mu2) == (6 * TENTH, TENTH, 3 * TENTH)
-    answered(ledger, "beyond the hold", mu2=3 * TENTH)
-    assert ledger.balance(DATASET).remaining_mu2 == TENTH
+    with pytest.raises(BudgetRefused, match="has spent what it set aside"):
+        answered(ledger, "beyond the hold", mu2=2 * TENTH)
+    answered(ledger, "all of the hold", mu2=TENTH)
+    assert ledger.balance(DATASET).remaining_mu2 == 3 * TENTH
     assert ledger.verify() == []
 
 
