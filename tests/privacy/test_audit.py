@@ -89,7 +89,7 @@ def test_an_answer_stored_twice_is_caught(worlds):
             self._ledger.answers[key].append(draw())
             return answer
 
-    certified = run_audit("twice", EXPERIMENTS["measure"], worlds=worlds, runs=600, curator=StoresTwice)
+    certified = run_audit("twice", EXPERIMENTS["measure"], worlds=worlds, runs=2000, curator=StoresTwice)
     assert "stored answers and charges do not match one to one" in certified.failures
     assert "runs can be told apart better than the charge allows" in certified.failures
 
