@@ -11,6 +11,8 @@ import pytest
 from small_release import write_release
 
 from synth_core.errors import SynthError
+from synth_core.operations.metrics import exposition
+from synth_core.operations.office import Office
 from synth_core.release.paths import ReleasePaths
 from synth_core.steps import STEPS, prepare, run_step
 from synth_core.storage.parquet import read_codes
@@ -101,6 +103,13 @@ def test_event_log(run):
     folder, _, frame, _ = run
     text = (folder / "workspace" / "events.jsonl").read_text()
     assert text.count("\n") == len(STEPS) + 1
+    assert not found(secrets_of(frame), text)
+
+
+def test_metrics(run):
+    folder, _, frame, _ = run
+    text = exposition(Office(folder / "workspace"))
+    assert 'release="r1"' in text
     assert not found(secrets_of(frame), text)
 
 
