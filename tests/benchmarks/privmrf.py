@@ -126,11 +126,13 @@ def report(results: list[dict]) -> str:
             f"| {preset} | {name} | {epsilon} | {figures(errors)} | {figures(peer) if peer else ''} | {ratio} "
             f"| {cpu:.1f} | {mib} | {runs} |"
         )
+    keys = [(n, e) for n in NAMES for e in EPSILONS if mean(results, (n, "default", e, "uniform budgets"))]
+    if not keys:
+        return "\n".join(lines) + "\n"
     lines += [
         "\n## Each option off\n",
         "4-way error relative to the default with all options on (runs in brackets).\n",
     ]
-    keys = [(n, e) for n in NAMES for e in EPSILONS if mean(results, (n, "default", e, "uniform budgets"))]
     lines.append("| option off | " + " | ".join(f"{n} {e}" for n, e in keys) + " |")
     lines.append("|---" * (len(keys) + 1) + "|")
     for option in list(OPTIONS)[1:]:
