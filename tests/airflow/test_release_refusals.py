@@ -78,9 +78,9 @@ def test_a_run_passes_the_release_from_step_to_step(release_dag, diary, workspac
     )
 
     assert run.state == "success"
-    assert diary.names == [
-        "prepare", "ingest", "score", "select", "fit", "sample 0", "sample 1", "evaluate", "publish",
-    ]  # fmt: skip
+    assert diary.names[:5] == ["prepare", "ingest", "score", "select", "fit"]
+    assert sorted(diary.names[5:7]) == ["sample 0", "sample 1"], "shards may be drawn in any order"
+    assert diary.names[7:] == ["evaluate", "publish"]
     assert {cluster for name, _, cluster in diary.calls if name != "prepare"} == {"tcp://127.0.0.1:1"}
     assert diary.spec["epsilon"] == 0.5
     assert diary.spec["source"] == str(workspace / "intake/*.csv")

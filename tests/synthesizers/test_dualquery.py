@@ -134,17 +134,22 @@ def test_rows_contradict_their_picks_about_as_well_as_the_best_row():
 
 
 def test_the_model_beats_the_rows_and_both_beat_a_guess():
+    """On average over some conversations: the noise is the system's own, and one of them decides little."""
     method = DualQuery(workload=WORKLOAD, rounds=40, picks=20)
-    transcript, model = conversation(method, mu2_of(2.0, 1e-6))
     real = {part.clique: tabulate(codes(), DOMAIN, part.clique) for part in PARTS}
 
     def error(estimated):
         return workload_error(PARTS, DOMAIN, real=real.get, estimated=estimated)
 
-    scale = transcript.total / len(transcript.rows)
-    rows = error(lambda clique: scale * tabulate(transcript.rows, DOMAIN, clique))
+    def errors():
+        transcript, model = conversation(method, mu2_of(2.0, 1e-6))
+        scale = transcript.total / len(transcript.rows)
+        rows = error(lambda clique: scale * tabulate(transcript.rows, DOMAIN, clique))
+        return error(model.marginal), rows
+
+    model, rows = np.mean([errors() for _ in range(6)], axis=0)
     guess = error(lambda clique: np.full(DOMAIN.shape(clique), TOTAL / DOMAIN.cells(clique)))
-    assert error(model.marginal) < 0.7 * rows
+    assert model < 0.7 * rows
     assert rows < 0.5 * guess
 
 
