@@ -1,0 +1,160 @@
+"""Rare codes measured together: a smaller domain in which each attribute's rare codes are one, and the way back.
+
+Which codes are rare is read from noisy one-way marginals, so deciding is post-processing. A count below a few sigmas
+says nothing about what the code goes together with, and its cells of a larger table would hold noise alone. Tables of
+the smaller domain are asked of the curator as sums of exact counts (`Compression.measure`): a merged cell then carries
+the noise of one cell, where a sum of noisy cells would carry the noise of all of them. On the way back a
+merged code becomes one of its codes by their noisy shares, independently of all else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.domain import Clique, Domain
+from synth_core.measurement import Measurement
+from synth_core.models.junction_tree import junction_tree
+from synth_core.models.linear import LinearMeasurement
+from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.models.sampling import Codes, code_type
+from synth_core.privacy.curator import Curator
+from synth_core.privacy.strategies import Strategy
+
+Table = NDArray[np.float64]
+LEAST_SHARE = 1e-9
+"""Share of a merged code whose noisy count is not positive, so that its logarithm exists."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compression:
+    """For each attribute of `full`: the smaller domain's code of every code, and its share of that code's records."""
+
+    full: Domain
+    groups: tuple[NDArray[np.int64], ...]
+    shares: tuple[Table, ...]
+
+    @classmethod
+    def from_measurements(
+        cls, domain: Domain, one_way: Iterable[Measurement], *, threshold: float
+    ) -> Compression:
+        """Merge the codes with noisy counts below `threshold` sigmas, where an attribute has two of them or more.
+
+        Kept codes come first, in their order, and the merged one last. An attribute without a one-way measurement stays
+        as it is.
+        """
+        known = {m.clique: m for m in one_way}
+        groups, shares = [], []
+        for attribute, size in zip(domain.attributes, domain.sizes, strict=True):
+            measured = known.get((attribute,))
+            noisy = np.zeros(size) if measured is None else measured.noisy
+            rare = np.zeros(size, bool) if measured is None else noisy < threshold * measured.sigma
+            group, share = np.arange(size), np.ones(size)
+            if rare.sum() > 1:
+                group = np.where(rare, np.sum(~rare), np.cumsum(~rare) - 1)
+                share[rare] = _shares(noisy[rare])
+            groups.append(group)
+            shares.append(share)
+        return cls(domain, tuple(groups), tuple(shares))
+
+    @property
+    def domain(self) -> Domain:
+        """The smaller domain."""
+        return Domain(self.full.attributes, tuple(int(group.max()) + 1 for group in self.groups))
+
+    def strategy(self, clique: Clique) -> Strategy:
+        """The clique's table of the smaller domain as sums over the full one; a record is in one sum: sensitivity 1."""
+        return Strategy(clique, tuple(self._matrix(attribute) for attribute in clique))
+
+    def measure(
+        self,
+        curator: Curator,
+        cliques: Sequence[Clique],
+        mu2: Fraction,
+        *,
+        purpose: str,
+        weights: Sequence[float] | None = None,
+    ) -> list[Measurement]:
+        """Noisy tables of the smaller domain."""
+        strategies = [self.strategy(self.full.clique(clique)) for clique in cliques]
+        answers = curator.answer(strategies, mu2, purpose=purpose, weights=weights)
+        return [Measurement(a.strategy.clique, a.noisy, a.sigma) for a in answers]
+
+    def encode(self, measurement: Measurement) -> LinearMeasurement:
+        """A measurement of the full domain as one of the smaller.
+
+        The sum of k noisy cells has the variance k sigma^2; divided by sqrt(k) it has that of all the others.
+        """
+        matrices = []
+        noisy = measurement.noisy
+        for axis, attribute in enumerate(measurement.clique):
+            matrix = self._matrix(attribute)
+            scale = matrix.sum(axis=1) ** -0.5
+            noisy = np.moveaxis(np.tensordot(matrix * scale[:, None], noisy, axes=(1, axis)), 0, axis)
+            matrices.append(np.diag(scale))
+        return LinearMeasurement(measurement.clique, tuple(matrices), noisy, measurement.sigma)
+
+    def encode_rows(self, codes: Codes) -> Codes:
+        """Rows of the full domain as rows of the smaller one."""
+        columns = [group[codes[:, k]] for k, group in enumerate(self.groups)]
+        return np.stack(columns, axis=1).astype(code_type(self.domain))
+
+    def expand(self, codes: Codes, rng: np.random.Generator) -> Codes:
+        """Rows of the smaller domain as rows of the full one; merged codes are spread by their shares.
+
+        Of m rows with a merged code, each code of share s gets m s of them up to rounding (systematic sampling), in
+        random places.
+        """
+        columns = np.empty(codes.shape, dtype=code_type(self.full))
+        for k, (group, share) in enumerate(zip(self.groups, self.shares, strict=True)):
+            columns[:, k] = np.unique(group, return_index=True)[1][codes[:, k]]
+            merged = np.flatnonzero(group == group.max())
+            if len(merged) > 1:
+                rows = rng.permutation(np.flatnonzero(codes[:, k] == group.max()))
+                places = (np.arange(len(rows)) + rng.random()) / max(1, len(rows))
+                columns[rows, k] = merged[
+                    np.searchsorted(np.cumsum(share[merged])[:-1], places, side="right")
+                ]
+        return columns
+
+    def expanded(self, model: MarkovRandomField) -> MarkovRandomField:
+        """A model of the smaller domain as one of the full: what `expand` makes of its rows, as a distribution.
+
+        The probability of a row is that of its merged row times the shares of its codes: the same potentials, repeated,
+        and one more for each merged attribute.
+        """
+        tables = {clique: model.potential(clique)[self._index(clique)] for clique in model.cliques}
+        for attribute, share in zip(self.full.attributes, self.shares, strict=True):
+            if (share < 1).any():
+                tables[attribute,] = tables.get((attribute,), 0.0) + np.log(share)
+        potentials = np.concatenate([np.zeros(0), *(table.ravel() for table in tables.values())])
+        return MarkovRandomField(
+            junction_tree(self.full, list(tables)), list(tables), potentials, total=model.total
+        )
+
+    def spread(self, clique: Clique, table: Table) -> Table:
+        """A table of the smaller domain as one of the full: merged cells are divided by the shares."""
+        divided = table[self._index(clique)]
+        for axis, attribute in enumerate(clique):
+            share = self.shares[self.full.position(attribute)]
+            divided = divided * np.expand_dims(share, tuple(k for k in range(len(clique)) if k != axis))
+        return divided
+
+    def _index(self, clique: Clique) -> tuple[NDArray[np.int64], ...]:
+        return np.ix_(*(self.groups[self.full.position(attribute)] for attribute in clique))
+
+    def _matrix(self, attribute: str) -> NDArray[np.int64]:
+        group = self.groups[self.full.position(attribute)]
+        return np.equal.outer(np.arange(group.max() + 1), group).astype(np.int64)
+
+
+def _shares(noisy: Table) -> Table:
+    positive = np.maximum(noisy, 0.0)
+    whole = positive.sum()
+    shares = positive / whole if whole > 0 else np.full(noisy.shape, 1 / noisy.size)
+    shares = np.maximum(shares, LEAST_SHARE)
+    return np.asarray(shares / shares.sum())

@@ -1,0 +1,121 @@
+"""Merging rare codes: the mapping and its way back, and that merged cells carry the noise of one cell."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synth_core.domain import Domain
+from synth_core.measurement import Measurement
+from synth_core.models.estimators import estimate
+from synth_core.privacy.curator import LedgerCurator, Spending
+from synth_core.privacy.ledger import Account
+from synth_core.storage.counting import TableCounts
+from synth_core.storage.sql_ledger import SqlLedger
+from synth_core.synthesizers.compression import Compression
+
+DOMAIN = Domain.of({"a": 5, "b": 3, "c": 2})
+ONE_WAY = [
+    Measurement(("a",), np.array([100.0, 2.0, 50.0, 6.0, -1.0]), 4.0),
+    Measurement(("b",), np.array([80.0, 70.0, 3.0]), 4.0),
+]
+
+
+@pytest.fixture
+def compression():
+    return Compression.from_measurements(DOMAIN, ONE_WAY, threshold=3.0)
+
+
+def test_rare_codes_become_the_last_one(compression):
+    assert compression.domain == Domain.of({"a": 3, "b": 3, "c": 2})
+    np.testing.assert_array_equal(compression.groups[0], [0, 2, 1, 2, 2])
+    np.testing.assert_allclose(compression.shares[0], [1, 0.25, 1, 0.75, 0], atol=1e-8)
+
+
+def test_a_single_rare_code_and_an_unmeasured_attribute_stay(compression):
+    np.testing.assert_array_equal(compression.groups[1], [0, 1, 2])
+    np.testing.assert_array_equal(compression.groups[2], [0, 1])
+    nothing = Compression.from_measurements(DOMAIN, ONE_WAY, threshold=-np.inf)
+    assert nothing.domain == DOMAIN
+
+
+def test_all_codes_may_be_rare():
+    only = Compression.from_measurements(DOMAIN, [Measurement(("a",), -np.ones(5), 1.0)], threshold=3.0)
+    assert only.domain.size("a") == 1
+    np.testing.assert_allclose(only.shares[0], 0.2)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.floats(-20, 60), min_size=2, max_size=9), st.integers(0, 50), st.integers(0, 99))
+def test_merging_undoes_expanding(counts, rows, seed):
+    domain = Domain.of({"a": len(counts), "b": 2})
+    one_way = [Measurement(("a",), np.array(counts), 5.0)]
+    compression = Compression.from_measurements(domain, one_way, threshold=3.0)
+    rng = np.random.default_rng(seed)
+    small = rng.integers(0, compression.domain.sizes, (rows, 2))
+    full = compression.expand(small, rng)
+    assert (full < np.array(domain.sizes)).all()
+    np.testing.assert_array_equal(compression.encode_rows(full), small)
+
+
+def test_expanding_follows_the_shares_with_little_variance(compression):
+    rows = np.full((1000, 3), 2)
+    rows[:, 2] = 1
+    codes = compression.expand(rows, np.random.default_rng(5))[:, 0]
+    counts = np.bincount(codes, minlength=5)
+    np.testing.assert_allclose(counts, [0, 250, 0, 750, 0], atol=1)
+    assert 100 < (codes[:500] == 1).sum() < 150  # in random places
+
+
+def test_a_merged_cell_carries_the_noise_of_one_cell(compression):
+    """The errors' spread is the stated sigma; a sum of three noisy cells would have 1.7 times as much."""
+    codes = {
+        name: np.repeat(np.arange(size, dtype=np.uint8), 60 // size)
+        for name, size in zip(DOMAIN.attributes, DOMAIN.sizes, strict=True)
+    }
+    exact = np.zeros((3, 3))
+    np.add.at(exact, (compression.groups[0][codes["a"]], codes["b"]), 1)
+    ledger = SqlLedger("sqlite://")
+    ledger.declare(Account(dataset="people", delta=1e-6, cap_epsilon=50.0), actor="test")
+    spending = Spending(dataset="people", snapshot="s", release="r", step="all")
+    curator = LedgerCurator(counts=TableCounts(codes, DOMAIN), ledger=ledger, spending=spending)
+    found = [
+        compression.measure(curator, [("b", "a")], Fraction(1, 50), purpose=f"asked {k}")[0]
+        for k in range(150)
+    ]
+    assert found[0].clique == ("a", "b")
+    errors = np.array([(m.noisy - exact)[2] / m.sigma for m in found])
+    assert 0.85 < errors.std() < 1.15
+    assert abs(errors.mean()) < 0.2
+
+
+def test_sums_of_noisy_tables_keep_one_sigma(compression):
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 50, (5, 2)).astype(float)
+    noise = rng.normal(0, 4.0, (4000, 5, 2))
+    encoded = [compression.encode(Measurement(("a", "c"), truth + n, 4.0)) for n in noise]
+    small = np.stack([truth[0], truth[2], truth[[1, 3, 4]].sum(axis=0)])
+    expected = np.diag(encoded[0].matrices[0])[:, None] * small
+    errors = np.array([e.noisy for e in encoded]) - expected
+    np.testing.assert_allclose(errors.std(axis=0), 4.0, rtol=0.06)
+    np.testing.assert_allclose(errors.mean(axis=0), 0.0, atol=0.3)
+
+
+def test_an_expanded_model_is_the_spread_of_the_small_one(compression):
+    rng = np.random.default_rng(3)
+    small = estimate(
+        compression.domain,
+        [
+            Measurement(("a", "b"), rng.uniform(5, 50, (3, 3)), 1.0),
+            Measurement(("a",), np.array([60.0, 70.0, 80.0]), 1.0),
+            Measurement(("b", "c"), rng.uniform(5, 50, (3, 2)), 1.0),
+        ],
+    )
+    full = compression.expanded(small)
+    assert full.domain == DOMAIN
+    for clique in (("a",), ("a", "b"), ("a", "c"), ("a", "b", "c")):
+        spread = compression.spread(clique, small.marginal(clique))
+        np.testing.assert_allclose(full.marginal(clique), spread, rtol=1e-6, atol=1e-6)
+        assert spread.sum() == pytest.approx(small.total)
