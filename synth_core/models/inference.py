@@ -7,7 +7,7 @@ work in linear space with scaling and repeat a pass in log space where the range
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -24,7 +24,7 @@ from synth_core.models.plan import Layout, Plan, plan
 
 Vector = NDArray[np.float64]
 
-SHARED_CELLS = 300_000
+SHARED_CELLS = 1_000_000
 """Cliques with at least this many cells are swept by all threads; below it, handing work over costs more."""
 
 
@@ -142,7 +142,8 @@ class SharedSweeps:
 
     def _collect(self, i: int) -> float:
         weights, totals = self._lines(i)
-        kernels.prepare(self.layout, i, self.work.cells, self.work.factors, weights)
+        places = (self.work.cells, self.work.factors, weights)
+        self._dealt(lambda part, parts: kernels.prepare(self.layout, i, part, parts, *places))
         if self.layout.parent_link[i] < 0:
             return 0.0
         self._sweep(kernels.sum_up, i)
@@ -154,25 +155,33 @@ class SharedSweeps:
         if not root:
             kernels.receive(self.layout, i, self.work.cells, self.work.marginals, self.work.factors, weights)
         self._sweep(kernels.sum_all, i)
-        mass = kernels.read(self.layout, i, self.work.sums, totals, self.work.marginals)
+        places = (self.work.sums, totals, self.work.marginals)
+        mass = self._dealt(lambda part, parts: kernels.read(self.layout, i, part, parts, *places))
         return kernels.scale_of(mass) if root else 0.0
 
     def _sweep(self, kernel: Any, i: int) -> None:
         """Run a kernel over all rows of a clique; each thread sums into its own tables, then they are added."""
-        rows, parts = int(self.layout.rows[i]), len(self.sums)
+        rows = int(self.layout.rows[i])
         weights, totals = self._lines(i)
 
-        def swept(part: int) -> None:
+        def swept(part: int, parts: int) -> None:
             begin, end = rows * part // parts, rows * (part + 1) // parts
             kernels.clear(self.layout, i, self.sums[part])
             places = (weights, self.work.factors, self.sums[part], totals, self.row[part])
             kernel(self.layout, i, begin, end, *places)
 
-        others = [self.pool.submit(swept, part) for part in range(1, parts)]
-        swept(0)
-        for part, other in enumerate(others, start=1):
+        self._dealt(swept)
+        for sums in self.sums[1:]:
+            kernels.add_sums(self.layout, i, sums, self.work.sums)
+
+    def _dealt(self, work: Callable[[int, int], Any]) -> Any:
+        """Do all parts of some work at once, the first in this thread; the first one's result."""
+        parts = len(self.sums)
+        others = [self.pool.submit(work, part, parts) for part in range(1, parts)]
+        result = work(0, parts)
+        for other in others:
             other.result()
-            kernels.add_sums(self.layout, i, self.sums[part], self.work.sums)
+        return result
 
     def _lines(self, i: int) -> tuple[Vector, Vector]:
         begin, end = self.work.line_start[i], self.work.line_start[i + 1]

@@ -79,11 +79,11 @@ def _reduce(layout: Layout, link: int, sums: Cells, cells: Cells, scale: float) 
 
 
 @compiled
-def _weigh(layout: Layout, link: int, cells: Cells, weights: Cells) -> None:
-    """Multiply a table without inner axes into the weight of each line."""
+def _weigh(layout: Layout, link: int, begin: int, end: int, cells: Cells, weights: Cells) -> None:
+    """Multiply a table without inner axes into the weights of lines begin … end."""
     start = layout.table_start[layout.link_table[link]]
     row_map = layout.row_map[layout.link_rows[link] : layout.link_rows[link] + weights.size]
-    for k in range(weights.size):
+    for k in range(begin, end):
         weights[k] *= cells[start + row_map[k]]
 
 
@@ -141,18 +141,25 @@ def _total_lines(layout: Layout, i: int, a: int, row: Cells, totals: Cells) -> N
 
 
 @compiled
-def prepare(layout: Layout, i: int, cells: Cells, factors: Cells, weights: Cells) -> None:
-    """Multiply a clique's tables into its groups and weights, all but the message from its parent."""
-    weights[:] = 1.0
-    for g in range(layout.clique_groups[i], layout.clique_groups[i + 1]):
+def prepare(
+    layout: Layout, i: int, part: int, parts: int, cells: Cells, factors: Cells, weights: Cells
+) -> None:
+    """Multiply a clique's tables into its groups and weights, all but the message from its parent.
+
+    Of several parts, each takes a range of the weights and every parts-th group.
+    """
+    begin, end = weights.size * part // parts, weights.size * (part + 1) // parts
+    weights[begin:end] = 1.0
+    for g in range(layout.clique_groups[i] + part, layout.clique_groups[i + 1], parts):
         base = layout.group_start[g]
         factors[base : base + layout.group_rows[g] * layout.group_width[g]] = 1.0
     for link in range(layout.clique_links[i], layout.clique_links[i + 1]):
+        group = layout.link_group[link]
         if link == layout.parent_link[i]:
             continue
-        if layout.link_group[link] < 0:
-            _weigh(layout, link, cells, weights)
-        else:
+        if group < 0:
+            _weigh(layout, link, begin, end, cells, weights)
+        elif (group - layout.clique_groups[i]) % parts == part:
             _expand(layout, link, cells, factors)
 
 
@@ -239,16 +246,21 @@ def receive(layout: Layout, i: int, cells: Cells, marginals: Cells, factors: Cel
     for c in range(layout.table_start[table], layout.table_start[table + 1]):
         cells[c] = marginals[c] / cells[c] if cells[c] > 0.0 else 0.0
     if layout.link_group[link] < 0:
-        _weigh(layout, link, cells, weights)
+        _weigh(layout, link, 0, weights.size, cells, weights)
     else:
         _expand(layout, link, cells, factors)
 
 
 @compiled
-def read(layout: Layout, i: int, sums: Cells, totals: Cells, marginals: Cells) -> float:
-    """Write the marginals of a clique's tables, all but the separator to its parent; return the mass before."""
+def read(
+    layout: Layout, i: int, part: int, parts: int, sums: Cells, totals: Cells, marginals: Cells
+) -> float:
+    """Write the marginals of a clique's tables, all but the separator to its parent; return the mass before.
+
+    Of several parts, each writes every parts-th table.
+    """
     mass: float = totals.sum()
-    for link in range(layout.clique_links[i], layout.clique_links[i + 1]):
+    for link in range(layout.clique_links[i] + part, layout.clique_links[i + 1], parts):
         if link == layout.parent_link[i]:
             continue
         if layout.link_group[link] < 0:
@@ -271,7 +283,7 @@ def collect(layout: Layout, begin: int, end: int, work: Work) -> float:
     for i in range(end - 1, begin - 1, -1):
         weights = work.weights[work.line_start[i] : work.line_start[i + 1]]
         totals = work.totals[work.line_start[i] : work.line_start[i + 1]]
-        prepare(layout, i, work.cells, work.factors, weights)
+        prepare(layout, i, 0, 1, work.cells, work.factors, weights)
         if layout.parent_link[i] >= 0:
             clear(layout, i, work.sums)
             sum_up(layout, i, 0, layout.rows[i], weights, work.factors, work.sums, totals, work.row)
@@ -290,7 +302,7 @@ def distribute(layout: Layout, begin: int, end: int, work: Work) -> float:
             receive(layout, i, work.cells, work.marginals, work.factors, weights)
         clear(layout, i, work.sums)
         sum_all(layout, i, 0, layout.rows[i], weights, work.factors, work.sums, totals, work.row)
-        mass = read(layout, i, work.sums, totals, work.marginals)
+        mass = read(layout, i, 0, 1, work.sums, totals, work.marginals)
         if layout.parent_link[i] < 0:
             log_mass += scale_of(mass)
     return log_mass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -29,7 +30,8 @@ def warm_up() -> None:
         beliefs = calibrate(tree, split(domain, cliques, potentials)).beliefs
         for independent in (False, True):
             sample_rows(domain, beliefs, 2, rng=np.random.default_rng(0), independent=independent)
-    large = Domain.of({"a": 70, "b": 70, "c": 70, "d": 70, "e": 70, "f": 2})
+    size = math.ceil(inference.SHARED_CELLS ** (1 / 3)) + 1
+    large = Domain.of({"a": size, "b": size, "c": size, "d": size, "e": size, "f": 2})
     pairs = tuple((x, y) for x, y in ("ab", "bc", "ac", "cd", "de", "ce", "ef"))
     shared = inference.marginal_oracle(junction_tree(large, pairs), pairs, replace(NUMPY, threads=2))
     shared(np.zeros(sum(map(large.cells, pairs))))
