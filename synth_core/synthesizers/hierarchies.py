@@ -1,0 +1,122 @@
+"""Coarser versions of attributes with many codes, so that tables too large for the noise have smaller ones to use.
+
+A level of an attribute is an attribute of its own, named like `age/8`: its codes are groups of the attribute's codes.
+All of it comes from the public domain (PrivBayes, Section 3.1), so nothing here costs privacy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.domain import Clique, Domain
+
+Codes = NDArray[np.int64]
+Table = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Level:
+    """One coarser version of an attribute: for each of the attribute's codes, the group it belongs to."""
+
+    attribute: str
+    groups: Codes
+
+    def __post_init__(self) -> None:
+        self.groups.setflags(write=False)
+
+    @property
+    def size(self) -> int:
+        """Number of groups."""
+        return int(self.groups.max()) + 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hierarchies:
+    """The levels of all attributes by name; those of one attribute are nested, finest first."""
+
+    levels: Mapping[str, Level] = field(default_factory=lambda: MappingProxyType({}))
+
+    def attribute(self, name: str) -> str:
+        """The attribute that a name is a version of: itself, if it is no level."""
+        level = self.levels.get(name)
+        return name if level is None else level.attribute
+
+    def versions(self, attribute: str) -> tuple[str, ...]:
+        """The attribute and its levels, from fine to coarse."""
+        return (attribute, *(name for name, level in self.levels.items() if level.attribute == attribute))
+
+    def extended(self, clique: Clique) -> frozenset[str]:
+        """The clique's attributes with every coarser version of each: all that its table tells about."""
+        found: set[str] = set()
+        for name in clique:
+            versions = self.versions(self.attribute(name))
+            found.update(versions[versions.index(name) :])
+        return frozenset(found)
+
+    def finest(self, names: frozenset[str]) -> dict[str, str]:
+        """For each attribute, the finest of its versions among the names."""
+        coarse_first = sorted(names, key=lambda name: (-self._depth(name), name))
+        return {self.attribute(name): name for name in coarse_first}
+
+    def regrouping(self, fine: str, coarse: str) -> Codes:
+        """The code of one version for each code of a finer version of the same attribute."""
+        groups = self.levels[coarse].groups
+        if fine not in self.levels:
+            return groups
+        found = np.zeros(self.levels[fine].size, dtype=np.int64)
+        found[self.levels[fine].groups] = groups
+        return found
+
+    def domain(self, domain: Domain) -> Domain:
+        """The domain enlarged by the levels, each attribute followed by its own."""
+        sizes: dict[str, int] = {}
+        for attribute in domain:
+            for name in self.versions(attribute):
+                sizes[name] = self.levels[name].size if name in self.levels else domain.size(name)
+        return Domain.of(sizes)
+
+    def _depth(self, name: str) -> int:
+        return self.versions(self.attribute(name)).index(name)
+
+
+NO_HIERARCHIES = Hierarchies()
+
+
+def by_size(domain: Domain, *, group: int) -> Hierarchies:
+    """Even groups of `group` neighbouring codes, again and again while a version has more than group^2 codes."""
+    levels: dict[str, Level] = {}
+    for attribute in domain:
+        width, size = 1, domain.size(attribute)
+        while size > group * group:
+            width, size = width * group, -(-size // group)
+            levels[f"{attribute}/{width}"] = Level(attribute, np.arange(domain.size(attribute)) // width)
+    return Hierarchies(MappingProxyType(levels))
+
+
+def summed(table: Table, clique: Clique, target: Mapping[str, str], *, hierarchies: Hierarchies) -> Table:
+    """The table's sums over the versions named by `target` (attribute to version), axes in the clique's order."""
+    for axis in reversed(range(len(clique))):
+        name = clique[axis]
+        coarse = target.get(hierarchies.attribute(name))
+        if coarse is None:
+            table = table.sum(axis=axis)
+        elif coarse != name:
+            codes = hierarchies.regrouping(name, coarse)
+            table = np.moveaxis(np.moveaxis(table, axis, -1) @ np.eye(codes.max() + 1)[codes], -1, axis)
+    return table
+
+
+def spread(table: Table, clique: Clique, target: Mapping[str, str], *, hierarchies: Hierarchies) -> Table:
+    """What each cell of the clique finds in a table over `target`: `summed` read backwards, ready to broadcast."""
+    for axis, name in enumerate(clique):
+        coarse = target.get(hierarchies.attribute(name))
+        if coarse is None:
+            table = np.expand_dims(table, axis)
+        elif coarse != name:
+            table = np.take(table, hierarchies.regrouping(name, coarse), axis=axis)
+    return table
