@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -45,6 +46,38 @@ class Cluster:
         import dask
 
         return self._compute([dask.delayed(work, pure=False)(item, **constants) for item in items])
+
+    def map_by_size(
+        self,
+        work: Callable[..., T],
+        items: Sequence[Any],
+        *,
+        sizes: Sequence[float],
+        large: float = math.inf,
+        **constants: Any,
+    ) -> list[T]:
+        """Run `work` on each item, the largest first; results come in the items' order.
+
+        Items of size `large` or more wait for a worker with a GPU, where there is one. What a lost worker had under way
+        starts again on another.
+        """
+        order = sorted(range(len(items)), key=lambda k: -sizes[k])
+        if self._client is None:
+            found = self.map(work, [items[k] for k in order], **constants)
+            return [found[order.index(k)] for k in range(len(items))]
+        on_gpu = {"GPU": 1} if self._has_gpu() else None
+        futures = {
+            k: self._client.submit(
+                work,
+                items[k],
+                priority=-rank,
+                resources=on_gpu if sizes[k] >= large else None,
+                pure=False,
+                **constants,
+            )
+            for rank, k in enumerate(order)
+        }
+        return [futures[k].result() for k in range(len(items))]
 
     def call(self, work: Callable[..., T], *args: Any, **constants: Any) -> T:
         """Run one heavy function: on a worker with a GPU where there is one, else on any worker, else right here."""

@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from synth_core.cluster import Cluster
 from synth_core.models.estimators import estimate
+from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.steps.context import StepRun
 from synth_core.storage.files import atomic_write
-from synth_core.synthesizers.base import Tools, load_structure
+from synth_core.synthesizers.base import Fit, Progress, Tools, load_structure, silent
+
+GPU_CELLS = 300_000
+"""Below so many cells, sending a table to a GPU and back takes longer than a CPU worker's whole pass over it."""
 
 
 def fit(run: StepRun) -> Path:
     """Let the method measure and estimate; the estimation runs where the cluster says, a GPU worker if it has one."""
-    tools = Tools(estimate=partial(run.cluster.call, estimate), progress=run.progress)
+    tools = cluster_tools(run.cluster, run.progress)
     model = run.method.fit(run.curator("fit"), run.plan, load_structure(run.paths.structure), tools)
     with atomic_write(run.paths.model) as temporary:
         model.save(temporary)
     run.note("fit")
     return run.paths.model
+
+
+def cluster_tools(cluster: Cluster, progress: Progress = silent) -> Tools:
+    """What a cluster lends to a method."""
+    return Tools(
+        estimate=partial(cluster.call, estimate), progress=progress, spread=partial(_estimate_each, cluster)
+    )
+
+
+def _estimate_each(cluster: Cluster, fits: Sequence[Fit]) -> list[MarkovRandomField]:
+    sizes = [one.domain.cells() for one in fits]
+    return cluster.map_by_size(_estimated, fits, sizes=sizes, large=GPU_CELLS)
+
+
+def _estimated(one: Fit) -> MarkovRandomField:
+    return one.by(estimate)

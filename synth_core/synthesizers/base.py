@@ -73,12 +73,33 @@ class Structure:
     largest_table: int = 0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Fit:
+    """One model to estimate, as data that can travel to a worker; the settings are those of the estimator."""
+
+    domain: Domain
+    measurements: tuple[Measurement, ...]
+    settings: dict[str, Any]
+
+    def by(self, estimator: Estimator) -> MarkovRandomField:
+        """The model."""
+        return estimator(self.domain, self.measurements, **self.settings)
+
+
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What a runner lends to the fit: an estimator (perhaps on another machine) and someone to tell of progress."""
+    """What a runner lends to the fit: an estimator (perhaps on another machine) and someone to tell of progress.
+
+    `spread` estimates several models that do not depend on each other at the same time, where the runner has workers.
+    """
 
     estimate: Estimator = estimate
     progress: Progress = silent
+    spread: Callable[[Sequence[Fit]], list[MarkovRandomField]] | None = None
+
+    def estimate_each(self, fits: Sequence[Fit]) -> list[MarkovRandomField]:
+        """All the models, in the order given."""
+        return self.spread(fits) if self.spread else [fit.by(self.estimate) for fit in fits]
 
 
 class Synthesizer(Protocol):

@@ -1,0 +1,228 @@
+"""Which pairs to measure: ABSyn's conditional R-score (CR-score) and the greedy selection that it drives.
+
+Scores are noisy and public, so all of this is post-processing. Numbers in the comments are those of Jia et al., "ABSyn"
+(IEEE TIFS 2024). Adding one pair changes the triangulated graph along one path, the products of paths by one rank-one
+update, and the noise by one term; nothing is ever rebuilt, which makes a hundred attributes practical.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.domain import Clique, Domain
+from synth_core.models.compiled import compiled
+from synth_core.models.triangulation import TriangulatedGraph, bits
+from synth_core.synthesizers.structure import MEAN_ABSOLUTE
+
+Matrix = NDArray[np.float64]
+Edge = tuple[int, int]
+
+
+def normalised(domain: Domain, pairs: Iterable[tuple[str, str, float]], *, total: float) -> Matrix:
+    """The R-scores of Eq. 6, cut to [0, 1], from dependence 1/2 sum |c_ab - r_a s_b / n| in records.
+
+    The paper's R is twice the dependence divided by the number of records, and at most 2 (m - 1) / m, where m is the
+    smaller of the two sizes.
+    """
+    scores = np.zeros((len(domain), len(domain)))
+    for a, b, dependence in pairs:
+        i, j = domain.position(a), domain.position(b)
+        scores[i, j] = scores[j, i] = dependence / total
+    largest = _largest_dependence(domain)
+    return np.clip(np.divide(scores, largest, out=np.zeros_like(scores), where=largest > 0), 0.0, 1.0)
+
+
+def unconnected(count: int) -> Matrix:
+    """Products of paths in a graph without edges: 1 from each attribute to itself, 0 to the others."""
+    return np.eye(count)
+
+
+def connected(paths: Matrix, edge: Edge, strength: float) -> Matrix:
+    """The largest products of normalised scores along paths (Eq. 8, Algorithm 1) when one more edge may be used.
+
+    Scores are at most 1, so a best path is simple and crosses the new edge at most once, in one direction or the other:
+    the three terms of the maximum are all there is.
+    """
+    i, j = edge
+    across = strength * np.outer(paths[:, i], paths[j])
+    return np.maximum(paths, np.maximum(across, across.T))
+
+
+def conditional_scores(scores: Matrix, paths: Matrix) -> Matrix:
+    """CR-scores (Eq. 7): what the chosen pairs do not explain yet of each pair's normalised score.
+
+    A noisy score can fall below its path's product; the pair is then explained, and nothing of it is left.
+    """
+    return np.maximum(scores - paths, 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """On what terms pairs are selected.
+
+    `loads` holds what a measured pair adds to the noise: the noise of a batch of squared Gaussian-DP parameter mu2,
+    split in the best way, adds up to sqrt(2 / pi) * (sum of loads^(2/3))^(3/2) / mu records (Eqs. 10 and 11).
+    With `fill_measured` the edges that a triangulation adds are measured too, as in Algorithm 3.
+    """
+
+    total: float
+    mu2: float
+    loads: Matrix
+    largest_clique: float
+    largest_graph: float = np.inf
+    fill_measured: bool = True
+
+    def noise(self, spread: float) -> float:
+        """Expected absolute noise in records over all measured pairs, from the sum of loads^(2/3)."""
+        return float(MEAN_ABSOLUTE * spread**1.5 / np.sqrt(self.mu2))
+
+
+def cell_loads(domain: Domain) -> Matrix:
+    """Cells of each pair, the loads of Eq. 10."""
+    sizes = np.array(domain.sizes, dtype=np.float64)
+    return np.outer(sizes, sizes)
+
+
+def interaction_loads(domain: Domain) -> Matrix:
+    """Loads where one-way marginals are known much better than pairs.
+
+    The noise that then matters is its projection on the tables whose rows and columns sum to zero: of a r * c table
+    it keeps (r - 1) (c - 1) of rc dimensions, so each cell's standard deviation falls by the square root of that ratio.
+    """
+    sizes = np.array(domain.sizes, dtype=np.float64)
+    return np.asarray(np.sqrt(np.outer(sizes, sizes) * np.outer(sizes - 1, sizes - 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Pairs selected so far, with all that depends on them."""
+
+    graph: TriangulatedGraph
+    measured: NDArray[np.bool_]
+    paths: Matrix
+    spread: float
+    error: float
+
+
+def selected_pairs(domain: Domain, scores: Matrix, terms: Terms) -> tuple[Clique, ...]:
+    """The pairs that Algorithm 3 selects: greedily the one after which the expected error is least, while it falls.
+
+    The error, in records, is the noise on measured pairs plus the CR-scores of the others. A pair whose clique is too
+    large stays too large when more edges are added, so it is dropped for good.
+    """
+    scale = 2 * terms.total * _largest_dependence(domain)
+    np.fill_diagonal(scale, 0.0)
+    state = _start(domain, scores, scale)
+    left = [pair for pair in combinations(range(len(domain)), 2) if scores[pair] > 0]
+    while left:
+        offers = _offers(state, left, terms)
+        if not offers:
+            break
+        spreads = state.spread + np.array([_spread(terms.loads, edges) for edges, _ in offers])
+        missed = _missed(scores, scale, state, [edges for edges, _ in offers])
+        errors = missed + np.array([terms.noise(spread) for spread in spreads])
+        best = int(np.argmin(errors))
+        if errors[best] >= state.error:
+            break
+        edges, graph = offers[best]
+        state = _with(state, scores, edges, graph, spread=float(spreads[best]), error=float(errors[best]))
+        left = [pair for edges, _ in offers if not state.measured[pair := edges[0]]]
+    rows, columns = np.nonzero(np.triu(state.measured))
+    names = domain.attributes
+    return tuple((names[i], names[j]) for i, j in zip(rows, columns, strict=True))
+
+
+def _start(domain: Domain, scores: Matrix, scale: Matrix) -> Selection:
+    none = np.zeros(scores.shape, dtype=np.bool_)
+    error = float((scale * scores).sum() / 2)
+    return Selection(TriangulatedGraph.empty(domain), none, unconnected(len(domain)), 0.0, error)
+
+
+def _offers(
+    state: Selection, left: list[Edge], terms: Terms
+) -> list[tuple[tuple[Edge, ...], TriangulatedGraph]]:
+    """For each pair that still fits: the edges that would be measured, itself first, and the graph it would make."""
+    offers = []
+    names = state.graph.domain.attributes
+    for i, j in left:
+        graph = state.graph.with_edge(names[i], names[j])
+        if graph.largest > terms.largest_clique or graph.cells > terms.largest_graph:
+            continue
+        fill = _fill(state, graph) if terms.fill_measured else []
+        offers.append((((i, j), *(edge for edge in fill if edge != (i, j))), graph))
+    return offers
+
+
+def _fill(state: Selection, graph: TriangulatedGraph) -> list[Edge]:
+    new = set(graph.masks).difference(state.graph.masks)
+    found = {edge for mask in new for edge in combinations(bits(mask), 2) if not state.measured[edge]}
+    return sorted(found)
+
+
+def _with(
+    state: Selection,
+    scores: Matrix,
+    edges: tuple[Edge, ...],
+    graph: TriangulatedGraph,
+    *,
+    spread: float,
+    error: float,
+) -> Selection:
+    measured, paths = state.measured.copy(), state.paths
+    for i, j in edges:
+        measured[i, j] = measured[j, i] = True
+        paths = connected(paths, (i, j), float(scores[i, j]))
+    return Selection(graph, measured, paths, spread, error)
+
+
+def _missed(scores: Matrix, scale: Matrix, state: Selection, offers: list[tuple[Edge, ...]]) -> Matrix:
+    """The CR-scores that each offer would leave unmeasured, in records."""
+    starts = np.cumsum([0, *map(len, offers)])
+    flat = np.array([edge for edges in offers for edge in edges], dtype=np.int64)
+    weights = np.where(state.measured, 0.0, scale)
+    return np.asarray(_left_by_each(scores, weights, state.paths, starts, flat))
+
+
+def _spread(loads: Matrix, edges: tuple[Edge, ...]) -> float:
+    return float(sum(loads[edge] ** (2 / 3) for edge in edges))
+
+
+def _largest_dependence(domain: Domain) -> Matrix:
+    sizes = np.array(domain.sizes, dtype=np.float64)
+    smaller = np.minimum.outer(sizes, sizes)
+    return np.asarray((smaller - 1) / smaller)
+
+
+@compiled
+def _left_by_each(
+    scores: Matrix, weights: Matrix, paths: Matrix, starts: NDArray[np.int64], edges: NDArray[np.int64]
+) -> Matrix:
+    """For each offer, the weighted CR-scores of pairs outside of it, after its edges were added to the paths."""
+    count = scores.shape[0]
+    left = np.empty(starts.size - 1)
+    after = np.empty_like(paths)
+    for offer in range(starts.size - 1):
+        after[:] = paths
+        for k in range(starts[offer], starts[offer + 1]):
+            i, j = edges[k, 0], edges[k, 1]
+            strength = scores[i, j]
+            to_i, to_j = after[i].copy(), after[j].copy()
+            for a in range(count):
+                if to_i[a] > 0.0 or to_j[a] > 0.0:
+                    through_i, through_j = strength * to_i[a], strength * to_j[a]
+                    for b in range(count):
+                        after[a, b] = max(after[a, b], max(through_i * to_j[b], through_j * to_i[b]))
+        value = 0.0
+        for a in range(count):
+            for b in range(a):
+                value += weights[a, b] * max(scores[a, b] - after[a, b], 0.0)
+        for k in range(starts[offer], starts[offer + 1]):
+            i, j = edges[k, 0], edges[k, 1]
+            value -= weights[i, j] * max(scores[i, j] - after[i, j], 0.0)
+        left[offer] = value
+    return left
