@@ -15,9 +15,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         site = Site(home=Path(scratch) / "airflow", workspace=Path(scratch) / "workspace")
         os.environ.update(site.environment(port=0))
-        from airflow.dag_processing.dagbag import DagBag  # Airflow reads the environment when it is imported
+        from airflow.dag_processing.dagbag import BundleDagBag  # Airflow reads the environment when imported
 
-        bag = DagBag(REPOSITORY / "dags")
+        bag = BundleDagBag(REPOSITORY / "dags", bundle_path=REPOSITORY / "dags", bundle_name="dags-folder")
     for file, error in bag.import_errors.items():
         sys.stderr.write(f"{file}:\n{error}\n")
     sys.stdout.write(f"DAGs that import: {', '.join(sorted(bag.dags)) or 'none'}\n")

@@ -35,6 +35,7 @@ class Kind(StrEnum):
     REFUSAL = "refusal"  # a step was refused, with a reason that asking again does not change
     FAILURE = "failure"  # a step failed
     APPROVAL = "approval"  # a person must approve a release before it is published
+    DEADLINE = "deadline"  # a run takes longer than it should
     CAP = "cap"  # an account has committed much of its cap
     CHAIN = "chain"  # the ledger is not as it was written
 
@@ -114,16 +115,23 @@ def watched(workspace: Path, *, dataset: str, release: str, step: str, runner: R
 
     try:
         yield
-    except (ClusterError, WallError) as failure:
-        ended(Kind.FAILURE, str(failure))
-        raise
-    except SynthError as refusal:
-        ended(Kind.REFUSAL, str(refusal))
-        raise
-    except Exception:
-        ended(Kind.FAILURE, UNEXPECTED)
+    except Exception as error:
+        ended(*_in_words(error))
         raise
     ended(Kind.STEP)
+
+
+def failure_of(error: BaseException | None, *, release: str, step: str, runner: Runner) -> Event:
+    """The event of a step that failed for good; only the texts of our own errors are fit to be told."""
+    kind, text = _in_words(error)
+    return Event(kind=kind, release=release, step=step, text=text, runner=runner)
+
+
+def _in_words(error: BaseException | None) -> tuple[Kind, str]:
+    if isinstance(error, SynthError):
+        kind = Kind.FAILURE if isinstance(error, (ClusterError, WallError)) else Kind.REFUSAL
+        return kind, str(error)
+    return Kind.FAILURE, UNEXPECTED
 
 
 def _parsed(line: bytes) -> Event | None:

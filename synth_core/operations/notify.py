@@ -153,6 +153,7 @@ _HEADLINES = {
     Kind.REFUSAL: "refused",
     Kind.FAILURE: "failed",
     Kind.APPROVAL: "approval needed",
+    Kind.DEADLINE: "late",
     Kind.CAP: "privacy budget running out",
     Kind.CHAIN: "ALARM: the privacy ledger is not as it was written",
 }

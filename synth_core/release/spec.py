@@ -10,9 +10,15 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from synth_core.errors import SpecError
+from synth_core.release.schedule import Schedule
 
 NAME = re.compile(r"^[a-z0-9][a-z0-9._-]{0,99}$")
 """Names become folder names and ledger keys, so they are short, lower-case and free of separators."""
+
+ROUTINE = ("schedule", "pool", "deadline_hours")
+"""Keys about when and where releases are run: they may change without making it another release."""
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the compiled one is eight times as fast
 
 
 class ReleaseSpec(BaseModel):
@@ -43,6 +49,16 @@ class ReleaseSpec(BaseModel):
         description="share of the budget that buys noisy true errors for the public report; 0 buys none",
     )
     unit: str = Field(default="person", description="unit of privacy: one record belongs to one such unit")
+    approval: bool = Field(
+        default=False, description="whether a person must approve the release before it is published"
+    )
+    schedule: Schedule | None = Field(
+        default=None, description="when Airflow makes a release: cron, a calendar in words, or an asset"
+    )
+    pool: str | None = Field(default=None, description="Airflow pool of the release's tasks; it must exist")
+    deadline_hours: Annotated[float, Field(gt=0, le=8760)] | None = Field(
+        default=None, description="people are told when a run takes longer"
+    )
 
     @field_validator("release", "dataset")
     @classmethod
@@ -65,10 +81,10 @@ class ReleaseSpec(BaseModel):
     def load(cls, path: Path) -> ReleaseSpec:
         """Read a spec file; source and schema become paths relative to the caller's directory."""
         try:
-            values = yaml.safe_load(path.read_text(encoding="utf-8"))
+            values = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)  # noqa: S506 — a safe loader
         except OSError:
             raise SpecError(f"{path}: cannot be read; `synth init DIR` writes an example") from None
-        except yaml.YAMLError:
+        except (yaml.YAMLError, UnicodeDecodeError):
             raise SpecError(f"{path}: is not valid YAML") from None
         spec = cls.parse(values, where=str(path))
         return spec.model_copy(

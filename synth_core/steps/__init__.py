@@ -27,6 +27,13 @@ def prepare(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: Runner |
     return prepare_release(spec, workspace=workspace, runner=runner)
 
 
+def preview(spec: Mapping[str, Any] | Path, *, workspace: Path) -> list[tuple[str, list[tuple[str, str]]]]:
+    """What a release will cost and what to expect of it, in titled lists of facts; nothing is spent or read."""
+    from synth_core.steps.preview import preview_release
+
+    return preview_release(spec, workspace=workspace)
+
+
 def run_step(
     name: str,
     address: str,
@@ -96,9 +103,46 @@ def summary(address: str) -> dict[str, Any]:
     return summarise(address)
 
 
+def ask_approval(address: str, *, runner: Runner | None = None) -> tuple[str, str] | None:
+    """Tell people that the release waits for them; the draft's digest and certificate, None if nobody need approve."""
+    from synth_core.steps.approval import ask
+    from synth_core.steps.context import open_run
+
+    with open_run(address, runner=runner) as run:
+        if not run.spec.approval:
+            return None
+        waiting = ask(run)
+        return waiting.digest, waiting.text
+
+
+def decide(address: str, *, approved: bool, seen: str, runner: Runner | None = None) -> None:
+    """Record what the runner's actor decided about the draft with the digest `seen`; a rejection keeps all charges."""
+    from synth_core.steps import approval
+    from synth_core.steps.context import open_run
+
+    with open_run(address, runner=runner) as run:
+        approval.decide(run, approved=approved, seen=seen)
+
+
 def cancel(address: str, *, reason: str, runner: Runner | None = None) -> None:
     """End a release that will not be published: what it set aside and never reserved is free again."""
     from synth_core.steps.context import open_run
 
     with open_run(address, runner=runner) as run:
         run.ledger.close(run.spec.dataset, run.spec.release, reason=reason, runner=run.runner)
+
+
+def end_run(workspace: Path, *, reason: str, runner: Runner) -> list[str]:
+    """Free what a DAG run set aside and did not use, however the run ended; the names of its releases."""
+    from synth_core.privacy.ledger import State
+    from synth_core.storage.sql_ledger import SqlLedger, ledger_url
+
+    ledger = SqlLedger(ledger_url(workspace, None))
+    held = {
+        (record.dataset, record.release)
+        for record in ledger.records()
+        if record.state is State.HELD and (record.runner.dag, record.runner.run) == (runner.dag, runner.run)
+    }
+    for dataset, release in sorted(held):
+        ledger.close(dataset, release, reason=reason, runner=runner)
+    return sorted(release for _, release in held)

@@ -12,7 +12,7 @@ from synth_core.operations.events import watched
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.ledger import Account, Runner
 from synth_core.release.paths import ReleasePaths
-from synth_core.release.spec import ReleaseSpec
+from synth_core.release.spec import ROUTINE, ReleaseSpec
 from synth_core.schema import Schema
 from synth_core.steps.context import method_budget, this_runner
 from synth_core.steps.ingest import source_files
@@ -84,7 +84,10 @@ def _refuse_another(spec: ReleaseSpec, schema: Schema, paths: ReleasePaths) -> N
     if not paths.spec.exists():
         return
     before, schema_before = ReleaseSpec.load(paths.spec), Schema.load(paths.schema)
-    differing = [key for key, value in spec.dump().items() if before.dump()[key] != value and key != "schema"]
+    passed_over = ("schema", *ROUTINE)
+    differing = [
+        key for key, value in spec.dump().items() if before.dump()[key] != value and key not in passed_over
+    ]
     if schema_before.digest() != schema.digest():
         differing.append("schema")
     if differing:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from synth_core.errors import SynthError
 from synth_core.privacy.budget import epsilon_of, mu2_of
@@ -16,9 +18,9 @@ from synth_core.synthesizers.methods import synthesizer
 Section = tuple[str, list[tuple[str, str]]]
 
 
-def preview_release(path: Path, *, workspace: Path) -> list[Section]:
+def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> list[Section]:
     """Sections of named facts: the release, its budget split, what the method expects, the account."""
-    spec = ReleaseSpec.load(path)
+    spec = ReleaseSpec.load(wanted) if isinstance(wanted, Path) else ReleaseSpec.parse(dict(wanted))
     schema = Schema.load(Path(spec.schema_))
     method = synthesizer(spec.method, spec.preset, spec.options)
     domain = schema.domain

@@ -23,6 +23,7 @@ from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ReleaseSpec
 from synth_core.report import public_report
 from synth_core.report.public_exhibits import mean_distances
+from synth_core.steps.approval import Decision, require_approval
 from synth_core.steps.compare import headline
 from synth_core.steps.context import StepRun
 from synth_core.steps.evaluate import spend_lines
@@ -32,6 +33,7 @@ from synth_core.storage.files import atomic_write
 def publish(run: StepRun) -> Path:
     """Write report, certificate and manifest, verify them against the ledger and the files, sign, close the hold."""
     spec, paths = run.spec, run.paths
+    approval = require_approval(run)
     run.note("publish")
     for problem in run.ledger.verify():
         raise PublishError(f"release {spec.release!r} is not published: {problem}")
@@ -62,7 +64,7 @@ def publish(run: StepRun) -> Path:
     )
     _write(paths.public_report, report)
     complete = manifests.complete(
-        built, public=paths.public, artifacts=artifacts, provenance=_provenance(run)
+        built, public=paths.public, artifacts=artifacts, provenance=_provenance(run, approval)
     )
     found = manifests.problems(complete, paths.public, records=own)
     for problem in [*found, *certificates.problems(certificate, complete)]:
@@ -127,8 +129,8 @@ def _quality_in_short(quality: PublicQuality) -> dict[str, Any]:
     return short
 
 
-def _provenance(run: StepRun) -> dict[str, Any]:
-    """Who published when, with which code, on top of which ledger; all that differs from run to run is here."""
+def _provenance(run: StepRun, approval: Decision | None) -> dict[str, Any]:
+    """Who approved and published when, with which code, on which ledger; all that differs from run to run is here."""
     head = run.ledger.head()
     installed = sorted(f"{found.name}=={found.version}" for found in distributions())
     return {
@@ -138,6 +140,9 @@ def _provenance(run: StepRun) -> dict[str, Any]:
         "packages_digest": hashlib.sha256("\n".join(installed).encode()).hexdigest(),
         "dag": run.runner.dag,
         "run": run.runner.run,
+        "approval": {"by": approval.by, "at": approval.at.isoformat(timespec="seconds")}
+        if approval
+        else None,
         "ledger": {"records": head.records, "hash": head.hash},
     }
 

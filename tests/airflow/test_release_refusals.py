@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -37,6 +38,12 @@ class Diary:
         progress(f"{name} goes on")
         return self._answer(name, runner, cluster, f"{Path(address).parent}/{name}.json")
 
+    def preview(self, spec: dict[str, Any], *, workspace: Path) -> list[tuple[str, list[tuple[str, str]]]]:
+        return [("Release", [("cost", f"epsilon {spec['epsilon']}")])]
+
+    def ask_approval(self, address: str, *, runner: Runner) -> None:
+        return None
+
     def shards(self, address: str) -> list[int]:
         return [0, 1]
 
@@ -62,7 +69,7 @@ class Diary:
 @pytest.fixture
 def diary(monkeypatch: pytest.MonkeyPatch, workspace: Path) -> Diary:
     diary = Diary()
-    for verb in ("prepare", "run_step", "shards", "sample_shard", "cancel"):
+    for verb in ("preview", "prepare", "run_step", "shards", "sample_shard", "ask_approval", "cancel"):
         monkeypatch.setattr(steps, verb, getattr(diary, verb))
     return diary
 
@@ -72,7 +79,9 @@ def states(run: Any) -> dict[str, str]:
 
 
 def test_a_run_passes_the_release_from_step_to_step(release_dag, diary, workspace, monkeypatch, capfd):
-    monkeypatch.setenv("SYNTH_DASK_ADDRESS", "tcp://127.0.0.1:1")
+    listening = socket.create_server(("127.0.0.1", 0))
+    address = f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+    monkeypatch.setenv("SYNTH_DASK_ADDRESS", address)
     run = release_dag.test(
         run_conf={"epsilon": 0.5, "rows": None, "source": "intake/*.csv"}, logical_date=None
     )
@@ -81,13 +90,14 @@ def test_a_run_passes_the_release_from_step_to_step(release_dag, diary, workspac
     assert diary.names[:5] == ["prepare", "ingest", "score", "select", "fit"]
     assert sorted(diary.names[5:7]) == ["sample 0", "sample 1"], "shards may be drawn in any order"
     assert diary.names[7:] == ["evaluate", "publish"]
-    assert {cluster for name, _, cluster in diary.calls if name != "prepare"} == {"tcp://127.0.0.1:1"}
+    assert {cluster for name, _, cluster in diary.calls if name != "prepare"} == {address}
     assert diary.spec["epsilon"] == 0.5
     assert diary.spec["source"] == str(workspace / "intake/*.csv")
     assert diary.spec["release"].startswith("fictional-census-manual-")
     assert {"rows", "options", "workspace"} & set(diary.spec) == set()
     assert diary.cancelled == []
     assert "fit goes on" in capfd.readouterr().out
+    listening.close()
 
 
 def test_the_ledger_is_told_who_ran_what(release_dag, diary):
@@ -163,10 +173,9 @@ def test_a_named_release_and_workspace_are_used_as_they_are(release_dag, diary, 
     "run_id", ["manual__2026-11-16T04:00:00.5+00:00_aBcD", "x" * 200, "_", "ünïcode run"]
 )
 def test_names_made_from_runs_are_names(run_id):
-    import runpy
+    from release_pipeline.operators import release_name
 
     from synth_core.release.spec import NAME
 
-    dag = runpy.run_path(str(Path(__file__).resolve().parents[2] / "dags" / "census_release.py"))
-    assert NAME.match(dag["release_name"]("census-2026", run_id))
-    assert dag["release_name"]("census-2026", run_id) == dag["release_name"]("census-2026", run_id)
+    assert NAME.match(release_name("census-2026", run_id))
+    assert release_name("census-2026", run_id) == release_name("census-2026", run_id)

@@ -1,0 +1,88 @@
+"""The order of a release's tasks, in four groups that show the seven steps, with what all of them have in common.
+
+A stratified release would map the group `model` over its strata; nothing else depends on how many models there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import (
+    AsyncCallback,
+    DeadlineAlert,
+    DeadlineReference,
+    ExceptionRetryPolicy,
+    RetryAction,
+    RetryRule,
+    TaskGroup,
+    TriggerRule,
+    chain,
+)
+
+from release_pipeline.gate import DisclosureGate
+from release_pipeline.operators import EXTRACT, Prepare, Publish, SampleShard, Shards, Step, failed
+
+TAGS = ["census", "privacy", "release"]
+DEADLINE_HOURS = 24.0
+
+RETRIES = ExceptionRetryPolicy(
+    rules=[
+        RetryRule("synth_core.errors.ClusterError", RetryAction.RETRY, reason="a lost cluster comes back"),
+        RetryRule("synth_core.errors.SynthError", RetryAction.FAIL, reason="asking again changes no refusal"),
+    ]
+)
+"""A refusal is final. Anything else is tried again, which draws no noise twice: a stored answer is used again, and a
+measurement that was begun and not stored stays charged when it is replaced."""
+
+DEFAULTS = {
+    "owner": "statistics",
+    "retries": 3,
+    "retry_delay": timedelta(seconds=10),
+    "retry_exponential_backoff": 2.0,
+    "max_retry_delay": timedelta(minutes=5),
+    "retry_policy": RETRIES,
+    "on_failure_callback": failed,
+}
+
+
+def release_tasks(
+    *, spec_file: str | None = None, shards: Sequence[int] | None = None, gate: bool = True
+) -> None:
+    """The tasks of a release, in the DAG of the `with` block; shards that are not known yet are listed by a task."""
+    with _group("begin", "Check everything, show the cost, set the budget aside; encode the source"):
+        prepare, ingest = _task(Prepare, "prepare", spec_file=spec_file), _task(Step, "ingest")
+    with _group("model", "Ask with noise, choose a structure, fit the model"):
+        score, select, fit = (_task(Step, name) for name in ("score", "select", "fit"))
+    with _group("extract", "Draw the synthetic records; spends nothing"):
+        listed = None if shards is not None else _task(Shards, "shards")
+        sample = SampleShard.partial(
+            task_id="sample", map_index_template="shard {{ task.shard }}", doc_md=SampleShard.__doc__
+        ).expand(shard=list(shards) if shards is not None else listed.output)
+    with _group("disclosure", "Judge the extract, let a person decide, publish"):
+        evaluate = _task(Step, "evaluate")
+        approve = _task(DisclosureGate, "approve") if gate else None
+        publish = _task(
+            Publish, "publish", outlets=[EXTRACT], trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
+        )
+    chain(prepare, ingest, score, select, fit, *([listed] if listed else []), sample, evaluate, publish)
+    if approve:
+        chain(evaluate, approve, publish)
+
+
+def deadline(hours: float, *, dataset: str = "") -> DeadlineAlert:
+    """People are told when a run is not finished so many hours after it was queued."""
+    return DeadlineAlert(
+        reference=DeadlineReference.DAGRUN_QUEUED_AT,
+        interval=timedelta(hours=hours),
+        callback=AsyncCallback("release_watch.late", kwargs={"hours": hours, "dataset": dataset}),
+    )
+
+
+def _group(name: str, tooltip: str) -> TaskGroup:
+    return TaskGroup(name, prefix_group_id=False, tooltip=tooltip)
+
+
+def _task(kind: type, name: str, **more: Any) -> Any:
+    return kind(task_id=name, doc_md=kind.__doc__, **more)

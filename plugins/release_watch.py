@@ -1,0 +1,83 @@
+"""What has to happen around a release's run whoever ends it: its hold is closed, and a late run is told of.
+
+A person can end a run in ways that no task notices (mark it failed or successful, delete its tasks), so this listens to
+runs. It needs SYNTH_WORKSPACE in the scheduler and the API server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from airflow.listeners import hookimpl
+from airflow.plugins_manager import AirflowPlugin
+
+if TYPE_CHECKING:
+    from airflow.models.dagrun import DagRun
+
+RELEASE_TAG = "privacy"
+
+log = structlog.get_logger(__name__)
+
+
+@hookimpl
+def on_dag_run_success(dag_run: DagRun, msg: str) -> None:
+    """A run that was published has no hold any more; one that was rejected or marked as successful may have."""
+    close_holds(dag_run, f"its run ended: {msg}" if msg else "its run ended")
+
+
+@hookimpl
+def on_dag_run_failed(dag_run: DagRun, msg: str) -> None:
+    """Charges stay, what was set aside and not used is free again."""
+    close_holds(dag_run, f"its run failed: {msg}" if msg else "its run failed")
+
+
+def close_holds(dag_run: DagRun, reason: str) -> None:
+    """Free what the run set aside and did not use; a ledger that cannot be reached is a warning."""
+    conf = dag_run.conf if isinstance(dag_run.conf, dict) else {}
+    workspace = conf.get("workspace") or os.environ.get("SYNTH_WORKSPACE")
+    if not workspace or not _releases(dag_run):
+        return
+    from synth_core.errors import SynthError
+    from synth_core.privacy.ledger import Runner
+    from synth_core.steps import end_run
+
+    who = Runner(dag=dag_run.dag_id, run=dag_run.run_id)
+    try:
+        end_run(Path(workspace), reason=reason, runner=who)
+    except SynthError as refusal:
+        log.warning("the hold of a run was not closed", run=dag_run.run_id, reason=str(refusal))
+
+
+def _releases(dag_run: DagRun) -> bool:
+    dag = getattr(dag_run, "dag", None)
+    return RELEASE_TAG in (getattr(dag, "tags", None) or ())
+
+
+async def late(**kwargs: Any) -> None:
+    """A run has missed its deadline: record it and tell people, from the triggerer."""
+    from synth_core.operations.events import Event, Kind, append
+    from synth_core.operations.notify import tell
+    from synth_core.privacy.ledger import Runner
+
+    run = (kwargs.get("context") or {}).get("dag_run") or {}
+    event = Event(
+        kind=Kind.DEADLINE,
+        dataset=kwargs.get("dataset", ""),
+        text=f"the run has taken more than {kwargs['hours']:g} hours and goes on",
+        runner=Runner(dag=run.get("dag_id", ""), run=run.get("dag_run_id") or run.get("run_id", "")),
+    )
+    if workspace := os.environ.get("SYNTH_WORKSPACE"):
+        await asyncio.to_thread(append, Path(workspace), event)
+    await asyncio.to_thread(tell, event)
+
+
+class ReleaseWatchPlugin(AirflowPlugin):
+    """What Airflow is told."""
+
+    name = "release_watch"
+    listeners = [sys.modules[__name__]]  # noqa: RUF012
