@@ -77,7 +77,7 @@ class Cluster:
             )
             for rank, k in enumerate(order)
         }
-        return [futures[k].result() for k in range(len(items))]
+        return [_result(futures[k]) for k in range(len(items))]
 
     def call(self, work: Callable[..., T], *args: Any, **constants: Any) -> T:
         """Run one heavy function: on a worker with a GPU where there is one, else on any worker, else right here."""
@@ -85,7 +85,7 @@ class Cluster:
             return work(*args, **constants)
         resources = {"GPU": 1} if self._has_gpu() else None
         future = self._client.submit(work, *args, resources=resources, pure=False, **constants)
-        return future.result()  # type: ignore[no-any-return]
+        return _result(future)  # type: ignore[no-any-return]
 
     def _has_gpu(self) -> bool:
         workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
@@ -96,7 +96,20 @@ class Cluster:
 
         if self._client is None:
             return list(dask.compute(*tasks, scheduler="threads"))
-        return [future.result() for future in self._client.compute(tasks)]
+        return [_result(future) for future in self._client.compute(tasks)]
+
+
+def _result(future: Any) -> Any:
+    """What a future computed; that the scheduler was lost meanwhile says nothing of the data, so it may be told."""
+    from distributed.client import CancelledError
+    from distributed.comm import CommClosedError
+
+    try:
+        return future.result()
+    except (CancelledError, CommClosedError):
+        raise ClusterError(
+            "the Dask scheduler was lost while it worked; run the step again when it answers"
+        ) from None
 
 
 @contextmanager

@@ -39,12 +39,11 @@ class AirflowApi:
 
     def dag_is_known(self, dag: str) -> bool:
         """Whether the DAG has been parsed; an import error is raised as it is."""
-        errors = self.get("/importErrors")["import_errors"]
-        if errors:
-            raise ApiError(f"{errors[0]['filename']}: {errors[0]['stack_trace']}")
         try:
             self.get(f"/dags/{dag}")
         except ApiError:
+            for error in self.get("/importErrors")["import_errors"]:
+                raise ApiError(f"{error['filename']}: {error['stack_trace']}") from None
             return False
         return True
 
@@ -64,6 +63,22 @@ class AirflowApi:
     def task_instances(self, dag: str, run: str) -> list[dict[str, Any]]:
         """Every task instance of a run, mapped ones too."""
         return list(self.get(f"{_run(dag, run)}/taskInstances?limit=1000")["task_instances"])
+
+    def clear(self, dag: str, run: str, *, tasks: list[str] | None = None) -> None:
+        """Let tasks of a run, or all of them, run again."""
+        wanted = {"dry_run": False, "dag_run_id": run, "only_failed": False, "reset_dag_runs": True}
+        if tasks is not None:
+            wanted |= {"task_ids": tasks, "include_downstream": True}
+        self._send("POST", f"/api/v2/dags/{dag}/clearTaskInstances", wanted)
+
+    def end_run(self, dag: str, run: str, *, state: str) -> None:
+        """Mark a run as failed or successful, as a person does in the browser."""
+        self._send("PATCH", f"/api/v2{_run(dag, run)}", {"state": state})
+
+    def decide(self, dag: str, run: str, *, task: str, option: str) -> None:
+        """Answer a task that waits for a person."""
+        path = f"/api/v2{_run(dag, run)}/taskInstances/{task}/-1/hitlDetails"
+        self._send("PATCH", path, {"chosen_options": [option], "params_input": {}})
 
     def xcom(self, dag: str, run: str, *, task: str) -> Any:
         """What a task returned."""

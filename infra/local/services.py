@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 
 from infra.local.rest import AirflowApi
-from infra.local.site import LOOPBACK, Site, SiteError
+from infra.local.site import LOOPBACK, Dask, Site, SiteError
 
 GRACE_SECONDS = 30.0
 START_SECONDS = 300.0
@@ -76,8 +76,8 @@ def service(name: str, command: Sequence[str], *, env: Mapping[str, str], log: P
 
 
 @contextmanager
-def dask_cluster(site: Site, *, workers: int = 2) -> Iterator[str]:
-    """A Dask scheduler and its workers beside Airflow; yields the scheduler's address.
+def dask_cluster(site: Site, *, workers: int = 2, port: int = 0) -> Iterator[Dask]:
+    """A Dask scheduler and its workers beside Airflow; yields where they answer.
 
     Tasks connect to it, because a cluster of processes cannot be started inside an Airflow task.
     """
@@ -85,18 +85,19 @@ def dask_cluster(site: Site, *, workers: int = 2) -> Iterator[str]:
     described.unlink(missing_ok=True)
     dask = str(Path(sys.executable).with_name("dask"))
     shared = ["--host", LOOPBACK, "--scheduler-file", str(described), "--dashboard-address", f"{LOOPBACK}:0"]
-    scheduler = [dask, "scheduler", *shared, "--port", "0"]
+    scheduler = [dask, "scheduler", *shared, "--port", str(port)]
     worker = [dask, "worker", *shared, "--nworkers", str(workers), "--nthreads", "1"]
     worker += ["--local-directory", str(site.home / "dask")]
     with service("the Dask scheduler", scheduler, env=env, log=site.home / "dask-scheduler.log") as leader:
         wait_until(described.exists, service=leader)
-        address = str(json.loads(described.read_text(encoding="utf-8"))["address"])
+        about = json.loads(described.read_text(encoding="utf-8"))
+        dashboard = f"http://{LOOPBACK}:{about['services']['dashboard']}/status"
         with service("the Dask workers", worker, env=env, log=site.home / "dask-workers.log"):
-            yield address
+            yield Dask(str(about["address"]), dashboard)
 
 
 @contextmanager
-def airflow(site: Site, *, port: int, dask: str | None) -> Iterator[tuple[Service, AirflowApi]]:
+def airflow(site: Site, *, port: int, dask: Dask | None) -> Iterator[tuple[Service, AirflowApi]]:
     """A standalone Airflow, yielded when all its parts are healthy, with an administrator's access to it."""
     env = site.environment(port=port, dask=dask)
     api = AirflowApi(f"http://{LOOPBACK}:{port}", user="admin", password=site.passwords["admin"])

@@ -24,22 +24,37 @@ class SiteError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Dask:
+    """Where a Dask scheduler and its dashboard answer."""
+
+    address: str
+    dashboard: str
+
+
+@dataclass(frozen=True, slots=True)
 class Site:
     """An Airflow home and the workspace its releases are written to."""
 
     home: Path = REPOSITORY / "airflow_home"
     workspace: Path = REPOSITORY / "workspace"
+    database: str | None = None  # of Airflow; a SQLite file in its home if there is no other
+    ledger: str | None = None  # a SQLite file in the workspace if there is no other
+
+    @property
+    def releases(self) -> Path:
+        """Folder of the specs that are released by schedule."""
+        return self.workspace / "releases"
 
     @property
     def passwords(self) -> dict[str, str]:
         """The users' passwords, drawn once for this home."""
         return _keep(self.home / "passwords.json", lambda: {user: secrets.token_urlsafe(9) for user in USERS})
 
-    def environment(self, *, port: int, dask: str | None = None) -> dict[str, str]:
+    def environment(self, *, port: int, dask: Dask | None = None) -> dict[str, str]:
         """Variables for every process of this Airflow; it listens on the loopback interface alone."""
         address = f"http://{LOOPBACK}:{port}"
         keys = _keep(self.home / "secrets.json", _secrets)
-        self.workspace.mkdir(parents=True, exist_ok=True)
+        self.releases.mkdir(parents=True, exist_ok=True)
         variables = {
             "AIRFLOW_HOME": str(self.home),
             "AIRFLOW__API__BASE_URL": address,
@@ -60,15 +75,20 @@ class Site:
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{u}:{role}" for u, role in USERS.items()),
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "10",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home / 'airflow.db'}",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self.database or f"sqlite:///{self.home / 'airflow.db'}",
             "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(free_port()),
             "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+            "SYNTH_RELEASES": str(self.releases),
             "SYNTH_WORKSPACE": str(self.workspace),
         }
+        if self.database:  # an asynchronous driver is used by nothing that runs here
+            variables["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC"] = ""
+        if self.ledger:
+            variables["SYNTH_LEDGER_URL"] = self.ledger
         if dask:
-            variables["SYNTH_DASK_ADDRESS"] = dask
+            variables |= {"SYNTH_DASK_ADDRESS": dask.address, "SYNTH_DASK_DASHBOARD": dask.dashboard}
         kept = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
         kept.pop("PYTHONDONTWRITEBYTECODE", None)  # Airflow's processes would compile every module anew
         return {**kept, **variables}

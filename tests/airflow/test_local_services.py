@@ -11,7 +11,9 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import ClassVar
 
@@ -20,7 +22,7 @@ import pytest
 from infra.local import rest, services, up
 from infra.local.rest import AirflowApi, ApiError, ServerBusy
 from infra.local.services import dask_cluster, service, wait_until
-from infra.local.site import REPOSITORY, Site, SiteError, free_port
+from infra.local.site import REPOSITORY, Dask, Site, SiteError, free_port
 
 STUBBORN_FAMILY = """
 import os, signal, sys, time
@@ -126,7 +128,9 @@ def test_a_slow_service_is_reported_too(tmp_path):
 def test_the_dask_cluster_computes_and_ends(site):
     from distributed import Client
 
-    with dask_cluster(site) as address:
+    with dask_cluster(site) as dask:
+        address = dask.address
+        assert urllib.request.urlopen(dask.dashboard, timeout=30).status == 200
         assert address.startswith("tcp://127.0.0.1:")
         with Client(address, timeout="30s") as client:
             client.wait_for_workers(2, timeout=60)
@@ -161,13 +165,19 @@ def test_secrets_are_drawn_once_and_closed_to_others(site):
 def test_the_environment_is_local_quiet_and_the_callers_airflow_stays_out(site, monkeypatch):
     monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    env = site.environment(port=8080, dask="tcp://127.0.0.1:8786")
+    env = site.environment(port=8080, dask=Dask("tcp://127.0.0.1:8786", "http://127.0.0.1:8787/status"))
     assert env["AIRFLOW__CORE__EXECUTOR"] == "LocalExecutor"
     assert env["AIRFLOW__API__HOST"] == "127.0.0.1"
     assert env["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == "http://127.0.0.1:8080/execution/"
     assert env["SYNTH_DASK_ADDRESS"] == "tcp://127.0.0.1:8786"
+    assert env["SYNTH_DASK_DASHBOARD"] == "http://127.0.0.1:8787/status"
+    assert env["SYNTH_RELEASES"] == str(site.workspace / "releases")
     assert "PYTHONDONTWRITEBYTECODE" not in env
     assert "SYNTH_DASK_ADDRESS" not in site.environment(port=8080)
+    other = replace(site, database="postgresql+psycopg2://airflow", ledger="postgresql+psycopg2://ledger")
+    env = other.environment(port=8080)
+    assert env["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"].endswith("://airflow")
+    assert env["SYNTH_LEDGER_URL"].endswith("://ledger")
 
 
 def test_a_taken_port_is_passed_over_or_refused(monkeypatch):
@@ -231,10 +241,10 @@ def test_a_refused_request_is_raised_with_airflows_own_words(server):
 
 def test_a_dag_that_does_not_import_is_an_error_and_one_not_yet_parsed_is_not(server):
     broken = {"import_errors": [{"filename": "census_release.py", "stack_trace": "SyntaxError"}]}
-    Answers.script[:] = [(200, {"access_token": "t"}), (200, broken)]
+    Answers.script[:] = [(200, {"access_token": "t"}), (404, "not found"), (200, broken)]
     with pytest.raises(ApiError, match=r"census_release.py: SyntaxError"):
         server.dag_is_known("census_release")
-    Answers.script[:] = [(200, {"import_errors": []}), (404, "not found")]
+    Answers.script[:] = [(404, "not found"), (200, {"import_errors": []})]
     assert not server.dag_is_known("census_release")
 
 
