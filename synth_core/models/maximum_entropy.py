@@ -9,7 +9,8 @@ with phi(r) = sqrt(2T) r. It is convex, its gradient costs one pass of belief pr
 Markov random field: potentials come with it. Its residual is -phi'(||lambda||) lambda / ||lambda||, so the loss at
 the solution is T. Where T cannot be reached (noisy tables contradict each other or are negative) the dual would be
 unbounded; phi therefore turns quadratic where its slope reaches `RIDGE` * r, which bounds the potentials and trades
-that little entropy for the least loss. The method is limited-memory BFGS whose first guess of the curvature is the
+that little entropy for the least loss. On the way there the dual may fall while the loss grows beyond all
+bounds, so a fit that does not arrive returns the point of least loss it has seen. The method is limited-memory BFGS whose first guess of the curvature is the
 Poisson one, Var(cell) = mu; on census extracts it needs a fraction of the passes of the paper's algorithms.
 """
 
@@ -33,7 +34,13 @@ MEMORY = 40
 MEMORY_CELLS = 2**25
 """as long as they hold no more than this many numbers (256 MiB); at least five are kept."""
 CONVERGED = 0.05
-"""A gradient this small against the residual ends a fit that cannot reach its loss."""
+"""A gradient this small against the residual ends a fit that cannot reach its loss,"""
+PATIENCE = 100
+"""and so do this many passes without a smaller loss than before,"""
+DIVERGED = 100.0
+"""or a loss this many times the least so far."""
+HARDLY_BELOW = 0.9
+"""A loss between this and 1 times that of noise, once out of reach, is given up for that of noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,39 +70,79 @@ def maximum_entropy(
     max_passes: int,
     progress: Callable[[Progress], None] | None = None,
 ) -> Vector:
-    """Minimise the dual from `start` by limited-memory BFGS; the multipliers of the fitted model."""
-    target = until * float(problem.starts[-1]) / 2
-    radius = math.sqrt(2 * SLACK * target)
-    passes = 0
+    """Minimise the dual from `start`; the multipliers of the fitted model.
 
-    def evaluated(multipliers: Vector) -> _Point:
-        nonlocal passes
-        passes += 1
-        return _evaluated(problem, oracle, multipliers, radius)
+    A loss that turns out to be out of reach is given up for one half way to the level of noise, and so on.
+    """
+    search = _Search(problem, oracle, max_passes, progress or _unheard)
+    search.descend(start, until)
+    while not search.arrived and search.passes < max_passes and until < 1.0:
+        until = (until + 1.0) / 2 if until < HARDLY_BELOW else 1.0
+        search.descend(search.best.multipliers, until)
+    return search.best.multipliers
 
-    point = evaluated(start)
-    kept = max(5, min(MEMORY, MEMORY_CELLS // (2 * int(problem.starts[-1]))))
-    pairs: deque[tuple[Vector, Vector, float]] = deque(maxlen=kept)
-    while passes < max_passes:
-        loss, fitted = problem.fitted(point.residual, point.gradient, until)
-        if progress is not None:
-            progress(Progress(passes, loss, target))
-        if fitted or _norm(point.gradient) <= CONVERGED * _norm(point.residual):
-            break
-        direction = _direction(point, pairs, problem)
-        following = _line_search(point, direction, evaluated, max_passes - passes)
-        if following is None:
-            if not pairs:
-                break
-            pairs.clear()
-            continue
-        step = following.multipliers - point.multipliers
-        change = following.gradient - point.gradient
-        curvature = _dot(step, change)
-        if curvature > 1e-12 * _norm(step) * _norm(change):
-            pairs.append((step, change, 1.0 / curvature))
-        point = following
-    return point.multipliers
+
+def _unheard(progress: Progress) -> None:
+    """Report to nobody."""
+
+
+class _Search:
+    """Descents of the dual by limited-memory BFGS, and the point of least loss they have seen."""
+
+    def __init__(
+        self, problem: Problem, oracle: Oracle, max_passes: int, progress: Callable[[Progress], None]
+    ) -> None:
+        self.problem, self.oracle, self.max_passes, self.progress = problem, oracle, max_passes, progress
+        self.memory = max(5, min(MEMORY, MEMORY_CELLS // (2 * int(problem.starts[-1]))))
+        self.passes = 0
+        self.arrived = False
+        self.least = math.inf
+        self.best: _Point
+
+    def descend(self, start: Vector, until: float) -> None:
+        """From `start` to a loss of `until` times what noise alone leaves, or as far as it goes."""
+        target = until * float(self.problem.starts[-1]) / 2
+        radius = math.sqrt(2 * SLACK * target)
+        point = self.evaluated(start, radius)
+        if math.isinf(self.least):
+            self.best = point
+        improved = self.passes
+        pairs: deque[tuple[Vector, Vector, float]] = deque(maxlen=self.memory)
+        while True:
+            loss, fitted = self.problem.fitted(point.residual, point.gradient, until)
+            self.progress(Progress(self.passes, loss, target))
+            converged = _norm(point.gradient) <= CONVERGED * _norm(point.residual)
+            self.arrived = fitted or (converged and loss <= target)
+            if loss < self.least or self.arrived:
+                self.best, self.least, improved = point, loss, self.passes
+            stuck = self.passes - improved > PATIENCE or not loss < DIVERGED * self.least
+            if self.arrived or converged or stuck or self.passes >= self.max_passes:
+                return
+            following = self.step(point, pairs, radius)
+            if following is not None:
+                point = following
+            elif pairs:
+                pairs.clear()
+            else:
+                return
+
+    def step(self, point: _Point, pairs: deque[tuple[Vector, Vector, float]], radius: float) -> _Point | None:
+        """The next point, and the pair it adds to the memory; None where no step along the direction helps."""
+        direction = _direction(point, pairs, self.problem)
+        tries = self.max_passes - self.passes
+        following = _line_search(point, direction, lambda x: self.evaluated(x, radius), tries)
+        if following is not None:
+            step = following.multipliers - point.multipliers
+            change = following.gradient - point.gradient
+            curvature = _dot(step, change)
+            if curvature > 1e-12 * _norm(step) * _norm(change):
+                pairs.append((step, change, 1.0 / curvature))
+        return following
+
+    def evaluated(self, multipliers: Vector, radius: float) -> _Point:
+        """One pass of inference."""
+        self.passes += 1
+        return _evaluated(self.problem, self.oracle, multipliers, radius)
 
 
 def _evaluated(problem: Problem, oracle: Oracle, multipliers: Vector, radius: float) -> _Point:

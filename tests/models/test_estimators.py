@@ -123,7 +123,8 @@ def test_the_dual_solves_the_problem_of_greatest_entropy(monkeypatch):
         Measurement(("a", "b"), table.sum(axis=2) + rng.normal(size=(2, 2)) * 10, 10.0),
         Measurement(("b", "c"), table.sum(axis=0) + rng.normal(size=(2, 2)) * 10, 10.0),
     ]
-    monkeypatch.setattr(Problem, "fitted", lambda problem, residual, gradient, until: (0.0, False))
+    fitted = Problem.fitted
+    monkeypatch.setattr(Problem, "fitted", lambda *given: (fitted(*given)[0], False))
     monkeypatch.setattr(maximum_entropy, "CONVERGED", 1e-7)
     model = estimate(domain, measurements, total=1000.0)
     bound = maximum_entropy.SLACK * 4
@@ -179,6 +180,22 @@ def test_contradicting_and_negative_tables_end_in_a_finite_model():
     assert np.isfinite(model.potentials).all()
     assert seen[-1].loss > seen[-1].target
     assert seen[-1].passes < 1000
+
+
+@pytest.mark.parametrize("max_passes", [11, 40, 3000])
+def test_a_loss_out_of_reach_ends_at_the_least_loss_seen(max_passes):
+    """Many small tables with tiny noise contradict each other; the dual's last point may be a very bad model."""
+    table = truth() / 20
+    contradicting = [
+        Measurement(m.clique, np.round(m.noisy / 20), 0.05)
+        for m in measured(table, cliques=[("a", "b"), ("b", "d"), ("a", "d"), ("a",), ("b",), ("d",)])
+    ]
+    seen = []
+    model = estimate(
+        DOMAIN, contradicting, total=50.0, until=0.01, max_passes=max_passes, progress=seen.append
+    )
+    assert seen[-1].loss > seen[-1].target
+    assert loss(model, contradicting) == pytest.approx(min(point.loss for point in seen), rel=1e-6)
 
 
 def test_passes_are_capped():
