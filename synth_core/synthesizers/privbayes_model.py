@@ -1,0 +1,217 @@
+"""A Bayesian network as PrivBayes uses it: tables in the order of drawing, and three ways to make records of them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.domain import Clique, Domain
+from synth_core.errors import SourceError
+from synth_core.models.calibration import Table, split
+from synth_core.models.sampling import Codes, Step, code_type, sample_rows, steps
+from synth_core.synthesizers.hierarchies import Hierarchies
+from synth_core.synthesizers.privbayes_kernels import EMPTY, draw_records
+
+FORMAT = "synth-core/bayesian-network/1"
+GENERATIONS = ("dealt", "with replacement", "without replacement")
+TRIES = 10
+"""Vain attempts before going back one step further (Section 3.3.1)."""
+LEAST = 1e-9
+"""Records that a cell inside its group holds at least, so that a finer version can always be drawn."""
+REFERENCE_ROWS = 200_000
+"""Records drawn once to answer marginals, which a network of many parents cannot compute."""
+
+
+@dataclass(frozen=True, eq=False)
+class BayesianNetwork:
+    """Tables of families over `versions`, the attributes of `domain` with their coarser versions, in drawing order.
+
+    Records are dealt (each group of equal parents gets floor or ceiling of its expected counts), drawn with
+    replacement, or drawn without replacement. With `step_back`, a row of a table that is empty sends a record back
+    instead of being filled in.
+    """
+
+    domain: Domain
+    versions: Domain
+    tables: tuple[Table, ...]
+    total: float
+    generation: str = "dealt"
+    step_back: bool = False
+
+    def sample(self, rows: int, rng: np.random.Generator) -> Codes:
+        """Records of codes in the domain's order."""
+        if rows and (self.step_back or self.generation == "without replacement"):
+            codes = self._one_by_one(rows, rng)
+        else:
+            independent = self.generation == "with replacement"
+            codes = sample_rows(self.versions, self.filled, rows, rng=rng, independent=independent)
+        kept = codes[:, [self.versions.position(a) for a in self.domain]]
+        return np.asfortranarray(kept.astype(code_type(self.domain), copy=False))
+
+    def marginal(self, clique: Iterable[str]) -> NDArray[np.float64]:
+        """Expected counts of the clique's cells, from a fixed large sample."""
+        names = tuple(clique)
+        shape = self.domain.shape(names)
+        columns = [self._reference[:, self.domain.position(a)] for a in names]
+        index = np.ravel_multi_index(columns, shape) if names else np.zeros(REFERENCE_ROWS, dtype=int)
+        counts = np.bincount(index, minlength=math.prod(shape)).reshape(shape)
+        return np.asarray(counts * (self.total / REFERENCE_ROWS))
+
+    @cached_property
+    def filled(self) -> tuple[Table, ...]:
+        """The tables with what their own other rows say where a row of parents is empty."""
+        drawn: set[str] = set()
+        found = []
+        for table in self.tables:
+            found.append(Table(table.clique, _filled(table, drawn, self._groups(table.clique, drawn))))
+            drawn.update(table.clique)
+        return tuple(found)
+
+    def _groups(self, clique: Clique, drawn: set[str]) -> set[str]:
+        """The drawn names of the clique that a fresh one is a finer version of: conditions never left out."""
+        owners = {name: self._owner(name) for name in clique}
+        fresh = {owners[name] for name in clique if name not in drawn}
+        return {name for name in clique if name in drawn and owners[name] in fresh}
+
+    def _owner(self, name: str) -> int:
+        """The attribute that a name is a version of: versions follow their attribute."""
+        place = self.versions.position(name)
+        return max(p for p in map(self.versions.position, self.domain) if p <= place)
+
+    def _one_by_one(self, rows: int, rng: np.random.Generator) -> Codes:
+        countdown = self.generation == "without replacement"
+        source = self.tables if self.step_back else self.filled
+        places = _Places.of(list(steps(self.versions, source)))
+        whole = [step.table for step in steps(self.versions, self.filled)]
+        left = [step.table * (rows / max(step.table.sum(), 1e-300)) for step in steps(self.versions, source)]
+        columns = np.zeros((len(self.versions), rows), dtype=code_type(self.versions))
+        draw_records(
+            columns,
+            places.places,
+            places.strides,
+            places.given,
+            places.fresh,
+            places.widths,
+            places.starts,
+            _flat(left),
+            _flat(whole),
+            countdown,
+            TRIES if self.step_back else 0,
+            rng.integers(2**64, dtype=np.uint64),
+        )
+        return columns.T
+
+    @cached_property
+    def _reference(self) -> Codes:
+        return self.sample(REFERENCE_ROWS, np.random.default_rng(0))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the network as one .npz file without pickle."""
+        header = {
+            "format": FORMAT,
+            "sizes": dict(zip(self.domain.attributes, self.domain.sizes, strict=True)),
+            "versions": dict(zip(self.versions.attributes, self.versions.sizes, strict=True)),
+            "cliques": [table.clique for table in self.tables],
+            "total": self.total,
+            "generation": self.generation,
+            "step_back": self.step_back,
+        }
+        text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+        values = np.concatenate([np.ravel(table.values) for table in self.tables])
+        with Path(path).open("wb") as file:
+            np.savez(file, allow_pickle=False, header=text, tables=values)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> BayesianNetwork:
+        """Read a network written by `save`."""
+        try:
+            with np.load(Path(path), allow_pickle=False) as stored:
+                header, values = json.loads(stored["header"].tobytes()), stored["tables"]
+            if header["format"] != FORMAT:
+                raise ValueError(header["format"])
+        except (OSError, EOFError, BadZipFile, ValueError, KeyError) as error:
+            raise SourceError(f"{Path(path).name} is not a stored model of format {FORMAT}") from error
+        versions = Domain.of(header["versions"])
+        cliques = [tuple(clique) for clique in header["cliques"]]
+        return cls(
+            Domain.of(header["sizes"]),
+            versions,
+            tuple(split(versions, cliques, values)),
+            total=header["total"],
+            generation=header["generation"],
+            step_back=header["step_back"],
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Places:
+    """The steps of a network as arrays for the kernel: given columns first, then the fresh ones."""
+
+    places: NDArray[np.int64]
+    strides: NDArray[np.int64]
+    given: NDArray[np.int64]
+    fresh: NDArray[np.int64]
+    widths: NDArray[np.int64]
+    starts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, turns: Sequence[Step]) -> _Places:
+        widest = max(len(step.given) + len(step.fresh) for step in turns)
+        places, strides = np.zeros((2, len(turns), widest), dtype=np.int64)
+        for s, step in enumerate(turns):
+            both = np.concatenate([step.given, step.fresh]), np.concatenate([step.strides, step.divisors])
+            places[s, : len(both[0])], strides[s, : len(both[1])] = both
+        given, fresh, widths, cells = np.array(
+            [(len(step.given), len(step.fresh), step.table.shape[1], step.table.size) for step in turns],
+            dtype=np.int64,
+        ).T.copy()
+        return cls(places, strides, given, fresh, widths, np.concatenate([[0], np.cumsum(cells)[:-1]]))
+
+
+def within_groups(
+    tables: Sequence[tuple[Clique, NDArray[np.float64]]], versions: Domain, hierarchies: Hierarchies
+) -> list[Table]:
+    """The tables as a network draws from them: a version whose coarser one is drawn before gets it as a condition.
+
+    Its table is extended by the coarser version (PrivBayes, Section 3.2.2), with zeros outside the groups, so that a
+    record never holds two versions that contradict each other.
+    """
+    found = []
+    for clique, values in tables:
+        name = clique[-1]
+        family = versions.clique(clique)
+        finer_first = hierarchies.versions(hierarchies.attribute(name))
+        coarser = finer_first[finer_first.index(name) + 1 :][:1]
+        for other in coarser:
+            axis = family.index(name)
+            inside = np.eye(versions.size(other))[hierarchies.regrouping(name, other)]
+            shape = [1] * (values.ndim + 1)
+            shape[axis], shape[axis + 1] = inside.shape
+            inside = inside.reshape(shape)
+            values = np.expand_dims(values, axis + 1) * inside + LEAST * inside
+            family = (*family[: axis + 1], other, *family[axis + 1 :])
+        found.append(Table(family, values))
+    return found
+
+
+def _flat(tables: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    return np.concatenate([table.ravel() for table in tables])
+
+
+def _filled(table: Table, drawn: set[str], groups: set[str]) -> NDArray[np.float64]:
+    """The values, with empty rows replaced by the sum over other parents, or evenly where that is empty too."""
+    fresh = tuple(k for k, name in enumerate(table.clique) if name not in drawn)
+    others = tuple(k for k, name in enumerate(table.clique) if name in drawn and name not in groups)
+    values = table.values
+    elsewhere = values.sum(axis=others, keepdims=True)
+    values = np.where(values.sum(axis=fresh, keepdims=True) > EMPTY, values, elsewhere)
+    return np.where(values.sum(axis=fresh, keepdims=True) > 0, values, 1.0)
