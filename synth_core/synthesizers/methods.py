@@ -65,6 +65,27 @@ METHODS: dict[str, Method] = {
             "Gaboardi, Gallego Arias, Hsu, Roth & Wu, ICML 2014; McKenna, Sheldon & Miklau, ICML 2019",
         ),
         Method(
+            "privbayes",
+            "synth_core.synthesizers.privbayes",
+            {
+                "default": "one-way marginals first, then tables estimated by a graphical model (PB-PGM)",
+                "paper": "the published network, consistency and generation without replacement, sound accounting",
+                "pgm": "the paper's network and tables, estimated by a graphical model",
+            },
+            "a Bayesian network from pair scores, one table for each family; fast, and copes with large domains",
+            "Bao, Xiao, Zhao, Zhang & Ding, Journal of Privacy and Confidentiality, 2021",
+        ),
+        Method(
+            "mst",
+            "synth_core.synthesizers.mst",
+            {
+                "default": "most for the pairs, larger ones more; rare codes measured together",
+                "paper": "a third of the budget each for columns, choosing and pairs",
+            },
+            "a spanning tree of the most dependent pairs: fast, robust, blind to all other dependence",
+            "McKenna, Miklau & Sheldon, Journal of Privacy and Confidentiality, 2021",
+        ),
+        Method(
             "independent",
             "synth_core.synthesizers.independent",
             {"default": "every column on its own"},
