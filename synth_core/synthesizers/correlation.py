@@ -7,7 +7,8 @@ update, and the noise by one term; nothing is ever rebuilt, which makes a hundre
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -21,6 +22,9 @@ from synth_core.synthesizers.structure import MEAN_ABSOLUTE
 
 Matrix = NDArray[np.float64]
 Edge = tuple[int, int]
+
+BY_LOAD = 2 / 3
+"""Budgets proportional to load^(2/3) minimise the absolute noise of a batch (Eq. 11)."""
 
 
 def normalised(domain: Domain, pairs: Iterable[tuple[str, str, float]], *, total: float) -> Matrix:
@@ -82,20 +86,46 @@ class Terms:
         return float(MEAN_ABSOLUTE * spread**1.5 / np.sqrt(self.mu2))
 
 
-def cell_loads(domain: Domain) -> Matrix:
-    """Cells of each pair, the loads of Eq. 10."""
-    sizes = np.array(domain.sizes, dtype=np.float64)
-    return np.outer(sizes, sizes)
+def load(domain: Domain, clique: Clique, *, interactions: bool) -> float:
+    """What measuring a table adds to the noise: its cells (Eq. 10), or less with `interactions`.
 
-
-def interaction_loads(domain: Domain) -> Matrix:
-    """Loads where one-way marginals are known much better than pairs.
-
-    The noise that then matters is its projection on the tables whose rows and columns sum to zero: of a r * c table
-    it keeps (r - 1) (c - 1) of rc dimensions, so each cell's standard deviation falls by the square root of that ratio.
+    Where all smaller tables are known much better, the noise that matters is its projection on tables whose sums over
+    any attribute are zero. Of k cells it keeps the product of (size - 1) as dimensions, so each cell's standard
+    deviation falls by the square root of that ratio.
     """
-    sizes = np.array(domain.sizes, dtype=np.float64)
-    return np.asarray(np.sqrt(np.outer(sizes, sizes) * np.outer(sizes - 1, sizes - 1)))
+    cells = domain.cells(clique)
+    free = math.prod(max(1, domain.size(attribute) - 1) for attribute in clique)
+    return math.sqrt(cells * free) if interactions else float(cells)
+
+
+def pair_loads(domain: Domain, *, interactions: bool) -> Matrix:
+    """The loads of all pairs."""
+    loads = np.zeros((len(domain), len(domain)))
+    for (i, a), (j, b) in combinations(enumerate(domain), 2):
+        loads[i, j] = loads[j, i] = load(domain, (a, b), interactions=interactions)
+    return loads
+
+
+def worth_their_noise(gains: Sequence[float], loads: Sequence[float], *, mu2: float) -> list[int]:
+    """Positions of the tables to measure with `mu2` in one batch, by gain for each unit of noise, while it pays."""
+    costs = np.array(loads) ** BY_LOAD
+    order = np.argsort(-np.array(gains) / costs, kind="stable")
+    gained = np.cumsum(np.array(gains)[order])
+    noise = MEAN_ABSOLUTE * np.cumsum(costs[order]) ** 1.5 / math.sqrt(mu2)
+    count = int(np.argmax(np.concatenate(([0.0], gained - noise))))
+    return [int(k) for k in order[:count]]
+
+
+def strongest_triples(
+    domain: Domain, cliques: Iterable[Clique], strengths: Matrix, *, largest: float, count: int
+) -> list[Clique]:
+    """Up to `count` triples inside the cliques, of at most `largest` cells: those whose pairs depend most."""
+    found = {triple for clique in cliques for triple in combinations(clique, 3)}
+    fitting = sorted(triple for triple in found if domain.cells(triple) <= largest)
+    places = [[domain.position(attribute) for attribute in triple] for triple in fitting]
+    total = [strengths[i, j] + strengths[j, k] + strengths[i, k] for i, j, k in places]
+    order = np.argsort(-np.array(total), kind="stable")
+    return [fitting[k] for k in order[:count]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +219,7 @@ def _missed(scores: Matrix, scale: Matrix, state: Selection, offers: list[tuple[
 
 
 def _spread(loads: Matrix, edges: tuple[Edge, ...]) -> float:
-    return float(sum(loads[edge] ** (2 / 3) for edge in edges))
+    return float(sum(loads[edge] ** BY_LOAD for edge in edges))
 
 
 def _largest_dependence(domain: Domain) -> Matrix:

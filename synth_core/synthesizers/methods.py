@@ -38,6 +38,16 @@ METHODS: dict[str, Method] = {
             "Cai, Lei, Wei & Xiao, PVLDB 14(11), 2021",
         ),
         Method(
+            "absyn",
+            "synth_core.synthesizers.absyn",
+            {
+                "default": "scores against noisy one-way marginals, then a second batch of triples",
+                "paper": "the published selection and budgets of pairs, with sound accounting",
+            },
+            "pairs selected by what the others leave unexplained, measured in one batch; fast, cliques in parallel",
+            "Jia et al., IEEE TIFS 19, 2024",
+        ),
+        Method(
             "mwem",
             "synth_core.synthesizers.mwem",
             {

@@ -12,6 +12,7 @@ import numpy as np
 
 from synth_core.domain import Clique, Domain
 from synth_core.measurement import Measurement
+from synth_core.models.calibration import Table, split
 from synth_core.models.junction_tree import JunctionTree, junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.synthesizers.base import Fit, Tools
@@ -52,11 +53,11 @@ def joined(tree: JunctionTree, models: Sequence[MarkovRandomField], *, total: fl
     """
     potentials: dict[Clique, np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = {}
     for i, model in enumerate(models):
-        tables = [(clique, model.potential(clique)) for clique in model.cliques]
+        tables = split(model.domain, model.cliques, model.potentials)
         separator = tree.separator(i)
         if separator:
             share = model.marginal(separator) / model.total
-            tables.append((separator, -np.log(np.maximum(share, LEAST))))
+            tables.append(Table(separator, -np.log(np.maximum(share, LEAST))))
         for clique, table in tables:
             potentials[clique] = potentials.get(clique, 0.0) + table
     vector = np.concatenate([table.ravel() for table in potentials.values()])
