@@ -1,0 +1,190 @@
+"""PrivMN, made sound: a dependence graph from noisy scores, noisy tables of its clusters, loopy calibration, records.
+
+Zhang, Zhao, Wei & Chen (EAI Endorsed Transactions, 2019) print an algorithm that is not differentially private; see
+`REFUSAL`. This one keeps its four steps and asks every question with noise of its own. Numbers in the
+comments are those of the paper's sections and equations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from synth_core.domain import Clique, Domain
+from synth_core.errors import SpecError
+from synth_core.measurement import Measurement, total_by_inverse_variance
+from synth_core.models.junction_tree import junction_tree
+from synth_core.models.loopy import Agreement, LoopyOracle
+from synth_core.privacy.budget import BudgetPlan, gaussian_for
+from synth_core.privacy.curator import Curator
+from synth_core.privacy.queries import Misfit
+from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
+from synth_core.synthesizers.conditionals import in_turn
+from synth_core.synthesizers.consistency import consistent, nearest_non_negative, non_negative, reconciled
+from synth_core.synthesizers.structure import all_pairs, attribute_graph
+
+REFUSAL = (
+    "the printed PrivMN algorithm is not differentially private for any epsilon: it reuses one Laplace draw for all "
+    "pairs, compares them with thresholds computed from the data, and calibrates exact counts before any noise is "
+    "added. Use algorithm 'sound', which takes the same steps with noise of its own on every answer"
+)
+PAIR_SENSITIVITY = Fraction(1, 2)
+"""Of S(A, B), half of a misfit against public one-way marginals."""
+LEAST = 1e-12
+"""Share of a cell without records, so that its logarithm exists."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrivMN:
+    """Dependence graph, clusters, noisy cluster tables, a calibrated cluster graph.
+
+    A pair is joined if its score exceeds both `theta` of the largest possible dependence and what noise alone would
+    reach in any pair with probability `alpha`. A cluster holds at most n / (usefulness * sigma) cells.
+    """
+
+    one_way: float = 0.1
+    dependence: float = 0.1
+    theta: float = 0.05
+    alpha: float = 0.05
+    usefulness: float = 4.0
+    nearest: bool = True  # agreement in turns with the nearest table without negative counts; else as in Section 4.4
+    algorithm: str = "sound"
+
+    def __post_init__(self) -> None:
+        if self.algorithm == "printed":
+            raise SpecError(REFUSAL)
+        if self.algorithm != "sound":
+            raise SpecError("options: algorithm must be 'sound'")
+        shares = (self.one_way, self.dependence, 1 - self.one_way - self.dependence)
+        if min(shares) <= 0 or not 0 < self.alpha < 1 or self.usefulness <= 0:
+            raise SpecError(
+                "options: shares, alpha and usefulness must be positive, with something left over"
+            )
+
+    def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
+        """One-way marginals, dependence of pairs, cluster tables."""
+        one_way, dependence = Fraction(str(self.one_way)), Fraction(str(self.dependence))
+        if len(domain) == 1:
+            one_way, dependence = one_way + dependence, Fraction(0)
+        shares = (
+            ("one-way", one_way),
+            ("dependence", dependence),
+            ("clusters", 1 - one_way - dependence),
+        )
+        return BudgetPlan(total_mu2, shares)
+
+    def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
+        """Section 4.2: how far each pair is from independence, against noisy one-way marginals."""
+        domain = curator.domain
+        measured = curator.measure([(a,) for a in domain], plan.mu2("one-way"), purpose="one-way marginals")
+        total = max(1.0, total_by_inverse_variance(measured))
+        shares = {m.clique[0]: _shares(m) for m in measured}
+        queries = [
+            Misfit((a, b), total * np.multiply.outer(shares[a], shares[b])) for a, b in all_pairs(domain)
+        ]
+        misfits = curator.score(queries, plan.mu2("dependence"), purpose="dependence of pairs")
+        pairs = zip(all_pairs(domain), misfits, strict=True)
+        return Scores(total, tuple((a, b, misfit / 2) for (a, b), misfit in pairs), tuple(measured))
+
+    def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
+        """Algorithm 1 with a threshold that does not look at the data, then clusters of the triangulated graph."""
+        domain = curator.domain
+        edges = [
+            pair for pair in scores.pairs if pair[2] >= self._threshold(domain, plan, scores.total, pair)
+        ]
+        useful = scores.total / (self.usefulness * self._sigma(domain, plan, count=len(domain)))
+        clusters = attribute_graph(domain, edges, largest_clique=useful)
+        return Structure(scores, junction_tree(domain, clusters).cliques, largest_table=int(useful))
+
+    def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
+        """Section 4.4 before 4.3: only noisy tables are made consistent and calibrated; then (14)."""
+        domain, scores, clusters = curator.domain, structure.scores, structure.cliques
+        measured = curator.measure(clusters, plan.mu2("clusters"), purpose="cluster tables")
+        agreement = calibrated(domain, self._ready([*measured, *scores.measurements])[: len(clusters)])
+        how = "converged" if agreement.converged else "stopped before it converged"
+        tools.progress(f"{len(clusters)} clusters: loopy propagation {how}, {agreement.passes} passes")
+        beliefs = [(table.clique, np.asarray(table.values)) for table in agreement.clusters]
+        return in_turn(domain, beliefs, total=scores.total)
+
+    def _ready(self, measurements: Sequence[Measurement]) -> list[Measurement]:
+        """Tables that agree, (12) and (13), without negative counts."""
+        if self.nearest:
+            return reconciled(measurements)
+        agreed = consistent(measurements)
+        return [Measurement(m.clique, non_negative(m.noisy), m.sigma) for m in agreed]
+
+    def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
+        """Noise of each phase, in records."""
+        lines = [
+            ("noise on each count of a cluster", f"sigma {self._sigma(domain, plan, count=len(domain)):.1f}")
+        ]
+        if len(domain) > 1:
+            lines.append(
+                ("noise on the dependence of a pair", f"sigma {self._noise(domain, plan):.1f} records")
+            )
+        return lines
+
+    def _threshold(
+        self, domain: Domain, plan: BudgetPlan, total: float, pair: tuple[str, str, float]
+    ) -> float:
+        """The larger of what matters and what noise reaches; S is at most n (1 - 1 / smaller size)."""
+        matters = self.theta * total * (1 - 1 / min(domain.shape(pair[:2])))
+        noise = self._noise(domain, plan) * float(ndtri(1 - self.alpha / len(all_pairs(domain))))
+        return max(matters, noise)
+
+    def _noise(self, domain: Domain, plan: BudgetPlan) -> float:
+        pairs = len(all_pairs(domain))
+        mechanism = gaussian_for(plan.mu2("dependence"), sensitivity=PAIR_SENSITIVITY, count=pairs)
+        return math.sqrt(mechanism.scale)
+
+    def _sigma(self, domain: Domain, plan: BudgetPlan, *, count: int) -> float:
+        return math.sqrt(gaussian_for(plan.mu2("clusters"), sensitivity=Fraction(1), count=count).scale)
+
+
+def calibrated(
+    domain: Domain, tables: Sequence[Measurement], *, max_passes: int = 1000, tolerance: float = 1e-9
+) -> Agreement:
+    """Sum-product calibration of the Bethe cluster graph of the tables (Section 4.3, Algorithm 2).
+
+    The factors are those of (14): each table, divided by its own sums over what it shares with an earlier one. Single
+    attributes alone would not do as separators there: what two clusters share would count twice. The tables
+    stand in the order of a junction tree, so the first earlier one with the largest share is the parent.
+    """
+    potentials = []
+    for k, m in enumerate(tables):
+        shared = max(
+            ([a for a in m.clique if a in other.clique] for other in tables[:k]), key=len, default=[]
+        )
+        fresh = tuple(axis for axis, a in enumerate(m.clique) if a not in shared)
+        values = _positive(m.noisy)
+        potentials.append(np.log(values / values.sum(axis=fresh, keepdims=True)).ravel())
+    cliques: list[Clique] = [m.clique for m in tables]
+    oracle = LoopyOracle(domain, cliques, max_passes=max_passes, tolerance=tolerance)
+    return oracle.agree(np.concatenate(potentials))
+
+
+def _positive(table: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The table as positive shares; even ones if it holds nothing."""
+    total = table.sum()
+    shares = table / total if total > 0 else np.full(table.shape, 1 / table.size)
+    return np.asarray(np.maximum(shares, LEAST))
+
+
+def _shares(measurement: Measurement) -> NDArray[np.float64]:
+    return _positive(nearest_non_negative(measurement.noisy))
+
+
+def build(preset: str, options: dict[str, Any]) -> PrivMN:
+    """PrivMN by preset; asking for the printed algorithm is refused."""
+    built: PrivMN = with_options(PRESETS[preset], options, method=f"privmn/{preset}")
+    return built
+
+
+PRESETS = {"default": PrivMN(), "paper": PrivMN(nearest=False)}
