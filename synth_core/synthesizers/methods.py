@@ -96,6 +96,16 @@ METHODS: dict[str, Method] = {
             "McKenna, Miklau & Sheldon, Journal of Privacy and Confidentiality, 2021",
         ),
         Method(
+            "privmn",
+            "synth_core.synthesizers.privmn",
+            {
+                "default": "PrivMN (sound): tables made consistent and non-negative in turns",
+                "paper": "PrivMN (sound): with the paper's rule for negative counts",
+            },
+            "a dependence graph, noisy tables of its clusters, loopy calibration; the printed algorithm is refused",
+            "Zhang, Zhao, Wei & Chen, EAI Endorsed Transactions, 2019, repaired",
+        ),
+        Method(
             "independent",
             "synth_core.synthesizers.independent",
             {"default": "every column on its own"},
