@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from synth_core.errors import ClusterError
 
 T = TypeVar("T")
+LOST = "the Dask scheduler was lost while it worked; run the step again when it answers"
 FAN_IN = 8
 """Partial results added up at once: a shallow tree whose nodes fit in a worker's memory."""
 
@@ -88,15 +89,21 @@ class Cluster:
         return _result(future)  # type: ignore[no-any-return]
 
     def _has_gpu(self) -> bool:
-        workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
+        workers = self._connected().scheduler_info(n_workers=-1)["workers"].values()
         return any("GPU" in (worker.get("resources") or {}) for worker in workers)
+
+    def _connected(self) -> Any:
+        """The client, unless it has given up looking for its scheduler."""
+        if self._client.status == "closed":
+            raise ClusterError(LOST)
+        return self._client
 
     def _compute(self, tasks: list[Any]) -> list[Any]:
         import dask
 
         if self._client is None:
             return list(dask.compute(*tasks, scheduler="threads"))
-        return [_result(future) for future in self._client.compute(tasks)]
+        return [_result(future) for future in self._connected().compute(tasks)]
 
 
 def _result(future: Any) -> Any:
@@ -107,9 +114,7 @@ def _result(future: Any) -> Any:
     try:
         return future.result()
     except (CancelledError, CommClosedError):
-        raise ClusterError(
-            "the Dask scheduler was lost while it worked; run the step again when it answers"
-        ) from None
+        raise ClusterError(LOST) from None
 
 
 @contextmanager
