@@ -106,6 +106,23 @@ METHODS: dict[str, Method] = {
             "Zhang, Zhao, Wei & Chen, EAI Endorsed Transactions, 2019, repaired",
         ),
         Method(
+            "aim",
+            "synth_core.synthesizers.aim",
+            {
+                "default": "fewer and dearer rounds, gentle annealing, tables pooled for the last fit",
+                "paper": "the published constants, with exact accounting",
+            },
+            "a declared workload (all triples): the worst marginal beyond its noise, round by round, annealed",
+            "McKenna, Mullins, Sheldon & Miklau, PVLDB 15(11), 2022",
+        ),
+        Method(
+            "swift",
+            "synth_core.synthesizers.swift",
+            {"default": "pairs and triples inside a clique tree, in one weighted batch"},
+            "no rounds: a clique tree from noisy distances, one batch of marginals, one fit; the fastest",
+            "in the manner of SWIFT, the one-shot mechanism of google/dpsynth",
+        ),
+        Method(
             "independent",
             "synth_core.synthesizers.independent",
             {"default": "every column on its own"},

@@ -13,9 +13,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from synth_core.domain import Clique, Domain
 from synth_core.measurement import Measurement, total_by_inverse_variance
 from synth_core.privacy.budget import BudgetPlan, gaussian_for
@@ -23,6 +20,7 @@ from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
 from synth_core.synthesizers.compression import Compression
+from synth_core.synthesizers.independence import products
 from synth_core.synthesizers.structure import all_pairs
 
 
@@ -54,10 +52,7 @@ class MST:
     def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """Grow the tree: each edge is chosen among the pairs that join two parts, by misfit with independence."""
         domain = curator.domain
-        shares = {m.clique[0]: _shares(m) for m in scores.measurements}
-        queries = [
-            Misfit((a, b), scores.total * np.outer(shares[a], shares[b])) for a, b in all_pairs(domain)
-        ]
+        queries = list(map(Misfit, all_pairs(domain), products(scores, all_pairs(domain))))
         part = {attribute: attribute for attribute in domain}
         edges: list[Clique] = []
         while len(edges) < len(domain) - 1:
@@ -101,9 +96,3 @@ def build(preset: str, options: dict[str, Any]) -> MST:
 def _sigma(mu2: Fraction, count: int) -> str:
     mechanism = gaussian_for(mu2, sensitivity=Fraction(1), count=count)
     return f"sigma {math.sqrt(mechanism.scale):.1f} records"
-
-
-def _shares(measurement: Measurement) -> NDArray[np.float64]:
-    positive = np.maximum(measurement.noisy, 0.0)
-    whole = positive.sum()
-    return positive / whole if whole > 0 else np.full(positive.shape, 1.0 / positive.size)

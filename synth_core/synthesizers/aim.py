@@ -1,0 +1,233 @@
+"""AIM: again and again, measure the marginal that a model of the workload misses most beyond the noise of measuring it.
+
+McKenna, Mullins, Sheldon & Miklau (PVLDB 2022). A round that changes the model by less than noise would is a sign that
+rounds are too cheap, so the next ones get more of the budget (annealing); the last takes all that is left, so the plan
+is spent exactly. The model may grow with the budget spent. The preset `paper` has the published
+constants; `default` has fewer and dearer rounds, anneals more gently and pools its tables for the last fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.domain import Clique, Domain
+from synth_core.errors import SpecError
+from synth_core.measurement import Measurement, total_by_inverse_variance
+from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.models.triangulation import TriangulatedGraph, mask_of
+from synth_core.privacy.budget import BudgetPlan, gaussian_for
+from synth_core.privacy.curator import Curator
+from synth_core.privacy.queries import Misfit
+from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
+from synth_core.synthesizers.pooling import loss_level, pooled
+from synth_core.synthesizers.structure import MEAN_ABSOLUTE, fits, with_clique
+from synth_core.workloads import Workload
+
+TRIPLES = Workload(ways=3)
+"""Every three attributes, every code."""
+TOGETHER = 2048
+"""Small tables across the model's tree are computed together, as sums of one table of at most so many cells."""
+
+
+@dataclass(frozen=True, slots=True)
+class AIM:
+    """Rounds of {choose, measure, refit} over all sets of attributes inside a declared workload of marginals."""
+
+    workload: Workload = TRIPLES
+    one_way: float = 0.1
+    choices: float = 0.1
+    rounds_per_attribute: float = 4.0
+    annealing: int = 2  # by how much a round's budget grows after one that was drowned by noise
+    penalty: float = 1.0
+    candidates: int = 2000  # a round's most; of more, as many are drawn at random
+    largest_model: float = 4e6  # cells of the junction tree when all is spent
+    pooling: int = 3  # tables of up to as many attributes are pooled for the last fit
+    last_fit: float = 0.7  # how much of its free parameters the last fit takes up, see `loss_level`
+    passes: int = 150
+
+    def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
+        """Most goes to the marginals that the rounds measure; a single attribute has only its own."""
+        if len(domain) == 1:
+            return BudgetPlan(total_mu2, (("one-way", Fraction(1)),))
+        one_way, choices = Fraction(str(self.one_way)), Fraction(str(self.choices))
+        shares = (("one-way", one_way), ("choices", choices), ("marginals", 1 - one_way - choices))
+        return BudgetPlan(total_mu2, shares)
+
+    def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
+        """Measure the one-way marginals: where the model starts."""
+        singles = [(attribute,) for attribute in curator.domain]
+        measured = curator.measure(singles, plan.mu2("one-way"), purpose="one-way marginals")
+        return Scores(max(1.0, total_by_inverse_variance(measured)), (), tuple(measured))
+
+    def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
+        """Nothing yet: the workload is declared, and the rounds choose from it."""
+        return Structure(scores)
+
+    def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
+        """The same share of choices and marginals goes to each round; `left` is what later ones may spend."""
+        domain, scores = curator.domain, structure.scores
+        measurements = list(scores.measurements)
+        model = tools.estimate(domain, measurements)
+        if len(domain) == 1:
+            return model
+        sets, graph, number = closure(domain, self.workload), TriangulatedGraph.empty(domain), 0
+        share, left = Fraction(1, self._rounds(domain)), Fraction(1)
+        while left:
+            number += 1
+            share = left if left < 2 * share else share
+            left -= share
+            noise = MEAN_ABSOLUTE * self._sigma(plan, share)
+            limits = scores.total / noise, self.largest_model * float(1 - left)
+            pool = self._pool(graph, sets, limits, rng=np.random.default_rng(number))
+            queries = [
+                Misfit(clique, table, self.penalty * noise * table.size)
+                for clique, table in zip(pool, tables(model, pool), strict=True)
+            ]
+            (worst,) = curator.choose(queries, plan.mu2("choices") * share, purpose=f"round {number}: choice")
+            measurements += curator.measure(
+                [worst.clique], plan.mu2("marginals") * share, purpose=f"round {number}: marginal"
+            )
+            graph = with_clique(graph, worst.clique)
+            model = tools.estimate(domain, measurements, warm=model, max_passes=self.passes)
+            change = float(np.abs(model.marginal(worst.clique) - worst.reference).sum())
+            if change <= noise * worst.reference.size:
+                share *= self.annealing
+            tools.progress(f"round {number}: {', '.join(worst.clique)} measured, {float(left):.0%} left")
+        return self._last(measurements, model, tools)
+
+    def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
+        """Noise of the first questions, in records, and the bounds of the work."""
+        one_way = gaussian_for(plan.mu2("one-way"), sensitivity=Fraction(1), count=len(domain))
+        lines = [("noise on each one-way count", f"sigma {math.sqrt(one_way.scale):.1f} records")]
+        if len(domain) == 1:
+            return lines
+        rounds = self._rounds(domain)
+        sigma = self._sigma(plan, Fraction(1, rounds))
+        return [
+            *lines,
+            ("noise on each marginal count", f"sigma {sigma:.1f} records, less after annealing"),
+            ("rounds", f"up to {rounds}"),
+            (
+                "candidates",
+                f"up to {min(self.candidates, len(closure(domain, self.workload))):,} a round",
+            ),
+            ("junction tree", f"up to {min(self.largest_model, float(domain.cells())):,.0f} cells"),
+        ]
+
+    def _pool(
+        self,
+        graph: TriangulatedGraph,
+        sets: Sequence[Clique],
+        limits: tuple[float, float],
+        *,
+        rng: np.random.Generator,
+    ) -> list[Clique]:
+        """Candidates of a round: sets within the limits of cells of a table and of the model with it.
+
+        A table may not hold more noise than there are records; single attributes always may be measured again.
+        Everything here is public, and the draw is seeded by the round, so that a retry asks the same again.
+        """
+        largest_table, largest_graph = limits
+        domain = graph.domain
+        worth = [clique for clique in sets if len(clique) == 1 or domain.cells(clique) <= largest_table]
+        order = rng.permutation(len(worth)) if len(worth) > self.candidates else range(len(worth))
+        pool: list[Clique] = []
+        for clique in (worth[k] for k in order):
+            if fits(graph, mask_of(domain, clique), largest_graph=largest_graph):
+                pool.append(clique)
+            if len(pool) == self.candidates:
+                break
+        return pool or [(attribute,) for attribute in domain]
+
+    def _last(self, measurements: list[Measurement], model: MarkovRandomField, tools: Tools) -> Model:
+        """Fit the pooled tables below the level of noise."""
+        known = pooled(measurements, order=self.pooling)
+        return tools.estimate(
+            model.domain,
+            known,
+            total=total_by_inverse_variance(measurements),
+            warm=model,
+            until=loss_level(model.domain, known, share=self.last_fit),
+            max_passes=2 * self.passes,
+        )
+
+    def _rounds(self, domain: Domain) -> int:
+        return max(1, round(self.rounds_per_attribute * len(domain)))
+
+    def _sigma(self, plan: BudgetPlan, share: Fraction) -> float:
+        mechanism = gaussian_for(plan.mu2("marginals") * share, sensitivity=Fraction(1), count=1)
+        return math.sqrt(mechanism.scale)
+
+
+PAPER = AIM(
+    one_way=0.05625,  # d of 16 d measurements, with 0.9 of the budget
+    choices=0.094375,  # 0.1 of the rest
+    rounds_per_attribute=15.1,  # so that rounds begin with the noise of the one-way marginals
+    annealing=4,
+    largest_model=1e7,  # 80 MB
+    pooling=0,
+)
+
+
+def closure(domain: Domain, workload: Workload) -> list[Clique]:
+    """Every single attribute, and every set inside some marginal of the workload."""
+    found = {(attribute,) for attribute in domain} | {
+        inner
+        for part in workload.parts(domain)
+        for size in range(2, len(part.clique) + 1)
+        for inner in combinations(part.clique, size)
+    }
+    return sorted(found, key=lambda clique: (len(clique), [domain.position(a) for a in clique]))
+
+
+def tables(model: MarkovRandomField, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
+    """The model's tables of many cliques; small ones that lie in no clique of its tree are asked for together.
+
+    A table across the tree costs a variable elimination, whatever its size; one of a few more attributes costs
+    little more and holds many others.
+    """
+    across = [clique for clique in cliques if model.tree.host(clique) is None]
+    homes = dict(zip(across, unions(model.domain, across), strict=True))
+    asked = list(dict.fromkeys(homes.get(clique, clique) for clique in cliques))
+    found = dict(zip(asked, model.marginals(asked), strict=True))
+    return [_summed(found, homes.get(clique, clique), clique) for clique in cliques]
+
+
+def unions(domain: Domain, cliques: Sequence[Clique]) -> list[Clique]:
+    """For each clique a set that holds it, of at most TOGETHER cells or the clique itself, by first fit."""
+    logs, most = np.log(domain.sizes), math.log(TOGETHER) + 1e-9
+    members = np.zeros((len(cliques), len(domain)), dtype=bool)
+    homes: list[int] = []
+    used = 0
+    for clique in cliques:
+        own = np.isin(domain.attributes, clique)
+        room = np.flatnonzero((members[:used] | own) @ logs <= most)
+        home = int(room[0]) if len(room) else used
+        used = max(used, home + 1)
+        members[home] |= own
+        homes.append(home)
+    names = np.array(domain.attributes)
+    return [tuple(names[members[home]].tolist()) for home in homes]
+
+
+def build(preset: str, options: dict[str, Any]) -> AIM:
+    """AIM by preset; `workload` is read from the spec's plain values."""
+    if "workload" in options:
+        options = options | {"workload": Workload.parse(options["workload"])}
+    built: AIM = with_options(PAPER if preset == "paper" else AIM(), options, method=f"aim/{preset}")
+    if built.workload.weights:
+        raise SpecError("options: aim treats all marginals of its workload alike; leave weights out")
+    return built
+
+
+def _summed(found: dict[Clique, NDArray[np.float64]], home: Clique, clique: Clique) -> NDArray[np.float64]:
+    gone = tuple(k for k, attribute in enumerate(home) if attribute not in clique)
+    return np.asarray(found[home].sum(axis=gone))

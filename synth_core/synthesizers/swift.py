@@ -1,0 +1,193 @@
+"""One batch of marginals on a clique tree, in the manner of SWIFT: everything is decided before anything is measured.
+
+Noisy one-way marginals; noisy distances from independence of all pairs; a clique tree grown on the pairs, for several
+prices of size, the best of which is kept; noisy distances of the larger sets inside its cliques; then one batch of
+marginals with the shares that put in the least noise, and one fit. There are no rounds: counting passes
+over the records twice and the estimator runs once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from synth_core.domain import Clique, Domain
+from synth_core.measurement import total_by_inverse_variance
+from synth_core.models.triangulation import TriangulatedGraph
+from synth_core.privacy.budget import BudgetPlan, gaussian_for
+from synth_core.privacy.curator import Curator
+from synth_core.privacy.queries import Misfit
+from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
+from synth_core.synthesizers.independence import products
+from synth_core.synthesizers.pooling import loss_level, pooled
+from synth_core.synthesizers.structure import MEAN_ABSOLUTE, all_pairs
+
+BY_SIZE = 2 / 3
+"""Budgets proportional to cells^(2/3) minimise the absolute noise summed over tables of different size."""
+PRICES = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+"""What a pair's expected noise counts against its distance when a tree is grown; each gives another tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swift:
+    """One-way marginals, distances, one batch; sets of up to `ways` attributes inside the tree are measured."""
+
+    one_way: float = 0.1
+    distances: float = 0.05
+    ways: int = 3
+    larger: float = 0.35  # how much a larger set's own distance counts: other sets hold part of it too
+    largest_model: float = 1e6  # cells of the clique tree
+    pooling: int = 3  # tables of up to as many attributes are pooled for the fit
+    last_fit: float = 0.8  # how much of its free parameters the fit takes up, see `loss_level`
+    passes: int = 500
+
+    def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
+        """Most goes to the batch; a single attribute has only its own marginal."""
+        if len(domain) == 1:
+            return BudgetPlan(total_mu2, (("one-way", Fraction(1)),))
+        one_way, distances = Fraction(str(self.one_way)), Fraction(str(self.distances))
+        marginals = 1 - one_way - distances
+        return BudgetPlan(
+            total_mu2, (("one-way", one_way), ("distances", distances), ("marginals", marginals))
+        )
+
+    def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
+        """One-way marginals, and how far each pair is from their product."""
+        domain = curator.domain
+        singles = [(attribute,) for attribute in domain]
+        measured = curator.measure(singles, plan.mu2("one-way"), purpose="one-way marginals")
+        scores = Scores(max(1.0, total_by_inverse_variance(measured)), (), tuple(measured))
+        if len(domain) == 1:
+            return scores
+        found = _distances(
+            curator, scores, all_pairs(domain), plan.mu2("distances") / 2, purpose="distances of pairs"
+        )
+        return replace(scores, pairs=tuple((a, b, distance) for (a, b), distance in found.items()))
+
+    def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
+        """The tree, then the sets inside it that are worth measuring."""
+        domain = curator.domain
+        if len(domain) == 1:
+            return Structure(scores)
+        mu2 = plan.mu2("marginals")
+        pairs: dict[Clique, float] = {(a, b): distance for a, b, distance in scores.pairs}
+        trees = [self._tree(domain, pairs, price=price, mu2=mu2) for price in PRICES]
+        tree = max(trees, key=lambda tree: batch(domain, _inside(tree, pairs), mu2)[0])
+        larger = self._larger(domain, tree.cliques, plan, scores)
+        found = _distances(
+            curator, scores, larger, plan.mu2("distances") / 2, purpose="distances of larger sets"
+        )
+        gains = _inside(tree, pairs) | {
+            clique: self.larger * own_distance(clique, found, pairs) for clique in larger
+        }
+        return Structure(scores, tree.cliques, batch(domain, gains, mu2)[1])
+
+    def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
+        """Measure the batch and estimate once."""
+        domain = curator.domain
+        measurements = list(structure.scores.measurements)
+        if structure.initial:
+            weights = [domain.cells(clique) ** BY_SIZE for clique in structure.initial]
+            larger = self._larger(domain, structure.cliques, plan, structure.scores)
+            # What was set aside for distances of larger sets is the marginals' where there are none.
+            mu2 = plan.mu2("marginals") + (0 if larger else plan.mu2("distances") / 2)
+            measurements += curator.measure(structure.initial, mu2, purpose="marginals", weights=weights)
+            tools.progress(f"{len(structure.initial)} marginals measured")
+        known = pooled(measurements, order=self.pooling)
+        return tools.estimate(
+            domain,
+            known,
+            total=total_by_inverse_variance(measurements),
+            until=loss_level(domain, known, share=self.last_fit),
+            max_passes=self.passes,
+        )
+
+    def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
+        """Noise of the first questions, in records, and the bound of the work."""
+        one_way = gaussian_for(plan.mu2("one-way"), sensitivity=Fraction(1), count=len(domain))
+        lines = [("noise on each one-way count", f"sigma {math.sqrt(one_way.scale):.1f} records")]
+        if len(domain) == 1:
+            return lines
+        pairs = len(domain) * (len(domain) - 1) // 2
+        all_at_once = gaussian_for(plan.mu2("marginals"), sensitivity=Fraction(1), count=pairs)
+        cells = min(self.largest_model, float(domain.cells()))
+        return [
+            *lines,
+            (
+                "noise on each count if all pairs were measured",
+                f"sigma {math.sqrt(all_at_once.scale):.1f} records",
+            ),
+            ("clique tree", f"up to {cells:,.0f} cells"),
+        ]
+
+    def _tree(
+        self, domain: Domain, pairs: Mapping[Clique, float], *, price: float, mu2: Fraction
+    ) -> TriangulatedGraph:
+        """Join pairs from the most worthwhile down, leaving out those that would make the tree too large."""
+        unit = price * MEAN_ABSOLUTE / math.sqrt(mu2)
+        tree = TriangulatedGraph.empty(domain)
+        for a, b in sorted(pairs, key=lambda pair: unit * domain.cells(pair) - pairs[pair]):
+            grown = tree.with_edge(a, b)
+            if pairs[a, b] > 0 and grown.cells <= self.largest_model:
+                tree = grown
+        return tree
+
+    def _larger(
+        self, domain: Domain, tree: Sequence[Clique], plan: BudgetPlan, scores: Scores
+    ) -> list[Clique]:
+        """Sets of three attributes or more inside the tree's cliques whose noise would be less than the records."""
+        most_cells = scores.total * math.sqrt(plan.mu2("marginals")) / MEAN_ABSOLUTE
+        sets = {
+            clique
+            for around in tree
+            for size in range(3, self.ways + 1)
+            for clique in combinations(around, size)
+            if domain.cells(clique) <= most_cells
+        }
+        return sorted(sets, key=lambda clique: [domain.position(attribute) for attribute in clique])
+
+
+def own_distance(clique: Clique, larger: Mapping[Clique, float], pairs: Mapping[Clique, float]) -> float:
+    """How much farther from independence a set is than the farthest of the known sets of one attribute less."""
+    inner = (larger.get(part, pairs.get(part, 0.0)) for part in combinations(clique, len(clique) - 1))
+    return larger[clique] - max(inner)
+
+
+def batch(domain: Domain, gains: Mapping[Clique, float], mu2: Fraction) -> tuple[float, tuple[Clique, ...]]:
+    """The sets worth measuring with `mu2`, by gain for what they cost, and their gain minus the noise put in.
+
+    With shares proportional to cells^(2/3) the absolute noise of a batch adds up to
+    sqrt(2 / pi) * (sum of cells^(2/3))^(3/2) / mu.
+    """
+    costs = {clique: domain.cells(clique) ** BY_SIZE for clique in gains}
+    order = sorted(gains, key=lambda clique: -gains[clique] / costs[clique])
+    if not order:
+        return 0.0, tuple((attribute,) for attribute in domain)
+    gained = np.cumsum([gains[clique] for clique in order])
+    noise = MEAN_ABSOLUTE * np.cumsum([costs[clique] for clique in order]) ** 1.5 / math.sqrt(mu2)
+    best = int(np.argmax(gained - noise))
+    return float(gained[best] - noise[best]), tuple(order[: best + 1])
+
+
+def build(_: str, options: dict[str, Any]) -> Swift:
+    """The method with some constants replaced."""
+    built: Swift = with_options(Swift(), options, method="swift")
+    return built
+
+
+def _inside(tree: TriangulatedGraph, pairs: Mapping[Clique, float]) -> dict[Clique, float]:
+    return {(a, b): distance for (a, b), distance in pairs.items() if tree.adjacent(a, b)}
+
+
+def _distances(
+    curator: Curator, scores: Scores, cliques: Sequence[Clique], mu2: Fraction, *, purpose: str
+) -> dict[Clique, float]:
+    """Noisy L1 distances of tables from the product of the noisy one-way marginals, in records."""
+    queries = list(map(Misfit, cliques, products(scores, cliques)))
+    return dict(zip(cliques, curator.score(queries, mu2, purpose=purpose), strict=True))
