@@ -103,14 +103,15 @@ class PrivBayes:
     def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """Section 2.1.2, on the noisy scores alone."""
         domain = curator.domain
-        tau = scores.total / (self.usefulness * self._sigma(domain, plan))
+        limit = self.limit_cells if self.pgm else math.inf
+        tau = min(limit, scores.total / (self.usefulness * self._sigma(domain, plan)))
         growth = Growth(
             domain,
             self._hierarchies(domain),
             pair_matrix(domain, scores.pairs, scale=scores.total),
             tau,
             LIMIT_COUNTED,
-            self.limit_cells if self.pgm else math.inf,
+            limit,
         )
         return Structure(scores, tuple(growth.families()), largest_table=int(tau))
 

@@ -17,6 +17,10 @@ EMPTY = 1e-6
 """A row with no more records than this has nothing to draw from."""
 
 
+RESTARTS = 10
+"""How many times `tries` a record starts again from its first step before it is completed without going back."""
+
+
 @compiled
 def _mass(row: Cells) -> float:
     mass = 0.0
@@ -59,7 +63,7 @@ def draw_records(
     starts at starts[s] and has rows of widths[s] cells; the cell's digits are the columns that follow in `places`.
     `left` are the tables to draw from: with `countdown` each record takes its cells away (Section 3.3). If a row has
     nothing left, the record goes back one step, after every `tries` vain attempts one step further (Section 3.3.1);
-    when going back to the beginning has not helped either, the row of `whole`, never empty, is used.
+    when starting again has not helped many times, the row of `whole`, never empty, is used.
     """
     steps, rows = widths.size, columns.shape[1]
     cells = np.empty(steps, np.int64)
@@ -76,7 +80,7 @@ def draw_records(
             mass = _mass(row)
             if mass <= EMPTY:
                 failures[s] += 1
-                if s > 0 and failures[s] <= tries * s:
+                if s > 0 and failures[s] <= tries * (s + RESTARTS):
                     s = max(0, s - 1 - (failures[s] - 1) // tries)
                     continue
                 row = whole[start : start + widths[s]]

@@ -88,11 +88,13 @@ class BayesianNetwork:
         return max(p for p in map(self.versions.position, self.domain) if p <= place)
 
     def _one_by_one(self, rows: int, rng: np.random.Generator) -> Codes:
+        """Histograms of as many records as are wanted, counted down or not, in one compiled loop."""
         countdown = self.generation == "without replacement"
-        source = self.tables if self.step_back else self.filled
-        places = _Places.of(list(steps(self.versions, source)))
+        histograms = [Table(c, values * (rows / max(values.sum(), EMPTY))) for c, values in self.tables]
+        turns = list(steps(self.versions, histograms))
+        places = _Places.of(turns)
+        left = [step.table for step in turns]
         whole = [step.table for step in steps(self.versions, self.filled)]
-        left = [step.table * (rows / max(step.table.sum(), 1e-300)) for step in steps(self.versions, source)]
         columns = np.zeros((len(self.versions), rows), dtype=code_type(self.versions))
         draw_records(
             columns,

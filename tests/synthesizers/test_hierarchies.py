@@ -1,0 +1,60 @@
+"""Coarser versions of attributes: sizes, names, nesting, and sums over them."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synth_core.domain import Domain
+from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, by_size, spread, summed
+
+DOMAIN = Domain.of({"age": 100, "sex": 2, "income": 1000})
+HIERARCHIES = by_size(DOMAIN, group=8)
+
+
+def test_versions_are_added_while_there_are_more_than_the_square():
+    assert HIERARCHIES.versions("age") == ("age", "age/8")
+    assert HIERARCHIES.versions("income") == ("income", "income/8", "income/64")
+    assert HIERARCHIES.versions("sex") == ("sex",)
+    enlarged = HIERARCHIES.domain(DOMAIN)
+    assert enlarged.attributes == ("age", "age/8", "sex", "income", "income/8", "income/64")
+    assert enlarged.sizes == (100, 13, 2, 1000, 125, 16)
+
+
+def test_sixty_four_codes_are_few_enough():
+    assert not by_size(Domain.of({"a": 64}), group=8).levels
+    assert by_size(Domain.of({"a": 65}), group=8).levels
+
+
+def test_groups_are_even_and_nested():
+    assert np.bincount(HIERARCHIES.levels["age/8"].groups).tolist() == [8] * 12 + [4]
+    fine, coarse = (HIERARCHIES.levels[f"income/{width}"].groups for width in (8, 64))
+    assert (HIERARCHIES.regrouping("income/8", "income/64")[fine] == coarse).all()
+
+
+def test_a_table_tells_about_coarser_versions_only():
+    assert HIERARCHIES.extended(("income/8", "sex")) == {"income/8", "income/64", "sex"}
+    assert HIERARCHIES.finest(frozenset({"income/64", "income/8", "sex"})) == {
+        "income": "income/8",
+        "sex": "sex",
+    }
+    assert NO_HIERARCHIES.extended(("a", "b")) == {"a", "b"}
+
+
+@given(st.integers(0, 1000))
+@settings(max_examples=20, deadline=None)
+def test_sums_do_not_depend_on_the_way(seed):
+    table = np.random.default_rng(seed).random((1000, 2))
+    clique = ("income", "sex")
+    at_once = summed(table, clique, {"income": "income/64"}, hierarchies=HIERARCHIES)
+    halfway = summed(table, clique, {"income": "income/8", "sex": "sex"}, hierarchies=HIERARCHIES)
+    stepwise = summed(halfway, ("income/8", "sex"), {"income": "income/64"}, hierarchies=HIERARCHIES)
+    assert at_once == pytest.approx(stepwise)
+    assert at_once.sum() == pytest.approx(table.sum())
+
+
+def test_spread_reads_a_sum_backwards():
+    coarse = np.arange(16.0)
+    fine = spread(coarse, ("income", "sex"), {"income": "income/64"}, hierarchies=HIERARCHIES)
+    assert fine.shape == (1000, 1)
+    assert (fine[:, 0] == np.arange(1000) // 64).all()
