@@ -1,0 +1,207 @@
+"""PrivMN: the printed rule is refused and attacked, ours resists; loopy calibration is exact on trees."""
+
+import numpy as np
+import pytest
+
+from synth_core.domain import Domain
+from synth_core.errors import SpecError
+from synth_core.measurement import Measurement
+from synth_core.models.calibration import calibrate, split
+from synth_core.models.junction_tree import junction_tree
+from synth_core.privacy.budget import mu2_of
+from synth_core.privacy.curator import LedgerCurator, Spending
+from synth_core.privacy.ledger import Account
+from synth_core.storage.counting import TableCounts
+from synth_core.storage.sql_ledger import SqlLedger
+from synth_core.synthesizers.base import Scores, Tools
+from synth_core.synthesizers.methods import synthesizer
+from synth_core.synthesizers.privmn import calibrated
+
+EPSILON, DELTA = 0.5, 1e-5
+WIDTH, ROWS = 24, 20
+"""Attributes of each half: in the first half the attacked record is like all others, in the second it is unique."""
+
+
+def worlds():
+    """Records that are all alike, and the same with one more, which differs in the second half of the attributes."""
+    without = np.zeros((ROWS, 2 * WIDTH), dtype=np.int64)
+    target = np.repeat([0, 1], WIDTH)
+    return without, np.vstack([without, target])
+
+
+def pairs_of_halves():
+    """Positions of the pairs inside the first and inside the second half."""
+    first, second = np.triu_indices(WIDTH, 1)
+    return (first, second), (first + WIDTH, second + WIDTH)
+
+
+def printed_edges(rows, epsilon, rng):
+    """Algorithm 1 of the paper as printed: one draw on every mutual information, Cramér's V as threshold."""
+    n, width = rows.shape
+    ones = rows.mean(axis=0)
+    both = rows.T @ rows / n
+    cells = [both, ones[:, None] - both, ones[None, :] - both, 1 - ones[:, None] - ones[None, :] + both]
+    p, q = ones[:, None] * np.ones(width), np.ones((width, 1)) * ones
+    products = [p * q, p * (1 - q), (1 - p) * q, (1 - p) * (1 - q)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        information = sum(
+            np.where(c > 0, c * np.log(c / e), 0.0) for c, e in zip(cells, products, strict=True)
+        )
+        cramer = np.sqrt(
+            sum(np.where(e > 0, (c - e) ** 2 / e, 0.0) for c, e in zip(cells, products, strict=True))
+        )
+    shared = rng.laplace(scale=1 / epsilon)
+    return information + shared >= cramer + rng.laplace(scale=1 / epsilon, size=information.shape)
+
+
+def distinguishability(without, with_target):
+    """How many standard deviations apart the attacker's statistic is in the two worlds."""
+    spread = np.sqrt((np.var(without) + np.var(with_target)) / 2)
+    return abs(np.mean(with_target) - np.mean(without)) / spread
+
+
+def test_the_printed_rule_gives_a_record_away():
+    """The one shared draw cancels in the difference of two halves, so the many thresholds' own draws average out."""
+    rng = np.random.default_rng(0)
+    here, there = pairs_of_halves()
+    statistics = []
+    for rows in worlds():
+        edges = [printed_edges(rows, EPSILON, rng) for _ in range(400)]
+        statistics.append(np.array([e[here].mean() - e[there].mean() for e in edges]))
+    cut = np.quantile(statistics[0], 0.98)
+    hits = (statistics[1] > cut).mean()
+    assert hits > 10 * np.exp(EPSILON) * 0.02, "the attack should break epsilon-DP by far"
+    assert distinguishability(*statistics) > 1.5
+
+
+def test_ours_resists_the_attack():
+    """The same difference on our noisy scores, which say more than edges: no more than the budget allows."""
+    names = [f"a{k}" for k in range(2 * WIDTH)]
+    domain = Domain.of(dict.fromkeys(names, 2))
+    method = synthesizer("privmn")
+    plan = method.plan(domain, mu2_of(EPSILON, DELTA))
+    here, there = pairs_of_halves()
+    statistics, runs = [], 40
+    for rows in worlds():
+        counts = TableCounts(dict(zip(names, rows.T, strict=True)), domain)
+        values = []
+        for _ in range(runs):
+            scores = method.score(curator(counts), plan)
+            matrix = np.zeros((2 * WIDTH, 2 * WIDTH))
+            for a, b, score in scores.pairs:
+                matrix[domain.position(a), domain.position(b)] = score
+            values.append(matrix[here].mean() - matrix[there].mean())
+        statistics.append(np.array(values))
+    allowed = float(mu2_of(EPSILON, DELTA)) ** 0.5
+    assert distinguishability(*statistics) < allowed + 3.5 * np.sqrt(2 / runs)
+
+
+def curator(counts):
+    ledger = SqlLedger("sqlite://")
+    ledger.declare(Account(dataset="people", delta=DELTA, cap_epsilon=4.0), actor="test")
+    spending = Spending(dataset="people", snapshot="s", release="r", step="all")
+    return LedgerCurator(counts=counts, ledger=ledger, spending=spending)
+
+
+def test_the_printed_algorithm_is_refused_in_two_sentences():
+    with pytest.raises(SpecError, match="not differentially private for any epsilon") as refusal:
+        synthesizer("privmn", "default", {"algorithm": "printed"})
+    assert str(refusal.value).count(". ") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"algorithm": "fast"}, "must be 'sound'"),
+        ({"one_way": 0.95}, "something left over"),
+        ({"alpha": 0.0}, "must be positive"),
+        ({"usefulness": -1.0}, "must be positive"),
+    ],
+)
+def test_wrong_options_are_refused(options, message):
+    with pytest.raises(SpecError, match=message):
+        synthesizer("privmn", "default", options)
+
+
+DOMAIN = Domain.of({"a": 3, "b": 4, "c": 2, "d": 3, "e": 2})
+
+
+def noisy(cliques, *, seed=0):
+    rng = np.random.default_rng(seed)
+    return [Measurement(c, rng.gamma(2.0, 50.0, DOMAIN.shape(c)), 5.0) for c in cliques]
+
+
+def exact_beliefs(tables):
+    """The same factors by exact inference."""
+    logs, seen = [], set()
+    for m in tables:
+        fresh = tuple(k for k, a in enumerate(m.clique) if a not in seen)
+        seen |= set(m.clique)
+        shares = m.noisy / m.noisy.sum()
+        logs.append(np.log(shares / shares.sum(axis=fresh, keepdims=True)).ravel())
+    cliques = [m.clique for m in tables]
+    tree = junction_tree(DOMAIN, cliques)
+    beliefs = {
+        t.clique: t.values for t in calibrate(tree, split(DOMAIN, cliques, np.concatenate(logs))).beliefs
+    }
+    return [beliefs[clique] for clique in cliques]
+
+
+def test_loopy_calibration_is_exact_on_trees():
+    tables = noisy([("a", "b"), ("b", "c"), ("c", "d"), ("b", "e")])
+    agreement = calibrated(DOMAIN, tables, max_passes=2000, tolerance=1e-13)
+    assert agreement.converged
+    for found, expected in zip(agreement.clusters, exact_beliefs(tables), strict=True):
+        assert np.abs(found.values - expected).max() < 1e-8
+
+
+def test_calibration_that_is_cut_short_says_so():
+    tables = noisy([("a", "b"), ("b", "c"), ("c", "d")])
+    assert not calibrated(DOMAIN, tables, max_passes=1).converged
+
+
+def test_clusters_agree_on_attributes_after_calibration():
+    tables = noisy([("a", "b", "c"), ("b", "c", "d"), ("c", "d", "e")], seed=2)
+    agreement = calibrated(DOMAIN, tables)
+    assert agreement.converged
+    for cluster in agreement.clusters:
+        for axis, a in enumerate(cluster.clique):
+            others = tuple(k for k in range(cluster.values.ndim) if k != axis)
+            single = agreement.singles[DOMAIN.position(a)].values
+            assert cluster.values.sum(axis=others) == pytest.approx(single, abs=1e-6)
+
+
+def test_an_empty_table_is_taken_for_even():
+    tables = [Measurement(("a", "b"), np.zeros((3, 4)), 1.0)]
+    assert calibrated(DOMAIN, tables).clusters[0].values == pytest.approx(np.full((3, 4), 1 / 12))
+
+
+def test_edges_need_what_matters_and_more_than_noise():
+    """With pairs at 4 % and 6 % of the largest dependence, and with little budget, at 6 % of few records."""
+    domain = Domain.of({"a": 2, "b": 2, "c": 2})
+    method = synthesizer("privmn")
+    rich = method.plan(domain, mu2_of(8.0, DELTA))
+    table = TableCounts({name: np.zeros(10, dtype=np.uint8) for name in domain}, domain)
+
+    def clusters(total, plan):
+        pairs = (("a", "b", 0.06 * total / 2), ("b", "c", 0.04 * total / 2), ("a", "c", 0.0))
+        return set(method.select(curator(table), plan, Scores(total, pairs)).cliques)
+
+    assert clusters(1e6, rich) == {("a", "b"), ("c",)}
+    assert clusters(20.0, rich) == {("a",), ("b",), ("c",)}
+
+
+def test_convergence_is_reported():
+    rng = np.random.default_rng(3)
+    domain = Domain.of({"a": 2, "b": 3})
+    first = rng.integers(0, 2, 4000)
+    codes = {"a": first, "b": np.where(rng.random(4000) < 0.8, first, rng.integers(0, 3, 4000))}
+    method, ours = synthesizer("privmn"), curator(TableCounts(codes, domain))
+    plan = method.plan(domain, mu2_of(2.0, DELTA))
+    lines = []
+    structure = method.select(ours, plan, method.score(ours, plan))
+    model = method.fit(ours, plan, structure, Tools(progress=lines.append))
+    assert any("loopy propagation converged" in line for line in lines)
+    real = np.zeros((2, 3))
+    np.add.at(real, (codes["a"], codes["b"]), 1)
+    assert model.marginal(("a", "b")) == pytest.approx(real, abs=150)
