@@ -94,7 +94,7 @@ class Cluster:
 
     def _connected(self) -> Any:
         """The client, unless it has given up looking for its scheduler."""
-        if self._client.status == "closed":
+        if self._client.status not in ("running", "connecting"):
             raise ClusterError(LOST)
         return self._client
 

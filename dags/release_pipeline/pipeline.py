@@ -51,16 +51,18 @@ def release_tasks(
     *, spec_file: str | None = None, shards: Sequence[int] | None = None, gate: bool = True
 ) -> None:
     """The tasks of a release, in the DAG of the `with` block; shards that are not known yet are listed by a task."""
-    with _group("begin", "Check everything, show the cost, set the budget aside; encode the source"):
+    with _group(
+        "begin", "prepare, ingest", "Check everything, show the cost, set the budget aside; encode the source"
+    ):
         prepare, ingest = _task(Prepare, "prepare", spec_file=spec_file), _task(Step, "ingest")
-    with _group("model", "Ask with noise, choose a structure, fit the model"):
+    with _group("model", "score, select, fit", "Ask with noise, choose a structure, fit the model"):
         score, select, fit = (_task(Step, name) for name in ("score", "select", "fit"))
-    with _group("extract", "Draw the synthetic records; spends nothing"):
+    with _group("extract", "sample", "Draw the synthetic records; spends nothing"):
         listed = None if shards is not None else _task(Shards, "shards")
         sample = SampleShard.partial(
             task_id="sample", map_index_template="shard {{ task.shard }}", doc_md=SampleShard.__doc__
         ).expand(shard=list(shards) if shards is not None else listed.output)
-    with _group("disclosure", "Judge the extract, let a person decide, publish"):
+    with _group("disclosure", "evaluate, publish", "Judge the extract, let a person decide, publish"):
         evaluate = _task(Step, "evaluate")
         approve = _task(DisclosureGate, "approve") if gate else None
         publish = _task(
@@ -80,8 +82,8 @@ def deadline(hours: float, *, dataset: str = "") -> DeadlineAlert:
     )
 
 
-def _group(name: str, tooltip: str) -> TaskGroup:
-    return TaskGroup(name, prefix_group_id=False, tooltip=tooltip)
+def _group(name: str, steps: str, tooltip: str) -> TaskGroup:
+    return TaskGroup(name, prefix_group_id=False, group_display_name=steps, tooltip=tooltip)
 
 
 def _task(kind: type, name: str, **more: Any) -> Any:
