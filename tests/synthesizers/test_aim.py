@@ -1,0 +1,156 @@
+"""AIM: candidates, tables in one go, annealing that ends exactly at the plan, and the bounds of the work."""
+
+import time
+from fractions import Fraction
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synth_core.domain import Domain
+from synth_core.errors import SpecError
+from synth_core.measurement import Measurement
+from synth_core.models.estimators import estimate
+from synth_core.privacy.budget import mu2_of
+from synth_core.privacy.curator import LedgerCurator, Spending
+from synth_core.privacy.ledger import Account, State
+from synth_core.storage.counting import TableCounts
+from synth_core.storage.sql_ledger import SqlLedger
+from synth_core.synthesizers import aim
+from synth_core.synthesizers.aim import AIM, closure, tables, unions
+from synth_core.synthesizers.base import Tools
+from synth_core.synthesizers.methods import synthesizer
+from synth_core.workloads import Workload
+
+
+def chain(sizes, rows, *, copied=0.7, seed=0):
+    """Attributes that copy their neighbour as often as said."""
+    rng = np.random.default_rng(seed)
+    columns = [rng.integers(0, sizes[0], rows)]
+    for size in sizes[1:]:
+        same = rng.random(rows) < copied
+        columns.append(np.where(same, columns[-1], rng.integers(0, 1000, rows)) % size)
+    domain = Domain.of({f"x{k:02d}": size for k, size in enumerate(sizes)})
+    return domain, dict(zip(domain, (column.astype(np.uint8) for column in columns), strict=True))
+
+
+def conversation(method, domain, codes, epsilon=1.0):
+    ledger = SqlLedger("sqlite://")
+    ledger.declare(Account(dataset="people", delta=1e-6, cap_epsilon=epsilon), actor="test")
+    plan = method.plan(domain, mu2_of(epsilon, 1e-6))
+    spending = Spending(dataset="people", snapshot="s", release="r", step="all")
+    curator = LedgerCurator(counts=TableCounts(codes, domain), ledger=ledger, spending=spending)
+    structure = method.select(curator, plan, method.score(curator, plan))
+    model = method.fit(curator, plan, structure, Tools())
+    records = [record for record in ledger.records() if record.state is State.MEASURED]
+    return plan, model, records
+
+
+def test_candidates_are_all_sets_inside_the_workload():
+    domain = Domain.of({"a": 2, "b": 2, "c": 2, "d": 2})
+    found = closure(domain, Workload(marginals=(("a", "b", "d"), ("b", "c"))))
+    assert found == [
+        *[("a",), ("b",), ("c",), ("d",)],
+        *[("a", "b"), ("a", "d"), ("b", "c"), ("b", "d"), ("a", "b", "d")],
+    ]
+    assert len(closure(domain, Workload(ways=3))) == 4 + 6 + 4
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(2, 30), min_size=3, max_size=9), st.integers(1, 3))
+def test_unions_hold_their_cliques_within_the_limit(sizes, ways):
+    domain = Domain.of({f"x{k}": size for k, size in enumerate(sizes)})
+    cliques = list(combinations(domain.attributes, ways))
+    for clique, union in zip(cliques, unions(domain, cliques), strict=True):
+        assert set(clique) <= set(union)
+        assert union == clique or domain.cells(union) <= aim.TOGETHER
+
+
+def test_tables_are_the_marginals_with_fewer_eliminations(monkeypatch):
+    domain, codes = chain([2, 3, 2, 3, 2, 3, 2], 500)
+    measurements = []
+    for a, b in pairwise(domain.attributes):
+        table = np.ones(domain.shape((a, b)))
+        np.add.at(table, (codes[a], codes[b]), 1)
+        measurements.append(Measurement((a, b), table, 1.0))
+    model = estimate(domain, measurements)
+    sets = closure(domain, Workload(ways=3))
+    for left, right in zip(tables(model, sets), model.marginals(sets), strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-9, atol=1e-9)
+    eliminations = []
+    across = type(model)._across
+    monkeypatch.setattr(
+        type(model), "_across", lambda self, clique: eliminations.append(clique) or across(self, clique)
+    )
+    tables(model, sets)
+    assert len(eliminations) < 5 < sum(model.tree.host(clique) is None for clique in sets)
+
+
+@pytest.mark.parametrize(("annealing", "copied"), [(2, 0.7), (4, 0.7), (2, 0.0), (4, 0.0), (7, 0.2)])
+def test_annealing_ends_exactly_at_the_plan(annealing, copied):
+    domain, codes = chain([3, 4, 2, 3], 1500, copied=copied)
+    plan, _, records = conversation(AIM(annealing=annealing, rounds_per_attribute=5.3), domain, codes)
+    gaussian = [r.mechanism.mu2() for r in records if r.mechanism.name == "discrete_gaussian"]
+    chosen = [r.mechanism.mu2() for r in records if r.mechanism.name == "exponential"]
+    assert sum(gaussian) == plan.mu2("one-way") + plan.mu2("marginals")
+    assert plan.mu2("choices") * Fraction(9999, 10000) < sum(chosen) <= plan.mu2("choices")
+    rounds = gaussian[1:]
+    assert len(rounds) == len(chosen) <= 21
+    assert all(later >= earlier for earlier, later in pairwise(rounds))
+
+
+def test_noise_makes_rounds_dearer_and_dependence_does_not():
+    """Where nothing depends on anything no round gains more than noise, so few are needed."""
+    nothing = chain([3, 4, 3, 3, 2], 3000, copied=0.0)
+    strong = chain([3, 4, 3, 3, 2], 3000, copied=0.9)
+    method = AIM(rounds_per_attribute=6.0, annealing=4)
+    rounds = [
+        sum(r.mechanism.name == "exponential" for r in conversation(method, *data)[2])
+        for data in (nothing, strong)
+    ]
+    assert rounds[0] <= 5 < rounds[1]
+
+
+def test_the_model_stays_within_its_limit():
+    domain, codes = chain([3, 4, 2, 5, 3, 2], 4000)
+    small = conversation(AIM(largest_model=60.0), domain, codes)[1]
+    large = conversation(AIM(), domain, codes)[1]
+    assert small.tree.cells <= 60 < large.tree.cells
+
+
+def test_more_candidates_than_allowed_are_drawn_the_same_again():
+    domain, codes = chain([2] * 8, 1000)
+    method = AIM(candidates=10, rounds_per_attribute=1.0)
+    asked = [r.asked for r in conversation(method, domain, codes)[2] if r.mechanism.name == "exponential"]
+    assert {len(cliques) for cliques in asked} == {10}
+    assert asked[0] == next(
+        r.asked for r in conversation(method, domain, codes)[2] if r.mechanism.name == "exponential"
+    )
+
+
+def test_workloads_are_read_and_weights_refused():
+    pairs = synthesizer("aim", "default", {"workload": {"ways": 2}})
+    assert pairs.workload == Workload(ways=2)
+    weighted = {"marginals": [["a", "b"]], "weights": [2.0]}
+    with pytest.raises(SpecError, match="leave weights out"):
+        synthesizer("aim", "paper", {"workload": weighted})
+
+
+def test_paper_starts_rounds_with_the_noise_of_the_one_way_marginals():
+    domain = Domain.of({f"x{k}": 3 for k in range(20)})
+    paper = synthesizer("aim", "paper")
+    lines = dict(paper.preview(domain, paper.plan(domain, mu2_of(0.8, 1e-5))))
+    one_way, rounds = lines["noise on each one-way count"], lines["noise on each marginal count"]
+    assert float(one_way.split()[1]) == pytest.approx(float(rounds.split()[1]), rel=0.01)
+    assert lines["candidates"] == "up to 1,350 a round"
+
+
+def test_many_attributes_stay_within_bounds():
+    domain, codes = chain([4] * 60, 5000)
+    start = time.process_time()
+    method = AIM(rounds_per_attribute=0.15, candidates=150, largest_model=1e5)
+    model = conversation(method, domain, codes)[1]
+    assert time.process_time() - start < 40
+    assert model.sample(100, np.random.default_rng(0)).shape == (100, 60)

@@ -1,0 +1,134 @@
+"""The one-shot clique-tree method: what a batch is worth, the tree's limit, and that nothing of the budget is left."""
+
+import time
+from fractions import Fraction
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synth_core.domain import Domain
+from synth_core.errors import SpecError
+from synth_core.measurement import Measurement
+from synth_core.privacy.budget import mu2_of
+from synth_core.privacy.curator import LedgerCurator, Spending
+from synth_core.privacy.ledger import Account, State
+from synth_core.storage.counting import TableCounts
+from synth_core.storage.sql_ledger import SqlLedger
+from synth_core.synthesizers.base import Scores, Tools
+from synth_core.synthesizers.independence import positive_shares, products
+from synth_core.synthesizers.methods import synthesizer
+from synth_core.synthesizers.structure import MEAN_ABSOLUTE
+from synth_core.synthesizers.swift import BY_SIZE, Swift, batch, own_distance
+
+
+def chain(sizes, rows, seed=0):
+    """Attributes that mostly copy their neighbour."""
+    rng = np.random.default_rng(seed)
+    columns = [rng.integers(0, sizes[0], rows)]
+    for size in sizes[1:]:
+        copied = rng.random(rows) < 0.7
+        columns.append(np.where(copied, columns[-1], rng.integers(0, 1000, rows)) % size)
+    domain = Domain.of({f"x{k:02d}": size for k, size in enumerate(sizes)})
+    return domain, dict(zip(domain, (column.astype(np.uint8) for column in columns), strict=True))
+
+
+def conversation(method, domain, codes, epsilon=1.0):
+    ledger = SqlLedger("sqlite://")
+    ledger.declare(Account(dataset="people", delta=1e-6, cap_epsilon=epsilon), actor="test")
+    plan = method.plan(domain, mu2_of(epsilon, 1e-6))
+    spending = Spending(dataset="people", snapshot="s", release="r", step="all")
+    curator = LedgerCurator(counts=TableCounts(codes, domain), ledger=ledger, spending=spending)
+    structure = method.select(curator, plan, method.score(curator, plan))
+    model = method.fit(curator, plan, structure, Tools())
+    records = [record for record in ledger.records() if record.state is State.MEASURED]
+    return structure, model, records
+
+
+@settings(max_examples=25)
+@given(st.lists(st.floats(-200, 4000), min_size=6, max_size=6), st.floats(1e-3, 10))
+def test_a_batch_is_the_best_of_its_order_and_worth_its_noise(distances, mu2):
+    domain = Domain.of({"a": 2, "b": 3, "c": 5, "d": 8})
+    gains = dict(zip(combinations("abcd", 2), distances, strict=True))
+
+    def worth(cliques):
+        noise = sum(domain.cells(clique) ** BY_SIZE for clique in cliques) ** 1.5 * MEAN_ABSOLUTE / mu2**0.5
+        return sum(gains[clique] for clique in cliques) - noise
+
+    value, chosen = batch(domain, gains, Fraction(mu2))
+    assert value == pytest.approx(worth(chosen))
+    assert value >= max(worth([clique]) for clique in chosen) - 1e-6
+    assert value >= worth(chosen[:-1]) - 1e-6 or len(chosen) == 1
+
+
+def test_a_larger_budget_is_worth_more_marginals():
+    domain = Domain.of({"a": 4, "b": 4, "c": 4})
+    gains = {("a", "b"): 4000.0, ("a", "c"): 300.0, ("b", "c"): 20.0}
+    sizes = [len(batch(domain, gains, Fraction(mu2))[1]) for mu2 in (1e-5, 0.1, 100)]
+    assert sizes[0] == 1 < sizes[1] < sizes[2] == 3
+
+
+def test_without_candidates_single_attributes_are_measured_again():
+    assert batch(Domain.of({"a": 2, "b": 2}), {}, Fraction(1)) == (0.0, (("a",), ("b",)))
+
+
+def test_a_sets_own_distance_is_what_its_parts_do_not_have():
+    pairs = {("a", "b"): 10.0, ("a", "c"): 30.0, ("b", "c"): 20.0, ("a", "d"): 5.0}
+    larger = {("a", "b", "c"): 45.0, ("a", "b", "c", "d"): 50.0}
+    assert own_distance(("a", "b", "c"), larger, pairs) == 15.0
+    assert own_distance(("a", "b", "c", "d"), larger, pairs) == 5.0
+
+
+def test_the_tree_holds_the_dependent_pairs_within_its_limit():
+    domain, codes = chain([3, 4, 2, 5, 3, 2], 5000)
+    structure, model, _ = conversation(Swift(largest_model=70.0), domain, codes)
+    assert model.tree.cells <= 70
+    inside = {
+        pair for pair in pairwise(domain.attributes) if any(set(pair) <= set(c) for c in structure.cliques)
+    }
+    assert len(inside) >= 4
+    assert conversation(Swift(), domain, codes)[1].tree.cells > 70
+
+
+@pytest.mark.parametrize("ways", [2, 3, 4])
+def test_all_of_the_budget_is_spent_in_one_batch(ways):
+    """With pairs alone there are no larger sets to score, and what was meant for them goes to the batch."""
+    domain, codes = chain([3, 4, 2, 3], 3000)
+    structure, _, records = conversation(Swift(ways=ways), domain, codes)
+    assert sum(record.mechanism.mu2() for record in records) == mu2_of(1.0, 1e-6)
+    assert [record.purpose for record in records].count("marginals") == 1
+    assert max(map(len, structure.initial)) <= ways
+
+
+def test_options_are_checked():
+    assert synthesizer("swift", "default", {"ways": 4}).ways == 4
+    with pytest.raises(SpecError, match="swift has no option 'way'"):
+        synthesizer("swift", "default", {"way": 4})
+
+
+def test_preview_tells_the_bounds():
+    domain = Domain.of({f"x{k}": 4 for k in range(9)})
+    lines = dict(Swift().preview(domain, Swift().plan(domain, mu2_of(0.8, 1e-5))))
+    assert lines["clique tree"] == "up to 262,144 cells"
+    assert "sigma" in lines["noise on each count if all pairs were measured"]
+
+
+def test_products_are_independent_tables_of_the_noisy_total():
+    measured = (
+        Measurement(("a",), np.array([30.0, -5.0, 10.0]), 1.0),
+        Measurement(("b",), np.array([-1.0, -2.0]), 1.0),
+        Measurement(("a", "b"), np.zeros((3, 2)), 1.0),
+    )
+    (table,) = products(Scores(40.0, (), measured), [("a", "b")])
+    np.testing.assert_allclose(table, 40 * np.outer([0.75, 0, 0.25], [0.5, 0.5]))
+    np.testing.assert_allclose(positive_shares(measured[1]), [0.5, 0.5])
+
+
+def test_many_attributes_stay_within_bounds():
+    domain, codes = chain([4] * 60, 5000)
+    start = time.process_time()
+    _, model, _ = conversation(Swift(largest_model=1e5), domain, codes)
+    assert time.process_time() - start < 40
+    assert model.tree.cells <= 1e5
