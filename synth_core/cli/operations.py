@@ -1,4 +1,4 @@
-"""Commands for those who keep releases running: cancel one, read the metrics."""
+"""Commands for those who keep releases running: approve or cancel one, check the schedule, read the metrics."""
 
 from __future__ import annotations
 
@@ -12,8 +12,36 @@ from synth_core.errors import SpecError
 
 def add_commands(app: typer.Typer) -> None:
     """Mount the commands."""
-    for command in (cancel, metrics):
+    for command in (approve, cancel, releases, metrics):
         app.command()(command)
+
+
+def approve(
+    release: Annotated[
+        str, typer.Argument(metavar="RELEASE", help="Name of a release that waits for approval.")
+    ],
+    workspace: Annotated[Path, typer.Option("--workspace", "-w", help="Folder of the ledger and the zones.")],
+    reject: Annotated[bool, typer.Option("--reject", help="Decide against publication instead.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Decide without being asked again.")] = False,
+) -> None:
+    """Show the privacy certificate of a release that asks for approval, and record your decision in the ledger.
+
+    A release that was rejected keeps its charge; what it had not used is free again.
+
+    Example: `synth approve 2026-q1 --workspace workspace`
+    """
+    from synth_core.steps import ask_approval, decide
+
+    address = _begun(release, workspace)
+    asked = ask_approval(address)
+    if asked is None:
+        raise SpecError(f"release {release!r} asks for no approval; `approval: true` in its spec would")
+    digest, certificate = asked
+    typer.echo(certificate)
+    verb = "reject" if reject else "approve"
+    if yes or typer.confirm(f"{verb} {release}, draft {digest}?"):
+        decide(address, approved=not reject, seen=digest)
+        typer.echo(f"{release}: {verb}{'ed' if reject else 'd'}")
 
 
 def cancel(
@@ -27,14 +55,32 @@ def cancel(
 
     Example: `synth cancel 2026-q1 --reason "source was withdrawn" --workspace workspace`
     """
-    from synth_core.release.paths import ReleasePaths
     from synth_core.steps import cancel as cancel_release
 
-    paths = ReleasePaths(workspace.resolve(), release)
-    if not paths.spec.exists():
-        raise SpecError(f"release {release!r} was never begun in {workspace}; see `synth ledger show`")
-    cancel_release(str(paths.spec), reason=reason)
+    cancel_release(_begun(release, workspace), reason=reason)
     typer.echo(f"{release}: cancelled; what it had not used is free again")
+
+
+def releases(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of release specs (SYNTH_RELEASES).")],
+) -> None:
+    """Check all specs of a releases folder, and tell when each is due; exit code 2 if one is broken.
+
+    Example: `synth releases workspace/releases`
+    """
+    from datetime import UTC, datetime
+
+    from synth_core.release.releases import read_releases
+
+    found = read_releases(folder)
+    for series in found.series:
+        schedule = series.spec.schedule
+        line = schedule.in_words if schedule else "when triggered"
+        if schedule and schedule.calendar:
+            line += f"; next {schedule.after(datetime.now(UTC)):%Y-%m-%d}"
+        typer.echo(f"{series.spec.release}: {line}")
+    if found.broken:
+        raise SpecError("; ".join(found.broken))
 
 
 def metrics(
@@ -50,3 +96,13 @@ def metrics(
     if not workspace.is_dir():
         raise SpecError(f"{workspace} is not a workspace; name the folder of the ledger and the zones")
     typer.echo(exposition(Office(workspace)), nl=False)
+
+
+def _begun(release: str, workspace: Path) -> str:
+    """Address of a release that was begun."""
+    from synth_core.release.paths import ReleasePaths
+
+    paths = ReleasePaths(workspace.resolve(), release)
+    if not paths.spec.exists():
+        raise SpecError(f"release {release!r} was never begun in {workspace}; see `synth ledger show`")
+    return str(paths.spec)

@@ -1,0 +1,80 @@
+"""What listens to runs: holds end with their run whoever ended it, and a late run is told of."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("airflow")
+sys.path.append(str(Path(__file__).resolve().parents[2] / "plugins"))
+
+from synth_core.operations.events import Kind, read
+from synth_core.privacy.ledger import Account, Runner, State
+from synth_core.storage.sql_ledger import SqlLedger, ledger_url
+
+pytestmark = pytest.mark.airflow
+
+
+@pytest.fixture
+def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The plugin's module, in an Airflow home of its own."""
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / "home"))
+    return importlib.import_module("release_watch")
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqlLedger:
+    """A ledger with one account and a release that run r1 holds budget for."""
+    monkeypatch.setenv("SYNTH_WORKSPACE", str(tmp_path))
+    opened = SqlLedger(ledger_url(tmp_path, None))
+    opened.declare(Account(dataset="people", delta=1e-6, cap_epsilon=2.0), actor="test")
+    opened.hold("people", "q1", mu2=Fraction(1, 100), runner=Runner(dag="release_q", run="r1"))
+    return opened
+
+
+def ended(run: str, *, tags: Any = ("privacy",), conf: Any = None) -> Any:
+    return SimpleNamespace(dag_id="release_q", run_id=run, conf=conf, dag=SimpleNamespace(tags=tags))
+
+
+@pytest.mark.parametrize("hook", ["on_dag_run_failed", "on_dag_run_success"])
+def test_a_run_that_ends_gives_its_hold_back(watch, ledger, hook):
+    getattr(watch, hook)(dag_run=ended("another"), msg="")
+    getattr(watch, hook)(dag_run=ended("r1", tags=("etl",)), msg="")
+    assert ledger.balance("people").held_mu2 == Fraction(1, 100)
+    getattr(watch, hook)(dag_run=ended("r1"), msg="marked by hand")
+    assert ledger.balance("people").held_mu2 == 0
+    assert next(record.reason for record in ledger.records() if record.state is State.CLOSED).endswith(
+        "by hand"
+    )
+
+
+def test_the_forms_own_workspace_is_used(watch, ledger, tmp_path, monkeypatch):
+    monkeypatch.delenv("SYNTH_WORKSPACE")
+    watch.on_dag_run_failed(dag_run=ended("r1"), msg="")
+    assert ledger.balance("people").held_mu2 > 0
+    watch.on_dag_run_failed(dag_run=ended("r1", conf={"workspace": str(tmp_path)}), msg="")
+    assert ledger.balance("people").held_mu2 == 0
+
+
+def test_a_ledger_out_of_reach_is_a_warning(watch, ledger, monkeypatch, capsys):
+    monkeypatch.setenv("SYNTH_LEDGER_URL", "sqlite:////nowhere/at/all.sqlite")
+    watch.on_dag_run_failed(dag_run=ended("r1"), msg="")
+    assert "was not closed" in capsys.readouterr().out
+
+
+def test_a_late_run_is_recorded_and_told(watch, ledger, tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr("synth_core.operations.notify.tell", lambda event: told.append(event) or [])
+    run = {"dag_id": "release_q", "dag_run_id": "r1"}
+    asyncio.run(watch.late(hours=6.0, dataset="people", context={"dag_run": run}))
+    (event,) = [event for event in read(tmp_path) if event.kind is Kind.DEADLINE]
+    assert (event.runner.dag, event.runner.run, event.dataset) == ("release_q", "r1", "people")
+    assert "more than 6 hours" in event.text
+    assert [one.text for one in told] == [event.text]
