@@ -9,9 +9,10 @@ with phi(r) = sqrt(2T) r. It is convex, its gradient costs one pass of belief pr
 Markov random field: potentials come with it. Its residual is -phi'(||lambda||) lambda / ||lambda||, so the loss at
 the solution is T. Where T cannot be reached (noisy tables contradict each other or are negative) the dual would be
 unbounded; phi therefore turns quadratic where its slope reaches `RIDGE` * r, which bounds the potentials and trades
-that little entropy for the least loss. On the way there the dual may fall while the loss grows beyond all
-bounds, so a fit that does not arrive returns the point of least loss it has seen. The method is limited-memory BFGS whose first guess of the curvature is the
-Poisson one, Var(cell) = mu; on census extracts it needs a fraction of the passes of the paper's algorithms.
+that little entropy for the least loss. On the way there the dual may fall while the loss grows beyond all bounds,
+so a fit that does not arrive returns the point of least loss it has seen. The method is limited-memory BFGS whose
+first guess of the curvature is the Poisson one, Var(cell) = mu; on census extracts it needs a fraction of the
+passes of the paper's algorithms.
 """
 
 from __future__ import annotations
