@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SourceError
 from synth_core.models.calibration import Table, split
+from synth_core.models.junction_tree import JunctionTree, junction_tree
 from synth_core.models.sampling import Codes, Step, code_type, sample_rows, steps
 from synth_core.synthesizers.hierarchies import Hierarchies
 from synth_core.synthesizers.privbayes_kernels import EMPTY, draw_records
@@ -66,6 +67,19 @@ class BayesianNetwork:
         counts = np.bincount(index, minlength=math.prod(shape)).reshape(shape)
         return np.asarray(counts * (self.total / REFERENCE_ROWS))
 
+    @property
+    def cliques(self) -> tuple[Clique, ...]:
+        """The attributes of each table, whatever their versions."""
+        owners = [
+            [self.domain.attributes[self._owner(name)] for name in table.clique] for table in self.tables
+        ]
+        return tuple(dict.fromkeys(map(self.domain.clique, owners)))
+
+    @cached_property
+    def tree(self) -> JunctionTree:
+        """The junction tree of the tables: what depends on what, for people; it may be too large to compute with."""
+        return junction_tree(self.domain, self.cliques)
+
     @cached_property
     def filled(self) -> tuple[Table, ...]:
         """The tables with what their own other rows say where a row of parents is empty."""
@@ -83,9 +97,9 @@ class BayesianNetwork:
         return {name for name in clique if name in drawn and owners[name] in fresh}
 
     def _owner(self, name: str) -> int:
-        """The attribute that a name is a version of: versions follow their attribute."""
+        """The place in the domain of the attribute that a name is a version of: versions follow their attribute."""
         place = self.versions.position(name)
-        return max(p for p in map(self.versions.position, self.domain) if p <= place)
+        return sum(self.versions.position(attribute) <= place for attribute in self.domain) - 1
 
     def _one_by_one(self, rows: int, rng: np.random.Generator) -> Codes:
         """Histograms of as many records as are wanted, counted down or not, in one compiled loop."""

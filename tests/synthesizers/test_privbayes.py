@@ -199,6 +199,8 @@ def test_a_finer_version_is_drawn_within_its_group():
     found = np.zeros((5, 2))
     np.add.at(found, (rows[:, 0] // 4, rows[:, 1]), 1)
     assert found == pytest.approx(by_sex * 100, abs=2)
+    assert model.cliques == (("sex",), ("code", "sex"), ("code",))
+    assert model.tree.cliques == (("code", "sex"),)
     inside = np.bincount(rows[:, 0], minlength=20)[8:12]
     assert inside == pytest.approx(inside.mean(), rel=0.25)
 
