@@ -17,7 +17,7 @@ READY := .venv/.ready
 COMPILE := pip compile pyproject.toml --extra airflow --extra postgres --extra dev \
 	--generate-hashes --no-header --no-annotate --python-version 3.11 --output-file requirements.lock
 
-.PHONY: help setup demo up test check bench lock clean
+.PHONY: help setup demo up test soak check bench lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,10 @@ up: $(READY) ## Airflow with its user interface on this machine (PORT=8080); Ctr
 # Whole files go to a worker, so that a server is started once; in order, so that the slow ones come first.
 test: check ## all checks, then all tests
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not bench" $(ARGS)
+
+# Long and rough: tasks, schedulers and clusters are killed in the middle of releases.
+soak: $(READY) ## releases that are killed, repeated and cancelled in the middle, under Airflow
+	$(BIN)/pytest -v tests/soak/chaos.py $(ARGS)
 
 check: $(READY) ## lint, format, types, layers, and the DAGs import
 	$(BIN)/ruff check .
