@@ -88,6 +88,10 @@ class Cluster:
         future = self._client.submit(work, *args, resources=resources, pure=False, **constants)
         return _result(future)  # type: ignore[no-any-return]
 
+    def on_each_worker(self, work: Callable[..., T], *args: Any) -> dict[str, T]:
+        """Run a function on every worker; results by the worker's address. Without a cluster there is no worker."""
+        return dict(self._connected().run(work, *args)) if self._client is not None else {}
+
     def _has_gpu(self) -> bool:
         workers = self._connected().scheduler_info(n_workers=-1)["workers"].values()
         return any("GPU" in (worker.get("resources") or {}) for worker in workers)

@@ -10,6 +10,7 @@ import typer
 from synth_core import __version__
 from synth_core.cli import audit as audit_command
 from synth_core.cli import bench as bench_commands
+from synth_core.cli import doctor as doctor_command
 from synth_core.cli import evaluate as evaluation_command
 from synth_core.cli import ledger as ledger_commands
 from synth_core.cli import operations as operation_commands
@@ -35,6 +36,7 @@ release_commands.add_commands(app)
 evaluation_command.add_commands(app)
 audit_command.add_commands(app)
 operation_commands.add_commands(app)
+doctor_command.add_commands(app)
 
 
 def _version(asked: bool) -> None:
