@@ -9,7 +9,6 @@ import asyncio
 import os
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -140,18 +139,16 @@ class Publish(Step):
     """Publishes the extract with its manifest, if ledger, manifest and files agree and the gate has been passed."""
 
     def work(self, context: Context, where: str | None) -> str:
-        """Publish, and say so in the asset's event."""
+        """Publish, and say so in the asset's event and to those who follow lineage."""
+        from synth_core.operations.lineage import tell_lineage
+
         manifest = super().work(context, where)
         context["outlet_events"][EXTRACT].extra = {
             "release": Path(manifest).parent.name,
             "manifest": manifest,
         }
-        workspace = Path(manifest).parents[2]
-        look_after(workspace)
-        with suppress(Exception):
-            from synth_core.operations.lineage import tell_lineage
-
-            tell_lineage(Path(manifest), runner(context))
+        look_after(Path(manifest).parents[2])
+        tell_lineage(Path(manifest), runner(context))
         return manifest
 
 

@@ -51,10 +51,6 @@ class AirflowApi:
         """Let the DAG's runs start."""
         self._send("PATCH", f"/api/v2/dags/{dag}", {"is_paused": False})
 
-    def pause(self, dag: str) -> None:
-        """Start no more runs of the DAG."""
-        self._send("PATCH", f"/api/v2/dags/{dag}", {"is_paused": True})
-
     def trigger(self, dag: str, params: dict[str, Any]) -> str:
         """Start a run with the form's values and return its id; values out of range are refused here."""
         run = self._send("POST", f"/api/v2/dags/{dag}/dagRuns", {"logical_date": None, "conf": params})

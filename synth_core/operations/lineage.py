@@ -31,8 +31,8 @@ def tell_lineage(manifest: Path, runner: Runner) -> None:
     target = os.environ.get("SYNTH_LINEAGE")
     if not target:
         return
-    event = json.dumps(published(json.loads(manifest.read_text(encoding="utf-8")), runner)).encode()
     try:
+        event = json.dumps(published(json.loads(manifest.read_text(encoding="utf-8")), runner)).encode()
         if target.startswith(("http://", "https://")):
             request = urllib.request.Request(  # noqa: S310 — http and https alone
                 target, data=event, headers={"Content-Type": "application/json"}, method="POST"
@@ -41,7 +41,7 @@ def tell_lineage(manifest: Path, runner: Runner) -> None:
                 return
         with Path(target).open("ab") as file:
             file.write(event + b"\n")
-    except OSError as error:
+    except (OSError, ValueError, KeyError) as error:
         _log.warning("lineage was not told: %s", type(error).__name__)
 
 

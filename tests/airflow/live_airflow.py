@@ -23,7 +23,7 @@ from synth_core.release.paths import ReleasePaths
 from synth_core.steps.verify import verify_release
 from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
-PATIENCE = 400.0
+PATIENCE = 900.0
 """Seconds that a run may take on a machine that is busy with other tests."""
 
 FORM = "census_release"

@@ -175,7 +175,8 @@ def test_a_person_logs_in_and_finds_the_run_and_the_form(live, browser, tmp_path
     for words in (
         "Privacy loss ε",
         "Data set",
-        "Shards",
+        "Dry run",
+        "Quality and approval",
         "spends from the account",
         "nothing is spent twice",
     ):

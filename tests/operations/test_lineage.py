@@ -76,7 +76,10 @@ def test_events_are_posted_to_a_collector(manifest, monkeypatch):
 def test_a_collector_that_does_not_answer_is_a_warning(manifest, monkeypatch, caplog):
     monkeypatch.setenv("SYNTH_LINEAGE", "http://127.0.0.1:9/")
     tell_lineage(manifest, RUNNER)
-    assert "lineage was not told" in caplog.text
+    assert "lineage was not told: URLError" in caplog.text
+    manifest.write_text("{")
+    tell_lineage(manifest, RUNNER)
+    assert "lineage was not told: JSONDecodeError" in caplog.text
 
 
 def test_nobody_is_told_unless_asked_for(manifest, monkeypatch, tmp_path):
