@@ -51,14 +51,15 @@ RECORDS_PER_CELL = 2
 class ABSyn:
     """One-way marginals, scores of pairs, selection, one weighted batch of pairs, one fit; then perhaps triples."""
 
-    one_way: float = 0.1
+    one_way: float = 0.12
     scores: float = 0.04
     triples: float = 0.23  # share of the second batch; 0: there is none
     triple_scores: float = 0.03
     noisy_reference: bool = True  # score a pair against noisy one-way marginals, not against its own
     interactions: bool = True  # count only the noise that consistency leaves
     fill: bool = False  # measure the edges that triangulation adds, too
-    rare: float = 0.0  # merge codes with noisy counts below so many sigmas; 0: none
+    rare: float = 3.0  # merge codes with noisy counts below so many sigmas; 0: none …
+    rare_share: float = 0.0075  # … and below this share of the records
     largest_clique: float = 1e6
     largest_graph: float = 4e6
     candidates: int = 1000  # triples that are scored
@@ -131,7 +132,7 @@ class ABSyn:
             pairs = list(structure.cliques) or singles
             known += self._measured(curator, compression, pairs, plan.mu2("pairs"), purpose="pairs")
             tools.progress(f"{len(structure.cliques)} pairs measured")
-        model = self._estimated(compression.domain, known, tools)
+        model = self.estimated(compression.domain, known, tools)
         if len(singles) > 1 and self.triples:
             budget = plan.mu2("triples")
             found = self._candidates(model, structure.scores)
@@ -142,7 +143,7 @@ class ABSyn:
                 triples, budget = [], budget + plan.mu2("triple scores")
             known += self._measured(curator, compression, triples or pairs, budget, purpose="triples")
             tools.progress(f"{len(triples)} triples measured")
-            model = self._estimated(compression.domain, known, tools)
+            model = self.estimated(compression.domain, known, tools)
         return compression.expanded(model) if self.rare else model
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
@@ -184,7 +185,7 @@ class ABSyn:
             return curator.measure(cliques, mu2, purpose=purpose, weights=weights)
         return compression.measure(curator, cliques, mu2, purpose=purpose, weights=weights)
 
-    def _estimated(self, domain: Domain, known: list[Measurement], tools: Tools) -> MarkovRandomField:
+    def estimated(self, domain: Domain, known: list[Measurement], tools: Tools) -> MarkovRandomField:
         """A model of the tables after they were made to agree.
 
         Agreement by least squares loses nothing and counts nothing twice: for tables m of any model, the weighted
@@ -234,17 +235,21 @@ class ABSyn:
         return [candidates[k] for k in worth_their_noise(misfits, loads, mu2=float(batch))]
 
     def _compression(self, domain: Domain, scores: Scores) -> Compression:
+        """Codes are rare if noise hides them and, where there is much noise, if they are few as well."""
         known = scores.measurements if self.rare else ()
-        return Compression.from_measurements(domain, known, threshold=self.rare)
+        threshold = min([self.rare, *(self.rare_share * scores.total / m.sigma for m in known)])
+        return Compression.from_measurements(domain, known, threshold=threshold)
 
 
 PAPER = ABSyn(
+    one_way=0.1,
     scores=0.1,
     triples=0.0,
     triple_scores=0.0,
     noisy_reference=False,
     interactions=False,
     fill=True,
+    rare=0.0,
 )
 """Section VI: 0.1 / 0.1 / 0.8 of the budget; the paper leaves the clique threshold and the end of the fit open."""
 
