@@ -85,17 +85,29 @@ def releases(
 
 def metrics(
     workspace: Annotated[Path, typer.Option("--workspace", "-w", help="Folder of the ledger and the zones.")],
+    serve: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Answer on this address until stopped; anyone who can reach it can read.",
+        ),
+    ] = None,
 ) -> None:
-    """Print ledger and runs in Prometheus' text format.
+    """Print ledger and runs in Prometheus' text format, or serve them inside a closed network.
 
     Example: `synth metrics --workspace workspace > /var/lib/node_exporter/synth.prom`
     """
     from synth_core.operations.metrics import exposition
+    from synth_core.operations.metrics_server import metrics_server
     from synth_core.operations.office import Office
 
     if not workspace.is_dir():
         raise SpecError(f"{workspace} is not a workspace; name the folder of the ledger and the zones")
-    typer.echo(exposition(Office(workspace)), nl=False)
+    if serve is None:
+        typer.echo(exposition(Office(workspace)), nl=False)
+    else:
+        with metrics_server(Office(workspace), serve) as server:
+            server.serve_forever()
 
 
 def _begun(release: str, workspace: Path) -> str:

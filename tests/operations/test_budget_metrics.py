@@ -1,12 +1,17 @@
 """The exporter writes the text format, with the ledger's own numbers, also when the ledger is broken or absent."""
 
 import re
+from threading import Thread
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 from budget_examples import tampered
 
+from synth_core.errors import SpecError
 from synth_core.operations.events import Event, Kind, append
 from synth_core.operations.metrics import exposition
+from synth_core.operations.metrics_server import metrics_server
 from synth_core.operations.office import Office
 from synth_core.privacy.budget import epsilon_of
 
@@ -82,3 +87,24 @@ def test_a_manifest_or_an_extract_that_cannot_be_read_does_not_stop_the_exporter
     assert parsed(exposition(office))["synth_release_rows"]['dataset="people",release="r1"'] == 0
     office.paths("r1").manifest.write_text("{")
     assert "synth_release_rows" not in parsed(exposition(office))
+
+
+def test_metrics_are_served_on_one_address_only(office):
+    server = metrics_server(office, "127.0.0.1:0")
+    with server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        base = f"http://127.0.0.1:{server.server_address[1]}"
+        with urlopen(f"{base}/metrics") as answer:
+            assert answer.read().decode() == exposition(office)
+            assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        with pytest.raises(HTTPError, match="404"):
+            urlopen(f"{base}/")
+        with pytest.raises(SpecError, match="in use"):
+            metrics_server(office, f"127.0.0.1:{server.server_address[1]}")
+        server.shutdown()
+
+
+@pytest.mark.parametrize("address", ["9105", "host:", "host:http"])
+def test_an_address_that_is_none_is_refused(office, address):
+    with pytest.raises(SpecError, match="HOST:PORT"):
+        metrics_server(office, address)
