@@ -11,6 +11,7 @@ below the noise level.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
 from synth_core.measurement import Measurement, total_by_inverse_variance
+from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.triangulation import TriangulatedGraph
 from synth_core.privacy.budget import BudgetPlan, gaussian_for
@@ -52,14 +54,15 @@ class PrivMRF:
     choices: float = 0.06
     theta: float = 4.0
     marginals_per_attribute: float = 3.5
-    rounds: int = 10
+    rounds: int = 8
     ramp: float = 8.0  # marginals of the last round for each one of the first
-    proposals: int = 400
+    proposals: int = 200
     penalty: float = 0.7
     diverse: bool = True
     sized: bool = True  # budgets by size
     pooling: int = 2  # tables of up to as many attributes are pooled for the last fit
-    tau: float = 1e6  # cells of the whole junction tree
+    tau: float = 8e6  # cells of the whole junction tree …
+    tau_beyond_pairs: float = 1e6  # … and up to which tables of more than two attributes may make it grow
     early_fit: float = 1.0
     last_fit: float = 0.4  # how much of its free parameters the last fit takes up, see `loss_level`
 
@@ -107,23 +110,25 @@ class PrivMRF:
         count = self._count(domain, plan, structure.scores)
         sizes = round_sizes(count, self.rounds, ramp=self.ramp)
         graph = TriangulatedGraph.empty(domain)
+        left, weighed = plan.mu2("marginals"), 0.0
         for number, size in enumerate(sizes):
-            name, share = f"round {number}", Fraction(size, count)
-            queries = self._queries(model, graph, structure, number, plan=plan)
-            budget = plan.mu2("choices") * share
+            name, done = f"round {number}", sum(sizes[: number + 1])
+            limit = max(self.tau * done / count, min(self.tau, self.tau_beyond_pairs))
+            queries = self._queries(model, graph, structure, number, plan=plan, limit=limit)
+            budget = plan.mu2("choices") * Fraction(size, count)
             chosen = self._choose(curator, queries, budget, purpose=name, count=size)
-            graph, cliques = self._grown(graph, chosen)
+            graph, cliques = self._grown(graph, chosen, measurements, limit=limit)
             cliques = cliques or [(attribute,) for attribute in domain]
-            weights = [domain.cells(clique) ** BY_SIZE for clique in cliques] if self.sized else None
-            budget = plan.mu2("marginals") * share
+            weights = [domain.cells(clique) ** BY_SIZE if self.sized else 1.0 for clique in cliques]
+            weighed += sum(weights)
+            budget = left * _share(sum(weights), weighed / done * (count - done))
+            left -= budget
             measurements += curator.measure(cliques, budget, purpose=f"{name}: marginals", weights=weights)
             if number < len(sizes) - 1:
                 model = tools.estimate(
                     domain, measurements, warm=model, until=self.early_fit, max_passes=MOST_PASSES
                 )
-            tools.progress(
-                f"round {number + 1} of {len(sizes)}: {sum(sizes[: number + 1])} marginals measured"
-            )
+            tools.progress(f"round {number + 1} of {len(sizes)}: {done} marginals measured")
         return self._last(measurements, model, tools)
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
@@ -170,6 +175,7 @@ class PrivMRF:
         number: int,
         *,
         plan: BudgetPlan,
+        limit: float,
     ) -> list[Misfit]:
         """The candidates of a round: misfit with the model, minus the noise a measurement would put in.
 
@@ -183,7 +189,7 @@ class PrivMRF:
             affinity + AFFINITY_FLOOR,
             largest_table=structure.largest_table,
             largest_pair=max(map(domain.cells, _worthwhile(domain, plan, scores))),
-            largest_graph=self.tau,
+            largest_graph=lambda members: self._room(members, limit),
             count=self.proposals,
             rng=np.random.default_rng(number),
         )
@@ -219,14 +225,14 @@ class PrivMRF:
         """Fit pooled tables below the noise level, in steps, as far down as the tables allow.
 
         Tables that contradict each other may not allow a level at all; a fit on its way to nowhere is no estimate, so
-        the last one that arrived is kept.
+        the last one that arrived is kept. Only the first step is worth many passes.
         """
         known = pooled(measurements, order=self.pooling)
         total = total_by_inverse_variance(measurements)
-        for step in range(1, LAST_STEPS + 1):
-            level = loss_level(model.domain, known, share=self.last_fit * step / LAST_STEPS)
+        for step, passes in enumerate(LAST_PASSES, start=1):
+            level = loss_level(model.domain, known, share=self.last_fit * step / len(LAST_PASSES))
             tried = tools.estimate(
-                model.domain, known, total=total, warm=model, until=level, max_passes=MOST_PASSES
+                model.domain, known, total=total, warm=model, until=level, max_passes=passes
             )
             if step > 1 and loss(tried, known) > REACHED * level:
                 break
@@ -234,28 +240,42 @@ class PrivMRF:
         return model
 
     def _grown(
-        self, graph: TriangulatedGraph, chosen: list[Clique]
+        self, graph: TriangulatedGraph, chosen: list[Clique], known: Sequence[Measurement], *, limit: float
     ) -> tuple[TriangulatedGraph, list[Clique]]:
-        """The graph with the chosen cliques, leaving out any that would make it too large."""
-        kept = []
+        """The graph with the chosen cliques, leaving out any with which the model's tree would be too large."""
+        cliques = [m.clique for m in known]
+        cells = junction_tree(graph.domain, cliques).cells
+        kept: list[Clique] = []
         for clique in chosen:
-            grown = with_clique(graph, clique)
-            if grown.cells <= self.tau:
-                graph = grown
+            grown = junction_tree(graph.domain, [*cliques, *kept, clique]).cells
+            if grown <= max(cells, self._room(len(clique), limit)):
+                graph, cells = with_clique(graph, clique), grown
                 kept.append(clique)
-        return graph, kept
+        return graph.retriangulated(), kept
+
+    def _room(self, members: int, limit: float) -> float:
+        """Cells up to which a table of so many attributes may make the junction tree grow."""
+        return limit if members == 2 else min(limit, self.tau_beyond_pairs)
 
 
-LAST_STEPS = 2
-MOST_PASSES = 150
+MOST_PASSES = 100
+"""Passes of inference that the fit of a round may take."""
+LAST_PASSES = (150, 60)
 REACHED = 1.02
-"""The last fit goes down in so many steps, each of so many passes of inference, and must come this near."""
+"""The last fit goes down in steps of so many passes each, and a later step counts only if it comes this near."""
+SHARE_GRID = 2**20
+"""Shares of a budget are multiples of one part in so many."""
 AFFINITY_FLOOR = 0.05
 """Added to each pair's dependence (a share of the records) when candidates are drawn: no pair is left out."""
 
 
 def _worthwhile(domain: Domain, plan: BudgetPlan, scores: Scores) -> list[Clique]:
     return worthwhile_pairs(domain, scores.pairs, mu2=float(plan.mu2("marginals")))
+
+
+def _share(now: float, later: float) -> Fraction:
+    """How much of what is left is spent now, as a rational."""
+    return Fraction(max(1, round(now / (now + later) * SHARE_GRID)), SHARE_GRID)
 
 
 def build(preset: str, options: dict[str, Any]) -> Synthesizer:

@@ -9,7 +9,7 @@ level by level, in arrays.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -104,7 +104,7 @@ def proposals(
     *,
     largest_table: float,
     largest_pair: float = 0.0,
-    largest_graph: float,
+    largest_graph: Callable[[int], float],
     count: int,
     rng: np.random.Generator,
     most_attributes: int = 10,
@@ -113,9 +113,9 @@ def proposals(
 
     A set starts from any attribute and takes others with probability proportional to their affinity to it, up to a
     random number of them, leaving out those with which its table would be too large; a pair, the least that shows any
-    dependence, may have a limit of its own. A set is kept if it lies
-    inside a clique of the graph or the graph stays small enough with it. The work is bounded by `count` and does
-    not depend on how many sets there are.
+    dependence, may have a limit of its own. A set is kept if it lies inside a clique of the graph or the graph has
+    no more cells with it than `largest_graph` allows for a set of so many attributes. The work is bounded by `count`
+    and does not depend on how many sets there are.
     """
     domain = graph.domain
     sizes = np.array(domain.sizes)
@@ -133,7 +133,7 @@ def proposals(
             if members < wanted and other != start and cells * sizes[other] <= limit:
                 mask, cells, members = mask | 1 << int(other), cells * int(sizes[other]), members + 1
         if members > 1 and mask not in found:
-            found[mask] = fits(graph, mask, largest_graph=largest_graph)
+            found[mask] = fits(graph, mask, largest_graph=largest_graph(members))
             if sum(found.values()) == count:
                 break
     return [clique_of(domain, mask) for mask, kept in found.items() if kept]

@@ -59,7 +59,7 @@ def test_proposals_fit_the_graph_and_the_table_limit(seed, limit):
         graph,
         np.ones((8, 8)),
         largest_table=limit,
-        largest_graph=400,
+        largest_graph=lambda members: 400,
         count=30,
         rng=np.random.default_rng(seed),
     )
@@ -78,7 +78,7 @@ def test_proposals_are_the_same_again_and_follow_affinity():
 
     def drawn():
         rng = np.random.default_rng(7)
-        limits = {"largest_table": 27, "largest_graph": 1e6}
+        limits = {"largest_table": 27, "largest_graph": lambda members: 1e6}
         return proposals(graph, affinity, count=500, rng=rng, **limits)
 
     assert drawn() == drawn()
@@ -88,7 +88,7 @@ def test_proposals_are_the_same_again_and_follow_affinity():
 
 def test_large_pairs_have_a_limit_of_their_own():
     domain = Domain.of({"a": 40, "b": 30, "c": 2})
-    limits = {"largest_table": 100, "largest_graph": 1e6, "count": 20}
+    limits = {"largest_table": 100, "largest_graph": lambda members: 1e6, "count": 20}
     graph, rng = TriangulatedGraph.empty(domain), np.random.default_rng(0)
     assert ("a", "b") not in proposals(graph, np.ones((3, 3)), rng=rng, **limits)
     found = proposals(graph, np.ones((3, 3)), rng=rng, largest_pair=1200, **limits)
@@ -123,7 +123,7 @@ def test_preview_tells_the_bounds():
     method = PrivMRF()
     lines = dict(method.preview(domain, method.plan(domain, mu2_of(0.8, 1e-5))))
     assert "sigma" in lines["noise on each marginal count"]
-    assert lines["candidates"] == "up to 400 a round"
+    assert lines["candidates"] == "up to 200 a round"
     assert lines["junction tree"] == "up to 262,144 cells"
     assert "seconds" in lines["time"]
 
