@@ -12,6 +12,7 @@ import pytest
 
 from synth_core import steps
 from synth_core.errors import BudgetRefused, ClusterError, SynthError
+from synth_core.operations.events import Kind
 from synth_core.privacy.ledger import Runner
 
 pytestmark = pytest.mark.airflow
@@ -179,3 +180,24 @@ def test_names_made_from_runs_are_names(run_id):
 
     assert NAME.match(release_name("census-2026", run_id))
     assert release_name("census-2026", run_id) == release_name("census-2026", run_id)
+
+
+def test_people_are_told_of_a_final_failure_and_not_of_a_retry(release_dag, diary, monkeypatch):
+    told = []
+    monkeypatch.setattr("synth_core.operations.notify.tell", lambda event: told.append(event) or [])
+    monkeypatch.setattr(release_dag.get_task("score"), "retry_delay", timedelta(seconds=0))
+    diary.refusals["score"] = [ClusterError("no Dask scheduler answers")]
+    diary.refusals["fit"] = [BudgetRefused("no room")]
+    run = release_dag.test(logical_date=None)
+    assert run.state == "failed"
+    assert [(event.kind, event.step, event.text) for event in told] == [(Kind.REFUSAL, "fit", "no room")]
+    assert told[0].runner.run == run.run_id
+    assert told[0].release.startswith("fictional-census-manual-")
+
+
+def test_a_dry_run_ends_after_the_cost(release_dag, diary, capfd):
+    run = release_dag.test(run_conf={"dry_run": True, "epsilon": 0.25}, logical_date=None)
+    assert run.state == "success"
+    assert diary.names == []
+    assert set(states(run).values()) == {"skipped"}
+    assert "Release: cost: epsilon 0.25" in capfd.readouterr().out
