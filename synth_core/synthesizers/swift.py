@@ -77,7 +77,7 @@ class Swift:
             return Structure(scores)
         mu2 = plan.mu2("marginals")
         pairs: dict[Clique, float] = {(a, b): distance for a, b, distance in scores.pairs}
-        trees = [self._tree(domain, pairs, price=price, mu2=mu2) for price in PRICES]
+        trees = [self._tree(domain, order) for order in orders(domain, pairs, mu2)]
         tree = max(trees, key=lambda tree: batch(domain, _inside(tree, pairs), mu2)[0])
         larger = self._larger(domain, tree.cliques, plan, scores)
         found = _distances(
@@ -126,15 +126,12 @@ class Swift:
             ("clique tree", f"up to {cells:,.0f} cells"),
         ]
 
-    def _tree(
-        self, domain: Domain, pairs: Mapping[Clique, float], *, price: float, mu2: Fraction
-    ) -> TriangulatedGraph:
-        """Join pairs from the most worthwhile down, leaving out those that would make the tree too large."""
-        unit = price * MEAN_ABSOLUTE / math.sqrt(mu2)
+    def _tree(self, domain: Domain, order: Sequence[Clique]) -> TriangulatedGraph:
+        """Join pairs in their order, leaving out those that would make the tree too large."""
         tree = TriangulatedGraph.empty(domain)
-        for a, b in sorted(pairs, key=lambda pair: unit * domain.cells(pair) - pairs[pair]):
+        for a, b in order:
             grown = tree.with_edge(a, b)
-            if pairs[a, b] > 0 and grown.cells <= self.largest_model:
+            if grown.cells <= self.largest_model:
                 tree = grown
         return tree
 
@@ -151,6 +148,17 @@ class Swift:
             if domain.cells(clique) <= most_cells
         }
         return sorted(sets, key=lambda clique: [domain.position(attribute) for attribute in clique])
+
+
+def orders(domain: Domain, pairs: Mapping[Clique, float], mu2: Fraction) -> list[tuple[Clique, ...]]:
+    """The pairs of positive distance from the most worthwhile down, for each price of their noise; each order once."""
+    noise = MEAN_ABSOLUTE / math.sqrt(mu2)
+    far = [pair for pair in pairs if pairs[pair] > 0]
+    found = (
+        tuple(sorted(far, key=lambda pair: price * noise * domain.cells(pair) - pairs[pair]))
+        for price in PRICES
+    )
+    return list(dict.fromkeys(found))
 
 
 def own_distance(clique: Clique, larger: Mapping[Clique, float], pairs: Mapping[Clique, float]) -> float:
