@@ -6,7 +6,7 @@ All of it comes from the public domain (PrivBayes, Section 3.1), so nothing here
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
+from synth_core.errors import SpecError
 
 Codes = NDArray[np.int64]
 Table = NDArray[np.float64]
@@ -95,6 +96,23 @@ def by_size(domain: Domain, *, group: int) -> Hierarchies:
         while size > group * group:
             width, size = width * group, -(-size // group)
             levels[f"{attribute}/{width}"] = Level(attribute, np.arange(domain.size(attribute)) // width)
+    return Hierarchies(MappingProxyType(levels))
+
+
+def with_declared(
+    hierarchies: Hierarchies, domain: Domain, declared: Iterable[tuple[str, tuple[int, ...]]]
+) -> Hierarchies:
+    """The hierarchies, with one level instead for some attributes: groups that begin at the declared codes."""
+    levels = dict(hierarchies.levels)
+    for attribute, starts in declared:
+        size = domain.size(attribute)
+        if starts[:1] != (0,) or list(starts) != sorted(set(starts)) or starts[-1] >= size:
+            raise SpecError(
+                f"options: levels of {attribute!r} must be increasing codes from 0 on, below its {size} codes"
+            )
+        levels = {name: level for name, level in levels.items() if level.attribute != attribute}
+        groups = np.searchsorted(starts, np.arange(size), side="right") - 1
+        levels[f"{attribute}/declared"] = Level(attribute, groups.astype(np.int64))
     return Hierarchies(MappingProxyType(levels))
 
 

@@ -32,7 +32,7 @@ from synth_core.synthesizers.consistency import (
     non_negative,
     reconciled,
 )
-from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, Hierarchies, by_size
+from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, Hierarchies, by_size, with_declared
 from synth_core.synthesizers.pooling import pooled
 from synth_core.synthesizers.privbayes_model import GENERATIONS, BayesianNetwork, within_groups
 from synth_core.synthesizers.privbayes_network import Growth
@@ -57,6 +57,9 @@ class PrivBayes:
     one_way: float = 0.15
     usefulness: float = 1.0
     g: int = 8
+    levels: tuple[
+        tuple[str, tuple[int, ...]], ...
+    ] = ()  # attributes with a level declared by its groups' first codes
     sized: bool = (
         True  # budgets of tables proportional to cells^(2/3), which adds up to the least absolute noise
     )
@@ -166,7 +169,7 @@ class PrivBayes:
         return lines
 
     def _hierarchies(self, domain: Domain) -> Hierarchies:
-        return by_size(domain, group=self.g) if self.g else NO_HIERARCHIES
+        return with_declared(by_size(domain, group=self.g) if self.g else NO_HIERARCHIES, domain, self.levels)
 
     def _sigma(self, domain: Domain, plan: BudgetPlan) -> float:
         """Noise of a table if every version gets one: the pessimistic case of a head of one attribute."""
@@ -240,6 +243,12 @@ PRESETS = {"default": PrivBayes(), "paper": PAPER, "pgm": replace(PAPER, pgm=Tru
 
 
 def build(preset: str, options: dict[str, Any]) -> PrivBayes:
-    """PrivBayes by preset."""
+    """PrivBayes by preset; `levels` is read from the spec's plain values, an attribute with its groups' first codes."""
+    if "levels" in options:
+        try:
+            levels = tuple((name, tuple(map(int, starts))) for name, starts in options["levels"].items())
+        except (AttributeError, TypeError, ValueError):
+            raise SpecError("options: levels must map a column to the first codes of its groups") from None
+        options = options | {"levels": levels}
     built: PrivBayes = with_options(PRESETS[preset], options, method=f"privbayes/{preset}")
     return built

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synth_core.domain import Domain
-from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, by_size, spread, summed
+from synth_core.errors import SchemaError, SpecError
+from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, by_size, spread, summed, with_declared
 
 DOMAIN = Domain.of({"age": 100, "sex": 2, "income": 1000})
 HIERARCHIES = by_size(DOMAIN, group=8)
@@ -58,3 +59,21 @@ def test_spread_reads_a_sum_backwards():
     fine = spread(coarse, ("income", "sex"), {"income": "income/64"}, hierarchies=HIERARCHIES)
     assert fine.shape == (1000, 1)
     assert (fine[:, 0] == np.arange(1000) // 64).all()
+
+
+def test_declared_groups_begin_where_they_are_said_to():
+    found = with_declared(HIERARCHIES, DOMAIN, [("age", (0, 16, 65))])
+    assert found.versions("age") == ("age", "age/declared")
+    assert np.bincount(found.levels["age/declared"].groups).tolist() == [16, 49, 35]
+    assert found.versions("income") == HIERARCHIES.versions("income")
+
+
+@pytest.mark.parametrize("starts", [(), (1, 5), (0, 5, 5), (0, 7, 3), (0, 100)])
+def test_wrong_groups_are_refused(starts):
+    with pytest.raises(SpecError, match="levels of 'age' must be increasing codes from 0 on"):
+        with_declared(HIERARCHIES, DOMAIN, [("age", starts)])
+
+
+def test_groups_of_an_unknown_column_are_refused():
+    with pytest.raises(SchemaError, match="'weight' is not in the schema"):
+        with_declared(HIERARCHIES, DOMAIN, [("weight", (0, 3))])

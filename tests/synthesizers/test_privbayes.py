@@ -340,11 +340,23 @@ def test_turns_beat_the_published_order():
         ({"one_way": 0.3}, "one_way < beta < 1"),
         ({"usefulness": 0.0}, "positive usefulness"),
         ({"graphical": True}, "no option 'graphical'"),
+        ({"levels": [1, 2]}, "levels must map a column"),
+        ({"levels": {"one": "abc"}}, "levels must map a column"),
     ],
 )
 def test_wrong_options_are_refused(options, message):
     with pytest.raises(SpecError, match=message):
         synthesizer("privbayes", "default", options)
+
+
+def test_a_declared_level_replaces_the_automatic_ones():
+    domain, codes = large_table()
+    options = {"g": 6, "levels": {"one": [0, 150, 300], "two": [0, 75, 150]}}
+    _, structure, model = conversation(synthesizer("privbayes", "default", options), codes, domain)
+    names = {name for family in structure.cliques for name in family}
+    assert names == {"one", "one/declared", "two", "two/declared", "three"}
+    rows = model.sample(20_000, np.random.default_rng(0))
+    assert (rows[:, 0] < 150).mean() == pytest.approx((codes["one"] < 150).mean(), abs=0.02)
 
 
 def test_preview_tells_of_coarser_versions():
