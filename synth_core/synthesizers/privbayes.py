@@ -47,27 +47,26 @@ class PrivBayes:
     """Scores of pairs, a network, one table for each family; options are named as in the paper where it names them.
 
     `beta` is the share of all that comes before the tables, `one_way` that of the one-way marginals in it (0: none; the
-    noisy n and the scores (2.1) instead). A table has at most tau = n / (usefulness * sigma) cells. Attributes of
-    more than g^2 codes get coarser versions in groups of g (0: none). `pgm` estimates by a graphical model of at most
-    `limit_cells`, unless there are coarser versions; otherwise tables are made consistent, or not, and records are
-    drawn by `generation`.
+    noisy n and the scores (2.1) instead). Attributes of more than g^2 codes get coarser versions in groups of g (0:
+    none), or the one that `levels` declares by its groups' first codes. A table has at most
+    tau = n / (usefulness * sigma) cells; `sized` shares the budget in proportion to cells^(2/3), which adds up to the
+    least absolute noise.
+
+    Without coarser versions, `pgm` estimates by a graphical model of at most `limit_cells`, on tables of
+    `usefulness_pgm`, down to `last_fit` of the loss that noise alone leaves at the truth. Otherwise
+    tables are made consistent, or not, and records are drawn by `generation`.
     """
 
     beta: float = 0.2
     one_way: float = 0.15
-    usefulness: float = 1.0
+    usefulness: float = 4.0
     g: int = 8
-    levels: tuple[
-        tuple[str, tuple[int, ...]], ...
-    ] = ()  # attributes with a level declared by its groups' first codes
-    sized: bool = (
-        True  # budgets of tables proportional to cells^(2/3), which adds up to the least absolute noise
-    )
+    levels: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    sized: bool = True
     pgm: bool = True
+    usefulness_pgm: float = 1.0
     limit_cells: int = 4_000_000
-    last_fit: float = (
-        0.4  # where the fit stops, as a multiple of the loss that noise alone leaves at the truth
-    )
+    last_fit: float = 0.4
     consistency: bool = True
     generation: str = "dealt"
 
@@ -76,7 +75,7 @@ class PrivBayes:
             raise SpecError(f"options: generation must be one of: {', '.join(GENERATIONS)}")
         if self.g == 1 or self.g < 0:
             raise SpecError("options: g must be at least 2, or 0 for no coarser versions")
-        if not 0 <= self.one_way < self.beta < 1 or self.usefulness <= 0:
+        if not 0 <= self.one_way < self.beta < 1 or min(self.usefulness, self.usefulness_pgm) <= 0:
             raise SpecError("options: one_way < beta < 1 and a positive usefulness are needed")
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
@@ -106,8 +105,10 @@ class PrivBayes:
     def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """Section 2.1.2, on the noisy scores alone."""
         domain = curator.domain
-        limit = self.limit_cells if self.pgm else math.inf
-        tau = min(limit, scores.total / (self.usefulness * self._sigma(domain, plan)))
+        limit, usefulness = math.inf, self.usefulness
+        if self._graphical(domain):
+            limit, usefulness = float(self.limit_cells), self.usefulness_pgm
+        tau = min(limit, scores.total / (usefulness * self._sigma(domain, plan)))
         growth = Growth(
             domain,
             self._hierarchies(domain),
@@ -125,7 +126,7 @@ class PrivBayes:
         versions = hierarchies.domain(domain)
         tables = self._measured(curator, plan, [versions.clique(family) for family in families], hierarchies)
         tools.progress(f"{len(tables)} tables measured")
-        if self.pgm and not hierarchies.levels:
+        if self._graphical(domain):
             known = [*scores.measurements, *tables]
             if self.one_way:
                 known = pooled(known, order=2)
@@ -170,6 +171,9 @@ class PrivBayes:
 
     def _hierarchies(self, domain: Domain) -> Hierarchies:
         return with_declared(by_size(domain, group=self.g) if self.g else NO_HIERARCHIES, domain, self.levels)
+
+    def _graphical(self, domain: Domain) -> bool:
+        return self.pgm and not self._hierarchies(domain).levels
 
     def _sigma(self, domain: Domain, plan: BudgetPlan) -> float:
         """Noise of a table if every version gets one: the pessimistic case of a head of one attribute."""
@@ -237,7 +241,7 @@ def _strategy(clique: Clique, domain: Domain, hierarchies: Hierarchies) -> Strat
 
 
 PAPER = PrivBayes(
-    one_way=0.0, usefulness=4.0, sized=False, pgm=False, last_fit=0.7, generation="without replacement"
+    one_way=0.0, sized=False, pgm=False, usefulness_pgm=4.0, last_fit=0.7, generation="without replacement"
 )
 PRESETS = {"default": PrivBayes(), "paper": PAPER, "pgm": replace(PAPER, pgm=True)}
 

@@ -31,7 +31,7 @@ NAMES = ("nltcs", "acs", "adult", "br2000")
 EPSILON, DELTA, LIMIT = 0.8, 1e-5, 3600.0
 METHODS = {
     "PrivBayes default (PB-PGM)": ("privbayes", "default", {}),
-    "PrivBayes default, network": ("privbayes", "default", {"pgm": False, "usefulness": 4.0}),
+    "PrivBayes default, network": ("privbayes", "default", {"pgm": False}),
     "PrivBayes paper, PGM": ("privbayes", "pgm", {}),
     "PrivBayes paper": ("privbayes", "paper", {}),
     "independent": ("independent", "default", {}),
@@ -39,14 +39,14 @@ METHODS = {
     "PrivMN paper": ("privmn", "paper", {}),
 }
 ABLATION = {
-    "all": {"pgm": False, "usefulness": 4.0},
-    "no consistency": {"pgm": False, "usefulness": 4.0, "consistency": False},
-    "with replacement": {"pgm": False, "usefulness": 4.0, "generation": "with replacement"},
-    "without replacement": {"pgm": False, "usefulness": 4.0, "generation": "without replacement"},
+    "all": {"pgm": False},
+    "no consistency": {"pgm": False, "consistency": False},
+    "with replacement": {"pgm": False, "generation": "with replacement"},
+    "without replacement": {"pgm": False, "generation": "without replacement"},
 }
 LARGE = {
-    "all": {"pgm": False, "usefulness": 4.0},
-    "no hierarchies": {"pgm": False, "usefulness": 4.0, "g": 0},
+    "all": {"pgm": False},
+    "no hierarchies": {"pgm": False, "g": 0},
 }
 
 

@@ -339,6 +339,7 @@ def test_turns_beat_the_published_order():
         ({"g": 1}, "g must be at least 2"),
         ({"one_way": 0.3}, "one_way < beta < 1"),
         ({"usefulness": 0.0}, "positive usefulness"),
+        ({"usefulness_pgm": -1.0}, "positive usefulness"),
         ({"graphical": True}, "no option 'graphical'"),
         ({"levels": [1, 2]}, "levels must map a column"),
         ({"levels": {"one": "abc"}}, "levels must map a column"),
