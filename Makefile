@@ -14,8 +14,9 @@ unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 UV_VERSION := 0.13.7
 BIN := .venv/bin
 READY := .venv/.ready
-COMPILE := pip compile pyproject.toml --extra airflow --extra postgres --extra dev \
-	--generate-hashes --no-header --no-annotate --python-version 3.11 --output-file requirements.lock
+CHECKS := .checks
+LOCK := pip compile --quiet --generate-hashes --no-header --no-annotate --python-version 3.11
+COMPILE := $(LOCK) pyproject.toml --extra airflow --extra postgres --extra dev --output-file requirements.lock
 
 .PHONY: help setup demo up test soak check bench lock clean
 
@@ -38,23 +39,31 @@ test: check ## all checks, then all tests
 soak: $(READY) ## releases that are killed, repeated and cancelled in the middle, under Airflow
 	$(BIN)/pytest -v tests/soak/chaos.py $(ARGS)
 
-check: $(READY) ## lint, format, types, layers, and the DAGs import
+check: $(READY) $(CHECKS)/.ready ## lint, format, types, layers, the DAGs import, and the deployment files are valid
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p synth_core -p infra.local
 	$(BIN)/lint-imports
 	$(BIN)/python -m infra.local.dag_import
+	$(CHECKS)/bin/python infra/checks/check.py .
 
 bench: $(READY) ## run the benchmarks, one after the other
 	@shopt -s nullglob; for script in tests/benchmarks/[a-z]*.py; do \
 		echo "== $$script"; OMP_NUM_THREADS=1 $(BIN)/python "$$script"; done
 
-lock: $(BIN)/uv ## resolve the newest allowed versions into requirements.lock
+# The images get what the tests ran with, but for the python-dateutil that Flask-AppBuilder asks for.
+lock: $(BIN)/uv ## resolve the newest allowed versions into the lock files
 	$(BIN)/uv $(COMPILE) --upgrade
+	grep -E '^[a-zA-Z0-9._-]+==' requirements.lock | grep -v '^python-dateutil==' | sed 's/ .*//' > .venv/tested.txt
+	$(BIN)/uv $(LOCK) pyproject.toml -c .venv/tested.txt --extra airflow --extra postgres --extra fab -o docker/airflow.lock
+	$(BIN)/uv $(LOCK) pyproject.toml -c .venv/tested.txt --extra monitoring -o docker/worker.lock
+	$(BIN)/uv $(LOCK) pyproject.toml -c .venv/tested.txt --extra monitoring --extra cuda -o docker/worker-cuda.lock
+	echo "uv==$(UV_VERSION)" | $(BIN)/uv $(LOCK) - -o docker/uv.lock
+	$(BIN)/uv $(LOCK) --upgrade infra/checks/requirements.in -o infra/checks/requirements.lock
 
 # A workspace holds a ledger, and a lost ledger is budget spent without a record: it is removed by hand or not at all.
 clean: ## remove the environment, the caches and the Airflow home; workspace/ stays
-	rm -rf .venv build dist *.egg-info airflow_home bench-out
+	rm -rf .venv $(CHECKS) build dist *.egg-info airflow_home bench-out
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -62,6 +71,13 @@ $(READY): requirements.lock pyproject.toml | $(BIN)/uv
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	$(BIN)/python -m synth_core.models.warm
+	@touch $@
+
+# Tools for files that are not Python; dask-kubernetes is there for its schemas alone, without what it would need to run.
+$(CHECKS)/.ready: infra/checks/requirements.lock infra/checks/crds.lock | $(BIN)/uv
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(CHECKS)
+	$(BIN)/uv pip install --quiet --python $(CHECKS)/bin/python --require-hashes -r infra/checks/requirements.lock
+	$(BIN)/uv pip install --quiet --python $(CHECKS)/bin/python --require-hashes --no-deps -r infra/checks/crds.lock
 	@touch $@
 
 $(BIN)/uv:
