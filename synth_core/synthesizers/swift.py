@@ -39,9 +39,9 @@ class Swift:
     """One-way marginals, distances, one batch; sets of up to `ways` attributes inside the tree are measured."""
 
     one_way: float = 0.1
-    distances: float = 0.1
+    distances: float = 0.05
     ways: int = 3
-    larger: float = 0.25  # how much a larger set's own distance counts: other sets hold part of it too
+    larger: float = 0.4  # how much a larger set's own distance counts: other sets hold part of it too
     largest_model: float = 1e6  # cells of the clique tree
     pooling: int = 3  # tables of up to as many attributes are pooled for the fit
     last_fit: float = 1.0  # how much of its free parameters the fit takes up, see `loss_level`
