@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -35,6 +35,13 @@ def live(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp(request.param)
     with live_airflow(folder, cap=20.0, postgres=request.param == "postgres") as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def until_the_end(live: Live) -> Iterator[ExitStack]:
+    """Keeps what was started again after a blow, for the tests that follow."""
+    with ExitStack() as kept:
+        yield kept
 
 
 def answers(live: Live, release: str) -> list[str]:
@@ -76,7 +83,7 @@ def test_a_task_that_is_killed_is_tried_again_without_a_second_answer(live, step
     assert len(given_up(live, release)) <= 1
 
 
-def test_a_scheduler_that_is_killed_and_started_again_goes_on(live):
+def test_a_scheduler_that_is_killed_and_started_again_goes_on(live, until_the_end):
     """The same `airflow scheduler` is started again beside the other components, as a supervisor of services would."""
     release = "scheduler"
     run = live.trigger(release, epsilon=0.5)
@@ -87,17 +94,13 @@ def test_a_scheduler_that_is_killed_and_started_again_goes_on(live):
         if psutil.pid_exists(child.pid):
             kill(child)
     kill(scheduler)
-    with psutil.Popen(command, env=environment, start_new_session=True) as restarted:
-        try:
-            assert live.finished(run) == "success"
-            assert_sound(live, release)
-        finally:
-            for one in [*restarted.children(recursive=True), restarted]:
-                if one.is_running():
-                    one.send_signal(signal.SIGKILL)
+    restarted = psutil.Popen(command, env=environment, start_new_session=True)
+    until_the_end.callback(_end, restarted)
+    assert live.finished(run) == "success"
+    assert_sound(live, release)
 
 
-def test_a_dask_scheduler_that_is_lost_in_the_middle_is_waited_for(live):
+def test_a_dask_scheduler_that_is_lost_in_the_middle_is_waited_for(live, until_the_end):
     """The step fails with a cluster error, waits as a deferred task, and goes on when a new scheduler answers."""
     release = "lost-dask"
     run = live.trigger(release, epsilon=0.5)
@@ -110,10 +113,17 @@ def test_a_dask_scheduler_that_is_lost_in_the_middle_is_waited_for(live):
     live.until(lambda: live.states(run)["fit"] == "deferred")
     time.sleep(10)
     assert live.states(run)["fit"] == "deferred", "it waits, and fails no other way"
-    with dask_cluster(live.site, port=port):
-        assert live.finished(run) == "success"
-        assert_sound(live, release)
-        assert len(given_up(live, release)) <= 1
+    until_the_end.enter_context(dask_cluster(live.site, port=port))
+    assert live.finished(run) == "success"
+    assert_sound(live, release)
+    assert len(given_up(live, release)) <= 1
+
+
+def _end(process: psutil.Popen) -> None:
+    for one in [*process.children(recursive=True), process]:
+        if one.is_running():
+            one.kill()
+    process.wait()
 
 
 def _command(process: psutil.Process) -> list[str]:
