@@ -64,7 +64,7 @@ class PrivBayes:
     levels: tuple[tuple[str, tuple[int, ...]], ...] = ()
     sized: bool = True
     pgm: bool = True
-    usefulness_pgm: float = 1.0
+    usefulness_pgm: float = 1.2
     limit_cells: int = 4_000_000
     last_fit: float = 0.4
     consistency: bool = True
