@@ -27,7 +27,7 @@ from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Dependence, Misfit
 from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
 from synth_core.synthesizers.compression import Compression
-from synth_core.synthesizers.consistency import consistent
+from synth_core.synthesizers.consistency import consistent, nearest_non_negative
 from synth_core.synthesizers.correlation import (
     BY_LOAD,
     Terms,
@@ -53,6 +53,7 @@ class ABSyn:
 
     one_way: float = 0.12
     scores: float = 0.04
+    singles: bool = True  # one-way marginals take part in the batch of pairs
     triples: float = 0.23  # share of the second batch; 0: there is none
     triple_scores: float = 0.03
     noisy_reference: bool = True  # score a pair against noisy one-way marginals, not against its own
@@ -129,7 +130,7 @@ class ABSyn:
         compression = self._compression(curator.domain, structure.scores)
         known = [_merged(m, compression) for m in structure.scores.measurements]
         if len(singles) > 1:
-            pairs = list(structure.cliques) or singles
+            pairs = [*structure.cliques, *(singles if self.singles or not structure.cliques else ())]
             known += self._measured(curator, compression, pairs, plan.mu2("pairs"), purpose="pairs")
             tools.progress(f"{len(structure.cliques)} pairs measured")
         model = self.estimated(compression.domain, known, tools)
@@ -244,6 +245,7 @@ class ABSyn:
 PAPER = ABSyn(
     one_way=0.1,
     scores=0.1,
+    singles=False,
     triples=0.0,
     triple_scores=0.0,
     noisy_reference=False,
@@ -268,6 +270,7 @@ def _merged(measurement: Measurement, compression: Compression) -> Measurement:
 
 
 def _shares(noisy: NDArray[np.float64]) -> NDArray[np.float64]:
-    positive = np.maximum(noisy, 0.0)
-    whole = positive.sum()
-    return positive / whole if whole > 0 else np.full(positive.shape, 1.0 / positive.size)
+    """A distribution from noisy counts: the nearest one, because cutting negative counts alone inflates rare codes."""
+    nearest = nearest_non_negative(noisy)
+    whole = nearest.sum()
+    return nearest / whole if whole > 0 else np.full(nearest.shape, 1.0 / nearest.size)

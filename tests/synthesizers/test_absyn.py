@@ -101,7 +101,8 @@ def test_pairs_share_their_budget_by_equation_11(codes, preset):
     heard = []
     method.fit(_Overheard(asked, heard), plan, structure, Tools())
     batch = heard[0]
-    assert [m.clique for m in batch] == list(structure.cliques)
+    singles = [] if preset == "paper" else [(attribute,) for attribute in DOMAIN]
+    assert [m.clique for m in batch] == [*structure.cliques, *singles]
     cells = [m.noisy.size for m in batch]
     free = [np.prod([size - 1 for size in m.noisy.shape]) for m in batch]
     loads = np.array(cells) if preset == "paper" else np.sqrt(np.array(cells) * free)
