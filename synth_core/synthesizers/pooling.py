@@ -10,8 +10,12 @@ from typing import Any
 import numpy as np
 
 from synth_core.domain import Clique, Domain
-from synth_core.measurement import Measurement
+from synth_core.measurement import Measurement, total_by_inverse_variance
 from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.synthesizers.base import Tools
+
+REACHED = 1.02
+"""A fit has arrived at its level if it comes this near."""
 
 
 def pooled(measurements: Sequence[Measurement], *, order: int) -> list[Measurement]:
@@ -67,3 +71,39 @@ def loss(model: MarkovRandomField, measurements: Sequence[Measurement]) -> float
         for table, m in zip(tables, measurements, strict=True)
     )
     return squares / sum(m.noisy.size for m in measurements)
+
+
+def below_noise(
+    model: MarkovRandomField,
+    measurements: Sequence[Measurement],
+    tools: Tools,
+    *,
+    order: int,
+    share: float,
+    passes: Sequence[int],
+) -> MarkovRandomField:
+    """Fit pooled tables below the noise level, in steps of so many passes, as far down as the tables allow.
+
+    Tables that contradict each other may not allow a level at all; a fit on its way to nowhere is no estimate, so
+    the last one that arrived is kept. Of the first step, without which there is none, the better of a fit from `model`
+    and one from nothing is taken: a start that fitted other tables well is now and then a dead end.
+    """
+    known = pooled(measurements, order=order)
+    total = total_by_inverse_variance(list(measurements))
+
+    def tried(start: MarkovRandomField | None, step: int) -> tuple[float, MarkovRandomField]:
+        level = loss_level(model.domain, known, share=share * (step + 1) / len(passes))
+        found = tools.estimate(
+            model.domain, known, total=total, warm=start, until=level, max_passes=passes[step]
+        )
+        return loss(found, known) / level, found
+
+    missed, best = tried(model, 0)
+    if missed > REACHED:
+        missed, best = min((missed, best), tried(None, 0), key=lambda fit: fit[0])
+    for step in range(1, len(passes)):
+        missed, found = tried(best, step)
+        if missed > REACHED:
+            break
+        best = found
+    return best

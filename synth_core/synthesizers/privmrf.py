@@ -28,7 +28,7 @@ from synth_core.privacy.budget import BudgetPlan, gaussian_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 from synth_core.synthesizers.base import Model, Scores, Structure, Synthesizer, Tools, with_options
-from synth_core.synthesizers.pooling import loss, loss_level, pooled
+from synth_core.synthesizers.pooling import below_noise
 from synth_core.synthesizers.privmrf_paper import PaperPrivMRF
 from synth_core.synthesizers.structure import (
     MEAN_ABSOLUTE,
@@ -129,7 +129,9 @@ class PrivMRF:
                     domain, measurements, warm=model, until=self.early_fit, max_passes=MOST_PASSES
                 )
             tools.progress(f"round {number + 1} of {len(sizes)}: {done} marginals measured")
-        return self._last(measurements, model, tools)
+        return below_noise(
+            model, measurements, tools, order=self.pooling, share=self.last_fit, passes=LAST_PASSES
+        )
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of each phase, in records, and the bounds of the work."""
@@ -221,24 +223,6 @@ class PrivMRF:
             left = left or queries
         return chosen
 
-    def _last(self, measurements: list[Measurement], model: MarkovRandomField, tools: Tools) -> Model:
-        """Fit pooled tables below the noise level, in steps, as far down as the tables allow.
-
-        Tables that contradict each other may not allow a level at all; a fit on its way to nowhere is no estimate, so
-        the last one that arrived is kept. Only the first step is worth many passes.
-        """
-        known = pooled(measurements, order=self.pooling)
-        total = total_by_inverse_variance(measurements)
-        for step, passes in enumerate(LAST_PASSES, start=1):
-            level = loss_level(model.domain, known, share=self.last_fit * step / len(LAST_PASSES))
-            tried = tools.estimate(
-                model.domain, known, total=total, warm=model, until=level, max_passes=passes
-            )
-            if step > 1 and loss(tried, known) > REACHED * level:
-                break
-            model = tried
-        return model
-
     def _grown(
         self, graph: TriangulatedGraph, chosen: list[Clique], known: Sequence[Measurement], *, limit: float
     ) -> tuple[TriangulatedGraph, list[Clique]]:
@@ -261,8 +245,7 @@ class PrivMRF:
 MOST_PASSES = 100
 """Passes of inference that the fit of a round may take."""
 LAST_PASSES = (150, 60)
-REACHED = 1.02
-"""The last fit goes down in steps of so many passes each, and a later step counts only if it comes this near."""
+"""Passes of the steps in which the last fit goes down; only the first is worth many."""
 SHARE_GRID = 2**20
 """Shares of a budget are multiples of one part in so many."""
 AFFINITY_FLOOR = 0.05

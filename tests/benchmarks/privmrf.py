@@ -1,6 +1,6 @@
 """Judge PrivMRF on the four data sets of its paper, options on and off, beside its peers, and write privmrf.md.
 
-Run as `python tests/benchmarks/privmrf.py [--ablation] [--only DATA] [--runs N]`. Each result is kept in
+Run as `python tests/benchmarks/privmrf.py [--ablation] [--only DATA] [--epsilon E] [--runs N]`. Each result is kept in
 privmrf.jsonl and a configuration that has all its runs is not run again, so that a long series can be done in parts.
 """
 
@@ -87,13 +87,13 @@ def judged(name: str, preset: str, epsilon: float, options: dict) -> dict:
     return {"tvd": errors, "cpu": seconds, "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}
 
 
-def series(*, ablation: bool, only: str | None) -> list[tuple[str, str, float, str]]:
+def series(*, ablation: bool, only: str | None, epsilon: float | None) -> list[tuple[str, str, float, str]]:
     """The configurations, the most asked-for first."""
     names = [only] if only else NAMES
-    epsilons = sorted(EPSILONS, key=lambda epsilon: abs(math.log(epsilon / 0.8)))
+    epsilons = [epsilon] if epsilon else sorted(EPSILONS, key=lambda e: abs(math.log(e / 0.8)))
     if ablation:
         return [(n, "default", e, o) for e in epsilons for o in OPTIONS for n in names]
-    papers = [("nltcs", "paper", e, "all") for e in (0.8, 3.2) if "nltcs" in names]
+    papers = [("nltcs", "paper", e, "all") for e in epsilons if e in (0.8, 3.2) and "nltcs" in names]
     return [(n, "default", e, "all") for e in epsilons for n in names] + papers
 
 
@@ -155,6 +155,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ablation", action="store_true")
     parser.add_argument("--only", choices=NAMES)
+    parser.add_argument("--epsilon", type=float, choices=EPSILONS)
     parser.add_argument("--runs", type=int, default=3)
     arguments = parser.parse_args()
     if not DATA.exists():
@@ -162,7 +163,7 @@ def main() -> None:
     kept = HERE / "privmrf.jsonl"
     results = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
     for run in range(arguments.runs):
-        for key in series(ablation=arguments.ablation, only=arguments.only):
+        for key in series(ablation=arguments.ablation, only=arguments.only, epsilon=arguments.epsilon):
             found = mean(results, key)
             if found is not None and found[3] > run:
                 continue

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from synth_core.domain import Domain
 from synth_core.measurement import Measurement
 from synth_core.models.estimators import estimate
-from synth_core.synthesizers.pooling import free_parameters, loss, loss_level, pooled
+from synth_core.synthesizers.base import Tools
+from synth_core.synthesizers.pooling import below_noise, free_parameters, loss, loss_level, pooled
 
 DOMAIN = Domain.of({"a": 2, "b": 3, "c": 2, "d": 4})
 
@@ -66,3 +67,48 @@ def test_loss_is_that_of_the_residuals():
     assert loss(model, tables) <= 0.55
     off = [Measurement(m.clique, m.noisy + 8.0, m.sigma) for m in tables]
     assert loss(model, off) > 3.0
+
+
+def overlapping(seed=4, sigma=4.0):
+    rng = np.random.default_rng(seed)
+    joint = rng.integers(20, 90, DOMAIN.sizes).astype(float)
+    return measured(rng, joint, [("a", "b", "c"), ("b", "c", "d"), ("a", "d")], sigma)
+
+
+def test_the_last_fit_goes_below_the_noise():
+    tables = overlapping()
+    start = estimate(DOMAIN, tables)
+    found = below_noise(start, tables, Tools(), order=2, share=0.6, passes=(150, 60))
+    known = pooled(tables, order=2)
+    assert loss(found, known) <= 1.02 * loss_level(DOMAIN, known, share=0.6)
+
+
+def test_a_dead_end_is_left_for_a_fresh_start():
+    tables = overlapping()
+    flat = estimate(DOMAIN, [Measurement(("a",), np.full(2, 1000.0), 50.0)])
+    starts = []
+
+    def stuck_if_warm(domain, known, *, warm, **more):
+        starts.append(warm)
+        return flat if warm is flat else estimate(domain, known, warm=warm, **more)
+
+    found = below_noise(flat, tables, Tools(estimate=stuck_if_warm), order=2, share=0.4, passes=(150,))
+    assert starts == [flat, None]
+    known = pooled(tables, order=2)
+    assert loss(found, known) < loss(flat, known)
+
+
+def test_a_level_that_is_not_reached_is_given_up():
+    tables = overlapping()
+    start = estimate(DOMAIN, tables)
+    made = []
+
+    def short_second_step(domain, known, **more):
+        made.append(start if made else estimate(domain, known, **more))
+        return made[-1]
+
+    found = below_noise(
+        start, tables, Tools(estimate=short_second_step), order=2, share=0.95, passes=(150, 1, 1)
+    )
+    assert len(made) == 2
+    assert found is made[0]

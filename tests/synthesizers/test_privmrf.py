@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synth_core.domain import Domain
+from synth_core.models.junction_tree import junction_tree
 from synth_core.models.triangulation import TriangulatedGraph
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
-from synth_core.privacy.ledger import Account
+from synth_core.privacy.ledger import Account, State
 from synth_core.storage.counting import TableCounts
 from synth_core.storage.sql_ledger import SqlLedger
 from synth_core.synthesizers.base import Tools
@@ -31,8 +32,8 @@ def chain(sizes, rows, seed=0):
     return domain, dict(zip(domain, (c.astype(np.uint16) for c in columns), strict=True))
 
 
-def fitted(method, domain, codes, epsilon=2.0):
-    ledger = SqlLedger("sqlite://")
+def fitted(method, domain, codes, epsilon=2.0, ledger=None):
+    ledger = ledger or SqlLedger("sqlite://")
     ledger.declare(Account(dataset="people", delta=1e-6, cap_epsilon=epsilon), actor="test")
     plan = method.plan(domain, mu2_of(epsilon, 1e-6))
     spending = Spending(dataset="people", snapshot="s", release="r", step="all")
@@ -109,6 +110,28 @@ def test_options_change_what_is_measured():
     large = fitted(PrivMRF(tau=1e6), domain, codes)
     small = fitted(PrivMRF(tau=60.0), domain, codes)
     assert small.tree.cells <= 60 < large.tree.cells
+
+
+def test_pairs_may_make_the_tree_larger_than_other_tables():
+    domain, codes = chain([3, 4, 2, 5, 3, 2], 4000)
+    model = fitted(PrivMRF(tau=200.0, tau_beyond_pairs=1.0), domain, codes)
+    pairs = [clique for clique in model.cliques if len(clique) <= 2]
+    assert 60 < model.tree.cells <= 200
+    assert junction_tree(domain, pairs).cells == model.tree.cells
+
+
+@pytest.mark.parametrize(
+    "method", [PrivMRF(), PrivMRF(sized=False), PrivMRF(tau=1.0)], ids=["", "even", "no room"]
+)
+def test_rounds_spend_the_whole_budget(method):
+    domain, codes = chain([3, 4, 2, 5, 3, 2], 300)
+    ledger = SqlLedger("sqlite://")
+    fitted(method, domain, codes, ledger=ledger)
+    answered = [r for r in ledger.records(release="r") if r.state is State.MEASURED]
+    spent = sum(r.mu2 for r in answered if r.purpose.startswith("round") and r.purpose.endswith("marginals"))
+    planned = method.plan(domain, mu2_of(2.0, 1e-6)).mu2("marginals")
+    assert float(spent) == pytest.approx(float(planned), rel=1e-6)
+    assert spent <= planned
 
 
 def test_every_choice_is_inside_the_plan():
