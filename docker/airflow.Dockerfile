@@ -2,7 +2,7 @@
 ARG PYTHON=3.11.13-slim-bookworm
 
 FROM python:${PYTHON} AS build
-ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 UV_LINK_MODE=copy
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 UV_LINK_MODE=copy NUMBA_CACHE_DIR=/opt/kernels
 WORKDIR /build
 COPY docker/uv.lock docker/airflow.lock ./
 RUN python -m pip install --require-hashes --target uv -r uv.lock
@@ -18,10 +18,13 @@ RUN groupadd --gid 50000 synth && useradd --uid 50000 --gid synth --create-home 
     && install -d -o synth -g synth -m 0755 /opt/airflow /workspace /workspace/public \
     && install -d -o synth -g synth -m 0700 /workspace/confidential
 COPY --from=build /opt/synth /opt/synth
+# Compiled kernels are only used from a folder that can be written to.
+COPY --from=build --chown=50000:50000 /opt/kernels /opt/kernels
 COPY dags /opt/airflow/dags
 COPY plugins /opt/airflow/plugins
 COPY --chmod=0755 docker/entrypoint.sh /usr/local/bin/entrypoint
 ENV PATH=/opt/synth/bin:$PATH \
+    NUMBA_CACHE_DIR=/opt/kernels \
     AIRFLOW_HOME=/opt/airflow \
     AIRFLOW__CORE__AUTH_MANAGER=airflow.providers.fab.auth_manager.fab_auth_manager.FabAuthManager \
     AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION=True \

@@ -3,7 +3,7 @@
 ARG PYTHON=3.11.13-slim-bookworm
 
 FROM python:${PYTHON} AS build
-ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 UV_LINK_MODE=copy
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 UV_LINK_MODE=copy NUMBA_CACHE_DIR=/opt/kernels
 WORKDIR /build
 COPY docker/uv.lock docker/worker-cuda.lock ./
 RUN python -m pip install --require-hashes --target uv -r uv.lock
@@ -19,7 +19,10 @@ RUN groupadd --gid 50000 synth && useradd --uid 50000 --gid synth --create-home 
     && install -d -o synth -g synth -m 0755 /workspace /workspace/public \
     && install -d -o synth -g synth -m 0700 /workspace/confidential
 COPY --from=build /opt/synth /opt/synth
+# Compiled kernels are only used from a folder that can be written to.
+COPY --from=build --chown=50000:50000 /opt/kernels /opt/kernels
 ENV PATH=/opt/synth/bin:$PATH \
+    NUMBA_CACHE_DIR=/opt/kernels \
     NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility \
     OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1 \
     SYNTH_ARRAYS=auto

@@ -2,7 +2,7 @@
 ARG PYTHON=3.11.13-slim-bookworm
 
 FROM python:${PYTHON} AS build
-ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 UV_LINK_MODE=copy
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 UV_LINK_MODE=copy NUMBA_CACHE_DIR=/opt/kernels
 WORKDIR /build
 COPY docker/uv.lock docker/worker.lock ./
 RUN python -m pip install --require-hashes --target uv -r uv.lock
@@ -18,8 +18,11 @@ RUN groupadd --gid 50000 synth && useradd --uid 50000 --gid synth --create-home 
     && install -d -o synth -g synth -m 0755 /workspace /workspace/public \
     && install -d -o synth -g synth -m 0700 /workspace/confidential
 COPY --from=build /opt/synth /opt/synth
+# Compiled kernels are only used from a folder that can be written to.
+COPY --from=build --chown=50000:50000 /opt/kernels /opt/kernels
 # One thread for each library: a worker's parallelism is its number of Dask threads.
 ENV PATH=/opt/synth/bin:$PATH \
+    NUMBA_CACHE_DIR=/opt/kernels \
     OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1 \
     DASK_DISTRIBUTED__WORKER__MEMORY__SPILL=0.7 \
     DASK_DISTRIBUTED__WORKER__MEMORY__TERMINATE=0.95 \

@@ -123,8 +123,8 @@ def packages(_: Patient) -> Iterator[Finding]:
 
 def kernels(_: Patient) -> Iterator[Finding]:
     """Whether the compiled kernels are on disk."""
-    folder = Path(importlib.import_module("synth_core.models.kernels").__file__ or "").parent / "__pycache__"
-    if any(folder.glob("kernels.propagate-*.nbi")):
+    folder = importlib.import_module("synth_core.models.kernels").propagate.stats.cache_path
+    if folder and any(Path(folder).glob("kernels.propagate-*.nbi")):
         yield Finding("kernels", State.GOOD, "compiled")
     else:
         yield Finding(

@@ -5,6 +5,7 @@ import re
 from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from budget_examples import spend, tampered
@@ -79,10 +80,8 @@ def test_missing_and_wrong_packages_are_named(workspace, monkeypatch):
 
 
 def test_kernels_that_were_never_compiled(workspace, monkeypatch, tmp_path):
-    class Module:
-        __file__ = str(tmp_path / "kernels.py")
-
-    monkeypatch.setattr(doctor.importlib, "import_module", lambda _: Module)
+    kernels = SimpleNamespace(propagate=SimpleNamespace(stats=SimpleNamespace(cache_path=tmp_path)))
+    monkeypatch.setattr(doctor.importlib, "import_module", lambda _: kernels)
     assert "synth_core.models.warm" in ill(workspace)["kernels"].remedy
 
 

@@ -1,0 +1,114 @@
+"""Runs the exact commands of the images' build stages without a container engine: `python infra/checks/stages.py .`.
+
+Each stage named `build` runs in a copy-on-write view of this machine's root, which is thrown away afterwards, so that
+an image build would not fail on our side. This needs root, overlay mounts and the base image's Python version.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+Instruction = tuple[str, str]
+CHANGED_ROOT = "{scratch}/root"
+
+
+def instructions(dockerfile: Path) -> Iterator[Instruction]:
+    """The instructions of a Dockerfile, continued lines joined, comments left out."""
+    text = re.sub(r"^\s*#.*\n", "", dockerfile.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    for line in re.sub(r"\\\n\s*", "", text).splitlines():
+        if line.strip():
+            word, _, rest = line.strip().partition(" ")
+            yield word.upper(), rest.strip()
+
+
+def build_stage(dockerfile: Path) -> list[Instruction]:
+    """The instructions of the stage named `build`."""
+    found: list[Instruction] = []
+    inside = False
+    for word, rest in instructions(dockerfile):
+        if word == "FROM":
+            inside = rest.lower().endswith(" as build")
+        elif inside:
+            found.append((word, rest))
+    if not found:
+        raise SystemExit(f"{dockerfile.name}: there is no stage named build")
+    return found
+
+
+def script(stage: Sequence[Instruction], context: str) -> str:
+    """The stage as a shell script that is run inside the changed root."""
+    lines = ["set -eu"]
+    for word, rest in stage:
+        if word == "ENV":
+            lines += [f"export {pair}" for pair in shlex.split(rest)]
+        elif word == "WORKDIR":
+            lines += [f"mkdir -p {rest}", f"cd {rest}"]
+        elif word == "COPY":
+            *sources, target = rest.split()
+            lines.append(f"mkdir -p {target}" if target.endswith("/") or len(sources) > 1 else ":")
+            lines += [f"cp -r {context}/{source} {target}" for source in sources]
+        elif word == "RUN":
+            lines += [f"echo '+ {rest[:100]}'".replace("&&", "and"), rest]
+        else:
+            raise SystemExit(f"a build stage with {word} cannot be run without an engine")
+    return "\n".join(lines) + "\n"
+
+
+def programs(dockerfile: Path) -> list[str]:
+    """The program of the image's command: it must be there when the stage is built."""
+    commands = [json.loads(rest) for word, rest in instructions(dockerfile) if word == "CMD"]
+    return [command[0] for command in commands if command[0] != "python"]
+
+
+def run_stage(dockerfile: Path, root: Path, scratch: Path) -> int:
+    """Run one build stage; the mounts are this process's own and vanish with it."""
+    changed = CHANGED_ROOT.format(scratch=scratch)
+    (scratch / "stage.sh").write_text(script(build_stage(dockerfile), str(root)), encoding="utf-8")
+    checks = "".join(f"test -x /opt/synth/bin/{name}\n" for name in programs(dockerfile))
+    (scratch / "stage.sh").open("a", encoding="utf-8").write(checks)
+    python = Path(sys.executable).resolve().parent
+    mounts = f"""
+set -eu
+mkdir -p {scratch}/layer && mount -t tmpfs tmpfs {scratch}/layer
+mkdir -p {scratch}/layer/upper {scratch}/layer/work {changed}
+mount -t overlay overlay -o lowerdir=/,upperdir={scratch}/layer/upper,workdir={scratch}/layer/work {changed}
+mount --rbind /proc {changed}/proc
+mount --rbind /dev {changed}/dev
+exec chroot {changed} /bin/sh {scratch}/stage.sh
+"""
+    return subprocess.run(
+        ["unshare", "--mount", "--propagation", "private", "sh", "-c", mounts],
+        env={**os.environ, "PATH": f"{python}:{os.environ['PATH']}"},
+        check=False,
+    ).returncode
+
+
+def main() -> int:
+    """Run every stage that was asked for, or all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("root", type=Path)
+    parser.add_argument("--only", help="name of one Dockerfile, without its ending")
+    parser.add_argument("--scratch", type=Path, required=True, help="an empty folder")
+    arguments = parser.parse_args()
+    failed = []
+    for dockerfile in sorted((arguments.root / "docker").glob(f"{arguments.only or '*'}.Dockerfile")):
+        folder = arguments.scratch / dockerfile.stem
+        folder.mkdir(parents=True)
+        sys.stdout.write(f"== {dockerfile.name}\n")
+        sys.stdout.flush()
+        if run_stage(dockerfile, arguments.root.resolve(), folder):
+            failed.append(dockerfile.name)
+    sys.stdout.write(f"failed: {', '.join(failed)}\n" if failed else "all build stages ran\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
