@@ -93,8 +93,10 @@ class Cluster:
         return dict(self._connected().run(work, *args)) if self._client is not None else {}
 
     def _has_gpu(self) -> bool:
-        workers = self._connected().scheduler_info(n_workers=-1)["workers"].values()
-        return any("GPU" in (worker.get("resources") or {}) for worker in workers)
+        known = self._connected().scheduler_info(n_workers=-1)
+        if "workers" not in known:  # what a client says that has just lost its scheduler
+            raise ClusterError(LOST)
+        return any("GPU" in (worker.get("resources") or {}) for worker in known["workers"].values())
 
     def _connected(self) -> Any:
         """The client, unless it has given up looking for its scheduler."""

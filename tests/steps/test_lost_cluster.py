@@ -61,6 +61,13 @@ def test_a_client_that_gave_up_is_one_too(verb):
         VERBS[verb](cluster)
 
 
+@pytest.mark.parametrize("verb", ["call", "map_by_size"])
+def test_a_client_without_a_list_of_workers_is_one_too(verb, monkeypatch):
+    monkeypatch.setattr(Client, "scheduler_info", lambda self, **_: {"type": "Scheduler"})
+    with pytest.raises(ClusterError, match="the Dask scheduler was lost"), wall():
+        VERBS[verb](Cluster(Client(ValueError())))
+
+
 def test_an_error_of_the_work_itself_stays_behind_the_wall():
     with pytest.raises(WallError, match="OSError"), wall():
         Cluster(Client(OSError("a path with a name in it"))).map(abs, [1])
