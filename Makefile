@@ -18,7 +18,7 @@ CHECKS := .checks
 LOCK := pip compile --quiet --generate-hashes --no-header --no-annotate --python-version 3.11
 COMPILE := $(LOCK) pyproject.toml --extra airflow --extra postgres --extra dev --output-file requirements.lock
 
-.PHONY: help setup demo up test soak check bench lock clean
+.PHONY: help setup demo up test soak check images bench lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,10 @@ check: $(READY) $(CHECKS)/.ready ## lint, format, types, layers, the DAGs import
 	$(BIN)/lint-imports
 	$(BIN)/python -m infra.local.dag_import
 	$(CHECKS)/bin/python infra/checks/check.py .
+
+# Needs root: the stages run in a copy-on-write view of this machine.
+images: $(READY) ## run the build stages of the images without a container engine
+	scratch=$$(mktemp -d) && $(BIN)/python infra/checks/stages.py . --scratch "$$scratch"
 
 bench: $(READY) ## run the benchmarks, one after the other
 	@shopt -s nullglob; for script in tests/benchmarks/[a-z]*.py; do \
