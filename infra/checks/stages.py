@@ -48,7 +48,8 @@ def script(stage: Sequence[Instruction], context: str) -> str:
     lines = ["set -eu"]
     for word, rest in stage:
         if word == "ENV":
-            lines += [f"export {pair}" for pair in shlex.split(rest)]
+            pairs = [pair.partition("=") for pair in shlex.split(rest)]
+            lines += [f'export {name}="{value}"' for name, _, value in pairs]
         elif word == "WORKDIR":
             lines += [f"mkdir -p {rest}", f"cd {rest}"]
         elif word == "COPY":
