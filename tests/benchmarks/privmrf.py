@@ -1,7 +1,8 @@
 """Judge PrivMRF on the four data sets of its paper, options on and off, beside its peers, and write privmrf.md.
 
-Run as `python tests/benchmarks/privmrf.py [--ablation] [--only DATA] [--epsilon E] [--runs N]`. Each result is kept in
-privmrf.jsonl and a configuration that has all its runs is not run again, so that a long series can be done in parts.
+Run as `python tests/benchmarks/privmrf.py [--ablation | --svm] [--only DATA] [--epsilon E] [--runs N]`. Each result
+is kept in privmrf.jsonl and a configuration that has all its runs is not run again, so that a long series can be done
+in parts.
 """
 
 import argparse
@@ -17,12 +18,15 @@ import numpy as np
 import pandas as pd
 
 from synth_core import Schema, synthesize
+from synth_core.evaluation.classification import TRAINING_ROWS, misclassified
 from synth_core.metrics import tvd
 
 HERE = Path(__file__).parent
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 NAMES = ("nltcs", "acs", "adult", "br2000")
 EPSILONS = (0.1, 0.4, 0.8, 1.6, 3.2)
+SVM_METHODS = ("privmrf", "real", "mst", "swift", "absyn", "privbayes", "independent", "mwem", "hdmm", "aim")
+FOLDS = 5
 LARGE = 1_000_000
 """A marginal of more cells is mostly empty."""
 OPTIONS = {
@@ -87,6 +91,41 @@ def judged(name: str, preset: str, epsilon: float, options: dict) -> dict:
     return {"tvd": errors, "cpu": seconds, "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}
 
 
+def svm_error(name: str, method: str, fold: int) -> dict:
+    """Mean error of an SVM for each column, trained on rows made from four folds and tested on the fifth."""
+    sizes = json.loads((DATA / f"{name}-domain.json").read_text())
+    schema = Schema.from_sizes(sizes)
+    real = pd.read_csv(DATA / f"{name}.csv")[list(sizes)]
+    tested = np.random.default_rng(5).permutation(len(real)) % FOLDS == fold
+    training = real[~tested]
+    if method != "real":
+        made = synthesize(training, schema, method=method, epsilon=0.8, delta=1e-5).table[list(sizes)]
+        training = made.astype("int64")
+    rows = training.sample(min(TRAINING_ROWS, len(training)), random_state=0).to_numpy()
+    test = real[tested].to_numpy()
+    errors = [misclassified(t, training=rows, test=test, domain=schema.domain) for t in schema.domain]
+    return {"data": name, "method": method, "fold": fold, "svm": float(np.mean(errors))}
+
+
+def svm_report(results: list[dict]) -> list[str]:
+    """The table of SVM errors, one column for each data set."""
+    lines = [
+        "\n## SVM error\n",
+        "Each column in turn is predicted from the others by a linear SVM trained on at most 20,000 rows made at",
+        "epsilon 0.8 from four folds and tested on the fifth; mean of all columns (folds run in brackets). `real`:",
+        "trained on the real rows of the four folds.\n",
+        "| method | " + " | ".join(NAMES) + " |",
+        "|---" * (len(NAMES) + 1) + "|",
+    ]
+    for method in SVM_METHODS:
+        cells = []
+        for name in NAMES:
+            own = [r["svm"] for r in results if (r["data"], r.get("method")) == (name, method)]
+            cells.append(f"{np.mean(own):.4f} ({len(own)})" if own else "")
+        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    return lines
+
+
 def series(*, ablation: bool, only: str | None, epsilon: float | None) -> list[tuple[str, str, float, str]]:
     """The configurations, the most asked-for first."""
     names = [only] if only else NAMES
@@ -99,7 +138,7 @@ def series(*, ablation: bool, only: str | None, epsilon: float | None) -> list[t
 
 def mean(results: list[dict], key: tuple) -> tuple[np.ndarray, float, int, int] | None:
     """Mean errors, mean CPU seconds, peak memory and number of runs of one configuration."""
-    own = [r for r in results if (r["data"], r["preset"], r["epsilon"], r["option"]) == key]
+    own = [r for r in results if (r["data"], r.get("preset"), r.get("epsilon"), r.get("option")) == key]
     if not own:
         return None
     errors = np.mean([r["tvd"] for r in own], axis=0)
@@ -133,6 +172,8 @@ def report(results: list[dict]) -> str:
             f"| {cpu:.1f} | {mib} | {runs} |"
         )
     keys = [(n, e) for n in NAMES for e in EPSILONS if mean(results, (n, "default", e, "uniform budgets"))]
+    if any("svm" in r for r in results):
+        lines += svm_report(results)
     if not keys:
         return "\n".join(lines) + "\n"
     lines += [
@@ -154,6 +195,7 @@ def main() -> None:
     """Run what is missing and write the report after each result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ablation", action="store_true")
+    parser.add_argument("--svm", action="store_true", help="SVM errors; a run is a fold")
     parser.add_argument("--only", choices=NAMES)
     parser.add_argument("--epsilon", type=float, choices=EPSILONS)
     parser.add_argument("--runs", type=int, default=3)
@@ -161,19 +203,32 @@ def main() -> None:
     if not DATA.exists():
         raise SystemExit("the benchmark's data sets are not installed")
     kept = HERE / "privmrf.jsonl"
-    results = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+    kept.touch()
+
+    def known() -> list[dict]:
+        return [json.loads(line) for line in kept.read_text().splitlines()]
+
+    def keep(result: dict) -> None:
+        with kept.open("a") as file:
+            file.write(json.dumps(result) + "\n")
+        (HERE / "privmrf.md").write_text(report(known()))
+        print(result, flush=True)
+
     for run in range(arguments.runs):
+        if arguments.svm:
+            done = {(r["data"], r.get("method"), r.get("fold")) for r in known()}
+            asked = itertools.product(SVM_METHODS, [arguments.only] if arguments.only else NAMES, [run])
+            for method, name, fold in asked:
+                if (name, method, fold) not in done:
+                    keep(svm_error(name, method, fold))
+            continue
         for key in series(ablation=arguments.ablation, only=arguments.only, epsilon=arguments.epsilon):
-            found = mean(results, key)
+            found = mean(known(), key)
             if found is not None and found[3] > run:
                 continue
             name, preset, epsilon, option = key
             result = judged(name, preset, epsilon, OPTIONS[option])
-            results.append({"data": name, "preset": preset, "epsilon": epsilon, "option": option, **result})
-            with kept.open("a") as file:
-                file.write(json.dumps(results[-1]) + "\n")
-            (HERE / "privmrf.md").write_text(report(results))
-            print(key, figures(result["tvd"]), f"{result['cpu']:.1f} s", flush=True)
+            keep({"data": name, "preset": preset, "epsilon": epsilon, "option": option, **result})
 
 
 if __name__ == "__main__":
