@@ -170,7 +170,7 @@ def test_a_dry_run_shows_the_cost_and_spends_nothing(live):
     assert set(live.states(run).values()) == {"skipped"}
     log = live.api.log(live.task(run, "prepare"))
     assert any("How the budget is shared: marginals" in line for line in log)
-    assert any("left after: epsilon" in line for line in log)
+    assert any("left after:" in line for line in log)
     assert live.ledger.head() == before
 
 
