@@ -193,7 +193,14 @@ def quality_table(results: list[dict]) -> list[str]:
 def ablation_table(results: list[dict]) -> list[str]:
     """3-way error of each option off, relative to the default."""
     keys = [(n, e) for n in NAMES for e in (0.1, 0.8) if own(results, part="ablation", data=n, epsilon=e)]
-    lines = ["| changed | " + " | ".join(f"{n} {e}" for n, e in keys) + " |", "|---" * (len(keys) + 1) + "|"]
+    if not keys:
+        return []
+    lines = [
+        "\n## Options of the default changed one by one\n",
+        "3-way error relative to the default (runs in brackets).\n",
+        "| changed | " + " | ".join(f"{n} {e}" for n, e in keys) + " |",
+        "|---" * (len(keys) + 1) + "|",
+    ]
     for variant in ABLATION:
         cells = []
         for name, epsilon in keys:
@@ -213,8 +220,6 @@ def report(results: list[dict]) -> str:
         "marginals, delta 1e-5, CPU seconds of a whole `synthesize` on one core of a busy machine. The authors' code",
         "spends 2 to 6 times the epsilon it states (its br2000 run: delta 1e-9); ours spends what it says.\n",
         *quality_table(results),
-        "\n## Options of the default changed one by one\n",
-        "3-way error relative to the default (runs in brackets).\n",
         *ablation_table(results),
         "\n## Cliques in parallel\n",
         "An estimation of a ladder of cliques of 234,256 cells each from noisy pairs, on Dask workers that",
