@@ -83,7 +83,7 @@ class Prepare(ReleaseOperator):
 
         run = context["dag_run"]
         spec = dated(
-            ReleaseSpec.load(Path(self.spec_file)), run.run_after, planned=str(run.run_type) == "scheduled"
+            ReleaseSpec.load(Path(self.spec_file)), run.run_after, planned=run.run_type == "scheduled"
         )
         return spec.dump(), Path(_workspace({}))
 

@@ -131,6 +131,7 @@ def test_many_specs_import_nothing_heavy(releases):
 
 
 def test_a_scheduled_release_is_named_after_its_date(releases, tmp_path, monkeypatch):
+    from airflow.sdk.api.datamodels._generated import DagRunType
     from release_pipeline.operators import Prepare
 
     from synth_core import steps
@@ -140,7 +141,7 @@ def test_a_scheduled_release_is_named_after_its_date(releases, tmp_path, monkeyp
     monkeypatch.setattr(steps, "preview", lambda spec, *, workspace: [])
     monkeypatch.setattr(steps, "prepare", lambda spec, **_: seen.update(spec) or "address")
     run = SimpleNamespace(
-        run_after=pendulum.datetime(2027, 1, 19), run_type="scheduled", triggering_user_name=None
+        run_after=pendulum.datetime(2027, 1, 19), run_type=DagRunType.SCHEDULED, triggering_user_name=None
     )
     instance = SimpleNamespace(dag_id="d", run_id="r", task_id="prepare", map_index=-1, try_number=1)
     task = Prepare(task_id="prepare", spec_file=str(releases / "quarterly.yaml"))
