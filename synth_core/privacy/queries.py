@@ -107,4 +107,36 @@ class BoxCount:
         return self.sign * centred + round(self.offset * GRID)
 
 
-Query = Total | Dependence | Misfit | BoxCount
+@dataclass(frozen=True, slots=True, eq=False)
+class Coarsened:
+    """A query about a table whose codes are put into public groups first, attribute by attribute.
+
+    Its sensitivity is that of the query: grouping maps every record to one record of the grouped table, so
+    tables that differ by one record are mapped to grouped tables that differ by one record. `groups` holds, for each
+    attribute of the clique, the group of each code, or None where the codes stay as they are.
+    """
+
+    query: Dependence | Misfit
+    groups: tuple[NDArray[np.int64] | None, ...]
+
+    @property
+    def clique(self) -> Clique:
+        """The attributes of the table."""
+        return self.query.clique
+
+    @property
+    def sensitivity(self) -> Fraction:
+        """That of the query."""
+        return self.query.sensitivity
+
+    def evaluate(self, counts: Counts) -> int:
+        """The query's value on the grouped counts, in grid units."""
+        for axis, groups in enumerate(self.groups):
+            if groups is not None:
+                grouped = np.zeros((int(groups.max()) + 1, *np.delete(counts.shape, axis)), dtype=np.int64)
+                np.add.at(grouped, groups, np.moveaxis(counts, axis, 0))
+                counts = np.moveaxis(grouped, 0, axis)
+        return self.query.evaluate(counts)
+
+
+Query = Total | Dependence | Misfit | BoxCount | Coarsened

@@ -15,7 +15,6 @@ from synth_core.domain import Clique, Domain
 from synth_core.evaluation import Evaluation, compare_codes, numeric_levels, rule_violations
 from synth_core.evaluation.public import BoughtError, PublicQuality, bought_error, public_quality
 from synth_core.metrics import alpha_way, tabulate
-from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.privacy.budget import epsilon_of
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.ledger import Record
@@ -28,6 +27,7 @@ from synth_core.steps.compare import one_way_counts
 from synth_core.steps.context import StepRun, quality_budget
 from synth_core.storage.files import atomic_write
 from synth_core.storage.parquet import read_codes
+from synth_core.synthesizers.saved import load_model
 
 Codes = NDArray[np.integer]
 BOUGHT_ALPHAS = (1, 2, 3)
@@ -76,7 +76,7 @@ def spend_lines(records: Sequence[Record]) -> list[SpendLine]:
 
 def _public_quality(run: StepRun, synthetic: Codes) -> PublicQuality:
     spec = run.spec
-    total = max(1.0, MarkovRandomField.load(run.paths.model).total)
+    total = max(1.0, load_model(run.paths.model).total)
     answers = stored_measurements(run.ledger, run.domain, dataset=spec.dataset, release=spec.release)
     bought = _bought(run, synthetic, total) if spec.quality_share else []
     return public_quality(

@@ -15,7 +15,6 @@ import yaml
 from synth_core.errors import PublishError
 from synth_core.evaluation import Evaluation
 from synth_core.evaluation.public import PublicQuality
-from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.release import certificate as certificates
 from synth_core.release import manifest as manifests
 from synth_core.release import signing
@@ -28,6 +27,7 @@ from synth_core.steps.compare import headline
 from synth_core.steps.context import StepRun
 from synth_core.steps.evaluate import spend_lines
 from synth_core.storage.files import atomic_write
+from synth_core.synthesizers.saved import load_model
 
 
 def publish(run: StepRun) -> Path:
@@ -40,7 +40,7 @@ def publish(run: StepRun) -> Path:
     artifacts = _artifacts(run)
     records = run.ledger.records(dataset=spec.dataset)
     own = [record for record in records if record.release == spec.release]
-    model = MarkovRandomField.load(paths.model)
+    model = load_model(paths.model)
     quality = PublicQuality.from_json(paths.quality.read_text(encoding="utf-8"))
     previous = manifests.previous_manifest(paths.public.parent, dataset=spec.dataset, release=spec.release)
     built = manifests.build(

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from synth_core.codec import decode_table
-from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.schema import Schema
 from synth_core.steps.context import StepRun
 from synth_core.storage.files import atomic_write
+from synth_core.synthesizers.saved import load_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def sample_one(run: StepRun, number: int) -> Path:
 def write_shard(job: tuple[int, Path], *, recipe: Recipe) -> Path:
     """Draw, decode and write one shard; runs on a worker."""
     number, address = job
-    model = MarkovRandomField.load(recipe.model)
+    model = load_model(recipe.model)
     total = max(1, round(model.total)) if recipe.rows == "noisy" else recipe.rows
     rng = np.random.default_rng([recipe.seed, number])
     codes = model.sample(rows_of_shard(total, shards=recipe.shards, number=number), rng)

@@ -9,7 +9,7 @@ distribution from the same tables (PB-PGM) wherever its junction tree stays smal
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -23,7 +23,7 @@ from synth_core.errors import SpecError
 from synth_core.measurement import Measurement, total_by_inverse_variance
 from synth_core.privacy.budget import BudgetPlan, gaussian_for
 from synth_core.privacy.curator import Curator
-from synth_core.privacy.queries import Dependence, Misfit, Total
+from synth_core.privacy.queries import Coarsened, Dependence, Misfit, Query, Total
 from synth_core.privacy.strategies import Strategy
 from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
 from synth_core.synthesizers.consistency import (
@@ -32,7 +32,7 @@ from synth_core.synthesizers.consistency import (
     non_negative,
     reconciled,
 )
-from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, Hierarchies, by_size, with_declared
+from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, Codes, Hierarchies, by_size, with_declared
 from synth_core.synthesizers.pooling import pooled
 from synth_core.synthesizers.privbayes_model import GENERATIONS, BayesianNetwork, within_groups
 from synth_core.synthesizers.privbayes_network import Growth
@@ -86,19 +86,29 @@ class PrivBayes:
         return BudgetPlan(total_mu2, (first, ("scores", beta - first[1]), ("tables", 1 - beta)))
 
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
-        """Section 2.1.1: the scores (2.1) of all pairs; or how far pairs are from the measured one-way marginals."""
+        """Section 2.1.1: the scores (2.1) of all pairs; or how far pairs are from the measured one-way marginals.
+
+        Columns of many codes are scored in their coarsest versions, in which tables hold them as parents.
+        """
         domain = curator.domain
-        pairs = all_pairs(domain)
+        pairs, groups = all_pairs(domain), self._hierarchies(domain).coarsest(domain)
+        purpose = f"scores in groups of {self.g}" if any(g is not None for g in groups.values()) else "scores"
         if not self.one_way:
             (total,) = curator.score([Total()], plan.mu2("n"), purpose="n")
-            scores = curator.score([Dependence(p) for p in pairs], plan.mu2("scores"), purpose="scores")
+            questions = [_coarsened(Dependence(pair), groups) for pair in pairs]
+            scores = curator.score(questions, plan.mu2("scores"), purpose=purpose)
             return Scores(max(1.0, total), _scored(pairs, scores))
         singles = [(attribute,) for attribute in domain]
         measured = curator.measure(singles, plan.mu2("one-way"), purpose="one-way marginals")
         total = max(1.0, total_by_inverse_variance(measured))
         guesses = _guesses(measured, total=total)
+        for a, own in groups.items():
+            guesses[a] = (
+                guesses[a] if own is None else np.bincount(own, weights=guesses[a]).astype(np.float64)
+            )
         queries = [Misfit((a, b), np.multiply.outer(guesses[a], guesses[b]) / total) for a, b in pairs]
-        misfits = curator.score(queries, plan.mu2("scores"), purpose="scores")
+        questions = [_coarsened(query, groups) for query in queries]
+        misfits = curator.score(questions, plan.mu2("scores"), purpose=purpose)
         excess = [(m - sampling_misfit(q.reference)) / 2 for m, q in zip(misfits, queries, strict=True)]
         return Scores(total, _scored(pairs, excess), tuple(measured))
 
@@ -211,6 +221,11 @@ def sampling_misfit(expected: NDArray[np.float64]) -> float:
     e = np.maximum(expected, 1e-12)
     k = np.floor(e)
     return float(2 * np.exp((k + 1) * np.log(e) - e - gammaln(k + 1)).sum())
+
+
+def _coarsened(query: Dependence | Misfit, groups: Mapping[str, Codes | None]) -> Query:
+    own = tuple(groups[attribute] for attribute in query.clique)
+    return query if all(g is None for g in own) else Coarsened(query, own)
 
 
 def _scored(pairs: Sequence[Clique], scores: Sequence[float]) -> tuple[tuple[str, str, float], ...]:
