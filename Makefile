@@ -74,7 +74,7 @@ clean: ## remove the environment, the caches and the Airflow home; workspace/ st
 $(READY): requirements.lock pyproject.toml | $(BIN)/uv
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
-	$(BIN)/python -m synth_core.models.warm
+	$(BIN)/python -m synth_core.warm
 	@touch $@
 
 # Tools for files that are not Python; dask-kubernetes is there for its schemas alone, without what it would need to run.

@@ -11,7 +11,7 @@ RUN python -m venv --without-pip /opt/synth \
 COPY pyproject.toml README.md LICENSE ./
 COPY synth_core synth_core
 RUN uv/bin/uv pip install --quiet --python /opt/synth/bin/python --compile-bytecode --no-deps . \
-    && /opt/synth/bin/python -m synth_core.models.warm
+    && /opt/synth/bin/python -m synth_core.warm
 
 FROM python:${PYTHON}
 RUN groupadd --gid 50000 synth && useradd --uid 50000 --gid synth --create-home synth \

@@ -1,4 +1,4 @@
-"""Compile every kernel once, at installation, so that no release waits for it: `python -m synth_core.models.warm`."""
+"""Compile every kernel of the engine once; `python -m synth_core.warm` does it at installation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,3 @@ def warm_up() -> None:
     pairs = tuple((x, y) for x, y in ("ab", "bc", "ac", "cd", "de", "ce", "ef"))
     shared = inference.marginal_oracle(junction_tree(large, pairs), pairs, replace(NUMPY, threads=2))
     shared(np.zeros(sum(map(large.cells, pairs))))
-
-
-if __name__ == "__main__":
-    warm_up()

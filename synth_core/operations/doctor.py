@@ -131,7 +131,7 @@ def kernels(_: Patient) -> Iterator[Finding]:
             "kernels",
             State.WORRYING,
             "not compiled yet, so the first fit of every process waits some seconds",
-            "run `python -m synth_core.models.warm` as the user who owns the installation",
+            "run `python -m synth_core.warm` as the user who owns the installation",
         )
 
 

@@ -66,4 +66,4 @@ def test_the_build_stages_of_the_images_need_no_engine(name):
     stage = stages.build_stage(ROOT / "docker" / f"{name}.Dockerfile")
     text = stages.script(stage, "/context")
     assert f"{name}.lock" in text
-    assert "synth_core.models.warm" in text
+    assert "synth_core.warm" in text

@@ -82,7 +82,7 @@ def test_missing_and_wrong_packages_are_named(workspace, monkeypatch):
 def test_kernels_that_were_never_compiled(workspace, monkeypatch, tmp_path):
     kernels = SimpleNamespace(propagate=SimpleNamespace(stats=SimpleNamespace(cache_path=tmp_path)))
     monkeypatch.setattr(doctor.importlib, "import_module", lambda _: kernels)
-    assert "synth_core.models.warm" in ill(workspace)["kernels"].remedy
+    assert "synth_core.warm" in ill(workspace)["kernels"].remedy
 
 
 def test_a_mistyped_setting_is_named(workspace, monkeypatch):
