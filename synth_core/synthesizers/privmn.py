@@ -54,7 +54,7 @@ class PrivMN:
     theta: float = 0.05
     alpha: float = 0.05
     usefulness: float = 4.0
-    nearest: bool = True  # agreement in turns with the nearest table without negative counts; else as in Section 4.4
+    nearest: bool = True  # agreement in turns with the nearest non-negative table; else as in Section 4.4
     algorithm: str = "sound"
 
     def __post_init__(self) -> None:
