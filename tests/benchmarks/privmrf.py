@@ -1,8 +1,8 @@
 """Judge PrivMRF on the four data sets of its paper, options on and off, beside its peers, and write privmrf.md.
 
-Run as `python tests/benchmarks/privmrf.py [--ablation | --svm] [--only DATA] [--epsilon E] [--runs N]`. Each result
-is kept in privmrf.jsonl and a configuration that has all its runs is not run again, so that a long series can be done
-in parts.
+Run as `python tests/benchmarks/privmrf.py [--ablation | --svm | --wide] [--only DATA] [--epsilon E] [--runs N]`.
+Each result is kept in privmrf.jsonl and a configuration that has all its runs is not run again, so that a long series
+can be done in parts.
 """
 
 import argparse
@@ -27,6 +27,7 @@ NAMES = ("nltcs", "acs", "adult", "br2000")
 EPSILONS = (0.1, 0.4, 0.8, 1.6, 3.2)
 SVM_METHODS = ("privmrf", "real", "mst", "swift", "absyn", "privbayes", "independent", "mwem", "hdmm", "aim")
 FOLDS = 5
+WIDE = (1000, 1000, 500, 300, 200, 100, 100, 50, 50, 40, *[20] * 8, *[10] * 20, *[5] * 30, *[2] * 30)
 LARGE = 1_000_000
 """A marginal of more cells is mostly empty."""
 OPTIONS = {
@@ -89,6 +90,29 @@ def judged(name: str, preset: str, epsilon: float, options: dict) -> dict:
     made = release.table[list(sizes)].astype("int64").to_numpy()
     errors = [mean_tvd(real.to_numpy(), made, list(sizes.values()), alpha) for alpha in (2, 3, 4, 5)]
     return {"tvd": errors, "cpu": seconds, "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}
+
+
+def wide() -> dict:
+    """One run on a generated table of 98 columns with up to 1,000 values."""
+    rng = np.random.default_rng(0)
+    sizes = {f"x{k:02d}": size for k, size in enumerate(WIDE)}
+    column, columns = np.zeros(30_000, dtype=int), {}
+    for name, size in sizes.items():
+        fresh = rng.random(len(column)) < 0.4
+        column = columns[name] = np.where(fresh, rng.integers(0, 1000, len(column)), column) % size
+    start = time.process_time()
+    release = synthesize(pd.DataFrame(columns), Schema.from_sizes(sizes), epsilon=1.0, delta=1e-6)
+    seconds = time.process_time() - start
+    mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    return {"data": "wide", "cpu": seconds, "mib": mib, "cells": release.model.tree.cells}
+
+
+def wide_report(found: dict) -> str:
+    """The sentence about the wide table."""
+    return (
+        f"\nA generated table of 30,000 rows and {len(WIDE)} columns with 2 to 1,000 values, epsilon 1: "
+        f"{found['cpu']:.0f} CPU s, peak {found['mib']} MiB, a junction tree of {found['cells']:,} cells (last run)."
+    )
 
 
 def svm_error(name: str, method: str, fold: int) -> dict:
@@ -172,6 +196,7 @@ def report(results: list[dict]) -> str:
             f"| {cpu:.1f} | {mib} | {runs} |"
         )
     keys = [(n, e) for n in NAMES for e in EPSILONS if mean(results, (n, "default", e, "uniform budgets"))]
+    lines += [wide_report(r) for r in results if r["data"] == "wide"][-1:]
     if any("svm" in r for r in results):
         lines += svm_report(results)
     if not keys:
@@ -195,6 +220,7 @@ def main() -> None:
     """Run what is missing and write the report after each result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ablation", action="store_true")
+    parser.add_argument("--wide", action="store_true", help="time a table of 98 columns")
     parser.add_argument("--svm", action="store_true", help="SVM errors; a run is a fold")
     parser.add_argument("--only", choices=NAMES)
     parser.add_argument("--epsilon", type=float, choices=EPSILONS)
@@ -214,6 +240,9 @@ def main() -> None:
         (HERE / "privmrf.md").write_text(report(known()))
         print(result, flush=True)
 
+    if arguments.wide:
+        keep(wide())
+        return
     for run in range(arguments.runs):
         if arguments.svm:
             done = {(r["data"], r.get("method"), r.get("fold")) for r in known()}
