@@ -141,6 +141,8 @@ def test_large_items_ask_for_a_gpu_only_where_a_worker_has_one():
 class _Submitted:
     """A client that writes down what it was asked and answers at once."""
 
+    status = "running"
+
     def __init__(self, *, gpu):
         self.asked, self.gpu = [], gpu
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import sys
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,9 +11,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("airflow")
-sys.path.append(str(Path(__file__).resolve().parents[2] / "plugins"))
-
+from infra.local.site import Site
 from synth_core.operations.events import Kind, read
 from synth_core.privacy.ledger import Account, Runner, State
 from synth_core.storage.sql_ledger import SqlLedger, ledger_url
@@ -23,9 +20,8 @@ pytestmark = pytest.mark.airflow
 
 
 @pytest.fixture
-def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The plugin's module, in an Airflow home of its own."""
-    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / "home"))
+def watch(airflow_home: Site) -> Any:
+    """The plugin's module; importing it imports Airflow, which reads its environment then."""
     return importlib.import_module("release_watch")
 
 
