@@ -63,7 +63,7 @@ class Prepare(ReleaseOperator):
         structlog.contextvars.bind_contextvars(release=spec["release"], step="prepare")
         cost = [
             f"{title}: {name}: {' '.join(value.split())}"
-            for title, facts in steps.preview(spec, workspace=workspace)
+            for title, facts in steps.cost(spec, workspace=workspace)
             for name, value in facts
         ]
         for line in cost:

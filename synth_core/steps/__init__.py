@@ -27,7 +27,7 @@ def prepare(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: Runner |
     return prepare_release(spec, workspace=workspace, runner=runner)
 
 
-def preview(spec: Mapping[str, Any] | Path, *, workspace: Path) -> list[tuple[str, list[tuple[str, str]]]]:
+def cost(spec: Mapping[str, Any] | Path, *, workspace: Path) -> list[tuple[str, list[tuple[str, str]]]]:
     """What a release will cost and what to expect of it, in titled lists of facts; nothing is spent or read."""
     from synth_core.steps.preview import preview_release
 

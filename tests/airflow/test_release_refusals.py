@@ -39,7 +39,7 @@ class Diary:
         progress(f"{name} goes on")
         return self._answer(name, runner, cluster, f"{Path(address).parent}/{name}.json")
 
-    def preview(self, spec: dict[str, Any], *, workspace: Path) -> list[tuple[str, list[tuple[str, str]]]]:
+    def cost(self, spec: dict[str, Any], *, workspace: Path) -> list[tuple[str, list[tuple[str, str]]]]:
         return [("Release", [("cost", f"epsilon {spec['epsilon']}")])]
 
     def ask_approval(self, address: str, *, runner: Runner) -> None:
@@ -70,7 +70,7 @@ class Diary:
 @pytest.fixture
 def diary(monkeypatch: pytest.MonkeyPatch, workspace: Path) -> Diary:
     diary = Diary()
-    for verb in ("preview", "prepare", "run_step", "shards", "sample_shard", "ask_approval", "cancel"):
+    for verb in ("cost", "prepare", "run_step", "shards", "sample_shard", "ask_approval", "cancel"):
         monkeypatch.setattr(steps, verb, getattr(diary, verb))
     return diary
 

@@ -138,7 +138,7 @@ def test_a_scheduled_release_is_named_after_its_date(releases, tmp_path, monkeyp
 
     write(releases, "quarterly", schedule="third Tuesday after quarter end")
     seen = {}
-    monkeypatch.setattr(steps, "preview", lambda spec, *, workspace: [])
+    monkeypatch.setattr(steps, "cost", lambda spec, *, workspace: [])
     monkeypatch.setattr(steps, "prepare", lambda spec, **_: seen.update(spec) or "address")
     run = SimpleNamespace(
         run_after=pendulum.datetime(2027, 1, 19), run_type=DagRunType.SCHEDULED, triggering_user_name=None

@@ -38,7 +38,7 @@ OPTIONS = {
     "equal rounds": {"ramp": 1.0},
     "last fit at the noise level": {"last_fit": 0.0},
     "pairs not pooled": {"pooling": 1},
-    "half as many marginals": {"marginals_per_attribute": 1.75},
+    "half as many marginals": {"marginals_per_attribute": 2.5},
     "small trees": {"tau": 1e6},
 }
 PEERS = {  # best 3-, 4-, 5-way figures of other implementations; some of them spend more privacy than they say

@@ -1,8 +1,10 @@
 """The seven steps of a small release: their artifacts, their records, their refusals, and what a rerun does."""
 
+import inspect
 import json
 import shutil
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -315,3 +317,13 @@ def test_several_rows_of_a_unit_cost_group_privacy_and_are_bounded(tmp_path):
     assert 0.99 < epsilon_of(total, 1e-6) <= 1.0
     mechanisms = [record.mechanism for record in records if record.state is State.MEASURED]
     assert sum(mechanism.mu2() for mechanism in mechanisms) * 4 == total
+
+
+def test_no_verb_has_the_name_of_a_module():
+    """Importing the module would put it in the verb's place."""
+    from synth_core import steps
+
+    modules = {path.stem for path in Path(steps.__file__).parent.glob("*.py")}
+    verbs = {name for name, value in vars(steps).items() if inspect.isfunction(value)}
+    assert verbs
+    assert not verbs & modules
