@@ -52,12 +52,13 @@ class PrivMRF:
     one_way: float = 0.08
     pairs: float = 0.02
     choices: float = 0.06
-    theta: float = 4.0
-    marginals_per_attribute: float = 3.5
+    theta: float = 10.0
+    theta_small: float = 4.0  # for tables of up to SMALL_TABLE cells
+    marginals_per_attribute: float = 5.0
     rounds: int = 8
     ramp: float = 8.0  # marginals of the last round for each one of the first
     proposals: int = 200
-    penalty: float = 0.7
+    penalty: float = 0.4
     diverse: bool = True
     sized: bool = True  # budgets by size
     pooling: int = 2  # tables of up to as many attributes are pooled for the last fit
@@ -98,7 +99,9 @@ class PrivMRF:
         if len(curator.domain) == 1:
             return Structure(scores)
         sigma = self._sigma(self._count(curator.domain, plan, scores), plan)
-        return Structure(scores, largest_table=int(scores.total / (self.theta * MEAN_ABSOLUTE * sigma)))
+        cells = scores.total / (MEAN_ABSOLUTE * sigma)
+        small = min(float(SMALL_TABLE), cells / self.theta_small)
+        return Structure(scores, largest_table=int(max(cells / self.theta, small)))
 
     def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
         """Rounds of {choose, measure, refit}; what is measured is on a junction tree of its own, a small one."""
@@ -242,6 +245,8 @@ class PrivMRF:
         return limit if members == 2 else min(limit, self.tau_beyond_pairs)
 
 
+SMALL_TABLE = 24
+"""Where noise is large, a strict bound would leave only pairs; tables this small may be measured with more of it."""
 MOST_PASSES = 100
 """Passes of inference that the fit of a round may take."""
 LAST_PASSES = (150, 60)
