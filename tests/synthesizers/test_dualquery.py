@@ -156,7 +156,7 @@ def test_the_model_beats_the_rows_and_both_beat_a_guess():
 def test_without_budget_the_picks_tell_nothing():
     method = DualQuery(workload=WORKLOAD, rounds=10, picks=20)
     transcript, _ = conversation(method, Fraction(1, 10**9))
-    assert transcript.eta < 1.0
+    assert transcript.eta / transcript.total * TOTAL < 0.02, "the total itself is mere noise here"
     assert np.bincount(transcript.picks.ravel() // len(QUESTIONS)).min() > 60, "as many negations as not"
 
 
