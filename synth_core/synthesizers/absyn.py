@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
@@ -27,7 +26,7 @@ from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Dependence, Misfit
 from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
 from synth_core.synthesizers.compression import Compression
-from synth_core.synthesizers.consistency import consistent, nearest_non_negative
+from synth_core.synthesizers.consistency import consistent
 from synth_core.synthesizers.correlation import (
     BY_LOAD,
     Terms,
@@ -38,6 +37,7 @@ from synth_core.synthesizers.correlation import (
     strongest_triples,
     worth_their_noise,
 )
+from synth_core.synthesizers.independence import one_way_scores, products
 from synth_core.synthesizers.parallel import estimate_by_clique
 from synth_core.synthesizers.pooling import free_parameters
 from synth_core.synthesizers.structure import all_pairs
@@ -85,21 +85,17 @@ class ABSyn:
 
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
         """One-way marginals (Algorithm 2, line 6) and the R-scores of all pairs (Algorithm 3, lines 6-8)."""
-        domain = curator.domain
-        singles = [(attribute,) for attribute in domain]
-        measured = curator.measure(singles, plan.mu2("one-way"), purpose="one-way marginals")
-        total = max(1.0, total_by_inverse_variance(measured))
-        if len(domain) == 1:
-            return Scores(total, (), tuple(measured))
-        pairs, budget = all_pairs(domain), plan.mu2("scores")
+        scores = one_way_scores(curator, plan.mu2("one-way"))
+        if len(curator.domain) == 1:
+            return scores
+        pairs, budget = all_pairs(curator.domain), plan.mu2("scores")
         if self.noisy_reference:
-            share = {m.clique[0]: _shares(m.noisy) for m in measured}
-            queries = [Misfit((a, b), total * np.outer(share[a], share[b])) for a, b in pairs]
+            queries = list(map(Misfit, pairs, products(scores, pairs)))
             values = [misfit / 2 for misfit in curator.score(queries, budget, purpose="R-scores")]
         else:
             values = curator.score([Dependence(pair) for pair in pairs], budget, purpose="R-scores")
         scored = tuple((a, b, value) for (a, b), value in zip(pairs, values, strict=True))
-        return Scores(total, scored, tuple(measured))
+        return replace(scores, pairs=scored)
 
     def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """Algorithm 3; post-processing.
@@ -267,10 +263,3 @@ def _merged(measurement: Measurement, compression: Compression) -> Measurement:
     group = compression.groups[compression.full.position(measurement.clique[0])]
     table = np.bincount(group, weights=measurement.noisy).astype(np.float64)
     return Measurement(measurement.clique, table, measurement.sigma * math.sqrt(group.size / table.size))
-
-
-def _shares(noisy: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A distribution from noisy counts: the nearest one, because cutting negative counts alone inflates rare codes."""
-    nearest = nearest_non_negative(noisy)
-    whole = nearest.sum()
-    return nearest / whole if whole > 0 else np.full(nearest.shape, 1.0 / nearest.size)

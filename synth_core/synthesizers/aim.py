@@ -27,6 +27,7 @@ from synth_core.privacy.budget import BudgetPlan, gaussian_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
+from synth_core.synthesizers.independence import one_way_scores
 from synth_core.synthesizers.pooling import loss_level, pooled
 from synth_core.synthesizers.structure import MEAN_ABSOLUTE, fits, with_clique
 from synth_core.workloads import Workload
@@ -63,9 +64,7 @@ class AIM:
 
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
         """Measure the one-way marginals: where the model starts."""
-        singles = [(attribute,) for attribute in curator.domain]
-        measured = curator.measure(singles, plan.mu2("one-way"), purpose="one-way marginals")
-        return Scores(max(1.0, total_by_inverse_variance(measured)), (), tuple(measured))
+        return one_way_scores(curator, plan.mu2("one-way"))
 
     def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """Nothing yet: the workload is declared, and the rounds choose from it."""

@@ -1,16 +1,25 @@
-"""What tables would be if attributes were independent: the product of noisy one-way marginals, public like them."""
+"""Where most methods begin: noisy one-way marginals, and what tables would be if attributes were independent."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from fractions import Fraction
 from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique
-from synth_core.measurement import Measurement
+from synth_core.measurement import Measurement, total_by_inverse_variance
+from synth_core.privacy.curator import Curator
 from synth_core.synthesizers.base import Scores
+
+
+def one_way_scores(curator: Curator, mu2: Fraction) -> Scores:
+    """Measure every attribute's own marginal; together they give the number of records."""
+    singles = [(attribute,) for attribute in curator.domain]
+    measured = curator.measure(singles, mu2, purpose="one-way marginals")
+    return Scores(max(1.0, total_by_inverse_variance(measured)), (), tuple(measured))
 
 
 def products(scores: Scores, cliques: Iterable[Clique]) -> list[NDArray[np.float64]]:

@@ -14,13 +14,13 @@ from fractions import Fraction
 from typing import Any
 
 from synth_core.domain import Clique, Domain
-from synth_core.measurement import Measurement, total_by_inverse_variance
+from synth_core.measurement import Measurement
 from synth_core.privacy.budget import BudgetPlan, gaussian_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
 from synth_core.synthesizers.compression import Compression
-from synth_core.synthesizers.independence import products
+from synth_core.synthesizers.independence import one_way_scores, products
 from synth_core.synthesizers.structure import all_pairs
 
 
@@ -45,9 +45,7 @@ class MST:
 
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
         """Measure the one-way marginals."""
-        singles = [(attribute,) for attribute in curator.domain]
-        measured = curator.measure(singles, plan.mu2("one-way"), purpose="one-way marginals")
-        return Scores(max(1.0, total_by_inverse_variance(measured)), (), tuple(measured))
+        return one_way_scores(curator, plan.mu2("one-way"))
 
     def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """Grow the tree: each edge is chosen among the pairs that join two parts, by misfit with independence."""

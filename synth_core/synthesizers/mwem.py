@@ -14,13 +14,14 @@ from typing import Any
 
 from synth_core.domain import Clique, Domain
 from synth_core.errors import FeasibilityError
-from synth_core.measurement import Measurement, total_by_inverse_variance
+from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.privacy.budget import BudgetPlan, gaussian_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
+from synth_core.synthesizers.independence import one_way_scores
 from synth_core.synthesizers.multiplicative_weights import weights_model
 from synth_core.workloads import ALL_PAIRS, Workload
 
@@ -50,9 +51,7 @@ class MWEM:
 
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
         """Measure the one-way marginals: where the model starts."""
-        singles = [(attribute,) for attribute in curator.domain]
-        measured = curator.measure(singles, plan.mu2("one-way"), purpose="one-way marginals")
-        return Scores(max(1.0, total_by_inverse_variance(measured)), (), tuple(measured))
+        return one_way_scores(curator, plan.mu2("one-way"))
 
     def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """Nothing yet: the workload is declared, and the rounds choose from it."""

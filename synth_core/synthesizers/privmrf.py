@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
-from synth_core.measurement import Measurement, total_by_inverse_variance
+from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.triangulation import TriangulatedGraph
@@ -28,6 +28,7 @@ from synth_core.privacy.budget import BudgetPlan, gaussian_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 from synth_core.synthesizers.base import Model, Scores, Structure, Synthesizer, Tools, with_options
+from synth_core.synthesizers.independence import one_way_scores, products
 from synth_core.synthesizers.pooling import below_noise
 from synth_core.synthesizers.privmrf_paper import PaperPrivMRF
 from synth_core.synthesizers.structure import (
@@ -81,18 +82,14 @@ class PrivMRF:
 
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
         """One-way marginals, then the misfit of each pair with the product of its noisy one-way marginals."""
-        domain = curator.domain
-        singles = [(attribute,) for attribute in domain]
-        measured = curator.measure(singles, plan.mu2("one-way"), purpose="one-way marginals")
-        total = max(1.0, total_by_inverse_variance(measured))
-        if len(domain) == 1:
-            return Scores(total, (), tuple(measured))
-        shares = {m.clique[0]: _shares(m) for m in measured}
-        pairs = all_pairs(domain)
-        queries = [Misfit(pair, total * np.outer(shares[pair[0]], shares[pair[1]])) for pair in pairs]
+        scores = one_way_scores(curator, plan.mu2("one-way"))
+        if len(curator.domain) == 1:
+            return scores
+        pairs = all_pairs(curator.domain)
+        queries = list(map(Misfit, pairs, products(scores, pairs)))
         misfits = curator.score(queries, plan.mu2("pairs"), purpose="dependence of pairs")
         dependence = tuple((a, b, misfit / 2) for (a, b), misfit in zip(pairs, misfits, strict=True))
-        return Scores(total, dependence, tuple(measured))
+        return replace(scores, pairs=dependence)
 
     def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """The size up to which a table is worth measuring; post-processing."""
@@ -285,9 +282,3 @@ def _overlap(first: Clique, second: Clique) -> bool:
     """Whether two cliques share more than half of the smaller one, and more than one attribute."""
     shared = len(set(first) & set(second))
     return shared > 1 and shared >= 1 + min(len(first), len(second)) / 2
-
-
-def _shares(measurement: Measurement) -> NDArray[np.float64]:
-    positive = np.maximum(measurement.noisy, 0.0)
-    whole = positive.sum()
-    return positive / whole if whole > 0 else np.full(positive.shape, 1.0 / positive.size)

@@ -24,7 +24,7 @@ from synth_core.privacy.budget import BudgetPlan, gaussian_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
-from synth_core.synthesizers.independence import products
+from synth_core.synthesizers.independence import one_way_scores, products
 from synth_core.synthesizers.pooling import loss_level, pooled
 from synth_core.synthesizers.structure import MEAN_ABSOLUTE, all_pairs
 
@@ -59,10 +59,7 @@ class Swift:
 
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
         """One-way marginals, and how far each pair is from their product."""
-        domain = curator.domain
-        singles = [(attribute,) for attribute in domain]
-        measured = curator.measure(singles, plan.mu2("one-way"), purpose="one-way marginals")
-        scores = Scores(max(1.0, total_by_inverse_variance(measured)), (), tuple(measured))
+        domain, scores = curator.domain, one_way_scores(curator, plan.mu2("one-way"))
         if len(domain) == 1:
             return scores
         found = _distances(

@@ -6,6 +6,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
+from conversations import chain, conversation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,38 +15,10 @@ from synth_core.errors import SpecError
 from synth_core.measurement import Measurement
 from synth_core.models.estimators import estimate
 from synth_core.privacy.budget import mu2_of
-from synth_core.privacy.curator import LedgerCurator, Spending
-from synth_core.privacy.ledger import Account, State
-from synth_core.storage.counting import TableCounts
-from synth_core.storage.sql_ledger import SqlLedger
 from synth_core.synthesizers import aim
 from synth_core.synthesizers.aim import AIM, closure, tables, unions
-from synth_core.synthesizers.base import Tools
 from synth_core.synthesizers.methods import synthesizer
 from synth_core.workloads import Workload
-
-
-def chain(sizes, rows, *, copied=0.7, seed=0):
-    """Attributes that copy their neighbour as often as said."""
-    rng = np.random.default_rng(seed)
-    columns = [rng.integers(0, sizes[0], rows)]
-    for size in sizes[1:]:
-        same = rng.random(rows) < copied
-        columns.append(np.where(same, columns[-1], rng.integers(0, 1000, rows)) % size)
-    domain = Domain.of({f"x{k:02d}": size for k, size in enumerate(sizes)})
-    return domain, dict(zip(domain, (column.astype(np.uint8) for column in columns), strict=True))
-
-
-def conversation(method, domain, codes, epsilon=1.0):
-    ledger = SqlLedger("sqlite://")
-    ledger.declare(Account(dataset="people", delta=1e-6, cap_epsilon=epsilon), actor="test")
-    plan = method.plan(domain, mu2_of(epsilon, 1e-6))
-    spending = Spending(dataset="people", snapshot="s", release="r", step="all")
-    curator = LedgerCurator(counts=TableCounts(codes, domain), ledger=ledger, spending=spending)
-    structure = method.select(curator, plan, method.score(curator, plan))
-    model = method.fit(curator, plan, structure, Tools())
-    records = [record for record in ledger.records() if record.state is State.MEASURED]
-    return plan, model, records
 
 
 def test_candidates_are_all_sets_inside_the_workload():
@@ -91,7 +64,7 @@ def test_tables_are_the_marginals_with_fewer_eliminations(monkeypatch):
 @pytest.mark.parametrize(("annealing", "copied"), [(2, 0.7), (4, 0.7), (2, 0.0), (4, 0.0), (7, 0.2)])
 def test_annealing_ends_exactly_at_the_plan(annealing, copied):
     domain, codes = chain([3, 4, 2, 3], 1500, copied=copied)
-    plan, _, records = conversation(AIM(annealing=annealing, rounds_per_attribute=5.3), domain, codes)
+    plan, _, _, records = conversation(AIM(annealing=annealing, rounds_per_attribute=5.3), domain, codes)
     gaussian = [r.mechanism.mu2() for r in records if r.mechanism.name == "discrete_gaussian"]
     chosen = [r.mechanism.mu2() for r in records if r.mechanism.name == "exponential"]
     assert sum(gaussian) == plan.mu2("one-way") + plan.mu2("marginals")
@@ -107,7 +80,7 @@ def test_noise_makes_rounds_dearer_and_dependence_does_not():
     strong = chain([3, 4, 3, 3, 2], 3000, copied=0.9)
     method = AIM(rounds_per_attribute=6.0, annealing=4)
     rounds = [
-        sum(r.mechanism.name == "exponential" for r in conversation(method, *data)[2])
+        sum(r.mechanism.name == "exponential" for r in conversation(method, *data).measured)
         for data in (nothing, strong)
     ]
     assert rounds[0] <= 5 < rounds[1]
@@ -115,18 +88,20 @@ def test_noise_makes_rounds_dearer_and_dependence_does_not():
 
 def test_the_model_stays_within_its_limit():
     domain, codes = chain([3, 4, 2, 5, 3, 2], 4000)
-    small = conversation(AIM(largest_model=40.0), domain, codes)[1]
-    large = conversation(AIM(), domain, codes)[1]
+    small = conversation(AIM(largest_model=40.0), domain, codes).model
+    large = conversation(AIM(), domain, codes).model
     assert small.tree.cells <= 40 < large.tree.cells  # the chain's pairs alone have 51
 
 
 def test_more_candidates_than_allowed_are_drawn_the_same_again():
     domain, codes = chain([2] * 8, 1000)
     method = AIM(candidates=10, rounds_per_attribute=1.0)
-    asked = [r.asked for r in conversation(method, domain, codes)[2] if r.mechanism.name == "exponential"]
+    asked = [
+        r.asked for r in conversation(method, domain, codes).measured if r.mechanism.name == "exponential"
+    ]
     assert {len(cliques) for cliques in asked} == {10}
     assert asked[0] == next(
-        r.asked for r in conversation(method, domain, codes)[2] if r.mechanism.name == "exponential"
+        r.asked for r in conversation(method, domain, codes).measured if r.mechanism.name == "exponential"
     )
 
 
@@ -151,6 +126,6 @@ def test_many_attributes_stay_within_bounds():
     domain, codes = chain([4] * 60, 5000)
     start = time.process_time()
     method = AIM(rounds_per_attribute=0.15, candidates=150, largest_model=1e5)
-    model = conversation(method, domain, codes)[1]
+    model = conversation(method, domain, codes).model
     assert time.process_time() - start < 40
     assert model.sample(100, np.random.default_rng(0)).shape == (100, 60)

@@ -4,40 +4,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from conversations import chain, conversation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synth_core.domain import Domain
 from synth_core.errors import SpecError
-from synth_core.privacy.budget import mu2_of
-from synth_core.privacy.curator import LedgerCurator, Spending
-from synth_core.privacy.ledger import Account
-from synth_core.storage.counting import TableCounts
-from synth_core.storage.sql_ledger import SqlLedger
-from synth_core.synthesizers.base import Tools
 from synth_core.synthesizers.methods import synthesizer
 from synth_core.synthesizers.mst import MST
-
-
-def chain(sizes, rows, seed=0):
-    """Attributes that mostly copy their neighbour: the right tree is the chain itself."""
-    rng = np.random.default_rng(seed)
-    columns = [rng.integers(0, sizes[0], rows)]
-    for size in sizes[1:]:
-        copied = rng.random(rows) < 0.7
-        columns.append(np.where(copied, columns[-1], rng.integers(0, 1000, rows)) % size)
-    domain = Domain.of({f"x{k}": size for k, size in enumerate(sizes)})
-    return domain, dict(zip(domain, (column.astype(np.uint8) for column in columns), strict=True))
-
-
-def conversation(method, domain, codes, epsilon=2.0):
-    ledger = SqlLedger("sqlite://")
-    ledger.declare(Account(dataset="people", delta=1e-6, cap_epsilon=epsilon), actor="test")
-    plan = method.plan(domain, mu2_of(epsilon, 1e-6))
-    spending = Spending(dataset="people", snapshot="s", release="r", step="all")
-    curator = LedgerCurator(counts=TableCounts(codes, domain), ledger=ledger, spending=spending)
-    structure = method.select(curator, plan, method.score(curator, plan))
-    return structure, method.fit(curator, plan, structure, Tools())
 
 
 def connected(domain, edges):
@@ -50,8 +24,8 @@ def connected(domain, edges):
 @settings(max_examples=8, deadline=None)
 @given(st.lists(st.integers(2, 5), min_size=2, max_size=7), st.integers(0, 99))
 def test_edges_are_a_spanning_tree_whatever_the_noise(sizes, seed):
-    domain, codes = chain(sizes, 50, seed)
-    structure, model = conversation(MST(), domain, codes, epsilon=0.1)
+    domain, codes = chain(sizes, 50, seed=seed)
+    _, structure, model, _ = conversation(MST(), domain, codes, epsilon=0.1)
     assert len(structure.initial) == len(domain) - 1
     assert connected(domain, structure.initial)
     assert model.domain == domain
@@ -59,7 +33,7 @@ def test_edges_are_a_spanning_tree_whatever_the_noise(sizes, seed):
 
 def test_finds_the_tree_of_a_chain():
     domain, codes = chain([3, 4, 3, 5, 4, 3], 8000)
-    structure, _ = conversation(MST(), domain, codes)
+    structure = conversation(MST(), domain, codes, epsilon=2.0).structure
     assert set(structure.initial) == set(zip(domain.attributes, domain.attributes[1:], strict=False))
 
 
@@ -85,7 +59,7 @@ def test_merging_rare_codes_spares_noise():
     np.add.at(real, (first, second), 1 / 3000)
 
     def error(method):
-        made = conversation(method, domain, codes, epsilon=0.5)[1].marginal(("a", "b"))
+        made = conversation(method, domain, codes, epsilon=0.5).model.marginal(("a", "b"))
         return 0.5 * np.abs(made / made.sum() - real).sum()
 
     merged = np.mean([error(MST()) for _ in range(3)])

@@ -6,6 +6,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
+from conversations import chain, conversation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,38 +14,11 @@ from synth_core.domain import Domain
 from synth_core.errors import SpecError
 from synth_core.measurement import Measurement
 from synth_core.privacy.budget import mu2_of
-from synth_core.privacy.curator import LedgerCurator, Spending
-from synth_core.privacy.ledger import Account, State
-from synth_core.storage.counting import TableCounts
-from synth_core.storage.sql_ledger import SqlLedger
-from synth_core.synthesizers.base import Scores, Tools
+from synth_core.synthesizers.base import Scores
 from synth_core.synthesizers.independence import positive_shares, products
 from synth_core.synthesizers.methods import synthesizer
 from synth_core.synthesizers.structure import MEAN_ABSOLUTE
 from synth_core.synthesizers.swift import BY_SIZE, Swift, batch, orders, own_distance
-
-
-def chain(sizes, rows, seed=0):
-    """Attributes that mostly copy their neighbour."""
-    rng = np.random.default_rng(seed)
-    columns = [rng.integers(0, sizes[0], rows)]
-    for size in sizes[1:]:
-        copied = rng.random(rows) < 0.7
-        columns.append(np.where(copied, columns[-1], rng.integers(0, 1000, rows)) % size)
-    domain = Domain.of({f"x{k:02d}": size for k, size in enumerate(sizes)})
-    return domain, dict(zip(domain, (column.astype(np.uint8) for column in columns), strict=True))
-
-
-def conversation(method, domain, codes, epsilon=1.0):
-    ledger = SqlLedger("sqlite://")
-    ledger.declare(Account(dataset="people", delta=1e-6, cap_epsilon=epsilon), actor="test")
-    plan = method.plan(domain, mu2_of(epsilon, 1e-6))
-    spending = Spending(dataset="people", snapshot="s", release="r", step="all")
-    curator = LedgerCurator(counts=TableCounts(codes, domain), ledger=ledger, spending=spending)
-    structure = method.select(curator, plan, method.score(curator, plan))
-    model = method.fit(curator, plan, structure, Tools())
-    records = [record for record in ledger.records() if record.state is State.MEASURED]
-    return structure, model, records
 
 
 @settings(max_examples=25)
@@ -90,20 +64,20 @@ def test_a_sets_own_distance_is_what_its_parts_do_not_have():
 
 def test_the_tree_holds_the_dependent_pairs_within_its_limit():
     domain, codes = chain([3, 4, 2, 5, 3, 2], 5000)
-    structure, model, _ = conversation(Swift(largest_model=70.0), domain, codes)
+    _, structure, model, _ = conversation(Swift(largest_model=70.0), domain, codes)
     assert model.tree.cells <= 70
     inside = {
         pair for pair in pairwise(domain.attributes) if any(set(pair) <= set(c) for c in structure.cliques)
     }
     assert len(inside) >= 4
-    assert conversation(Swift(), domain, codes)[1].tree.cells > 70
+    assert conversation(Swift(), domain, codes).model.tree.cells > 70
 
 
 @pytest.mark.parametrize("ways", [2, 3, 4])
 def test_all_of_the_budget_is_spent_in_one_batch(ways):
     """With pairs alone there are no larger sets to score, and what was meant for them goes to the batch."""
     domain, codes = chain([3, 4, 2, 3], 3000)
-    structure, _, records = conversation(Swift(ways=ways), domain, codes)
+    _, structure, _, records = conversation(Swift(ways=ways), domain, codes)
     assert sum(record.mechanism.mu2() for record in records) == mu2_of(1.0, 1e-6)
     assert [record.purpose for record in records].count("marginals") == 1
     assert max(map(len, structure.initial)) <= ways
@@ -136,6 +110,6 @@ def test_products_are_independent_tables_of_the_noisy_total():
 def test_many_attributes_stay_within_bounds():
     domain, codes = chain([4] * 60, 5000)
     start = time.process_time()
-    _, model, _ = conversation(Swift(largest_model=1e5), domain, codes)
+    model = conversation(Swift(largest_model=1e5), domain, codes).model
     assert time.process_time() - start < 40
     assert model.tree.cells <= 2e5  # of what was measured the tree is found anew, by rules of thumb
