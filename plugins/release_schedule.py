@@ -6,6 +6,7 @@ not make up for dates that have passed, while a scheduler that was away for less
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -30,13 +31,13 @@ FIRST_GRACE = timedelta(minutes=5)
 class ReleaseTimetable(Timetable):
     """Moments of a schedule, without those that were missed long ago."""
 
+    @abstractmethod
     def last_moment(self, moment: DateTime) -> DateTime:
         """The schedule's last moment that is not after this one."""
-        raise NotImplementedError
 
+    @abstractmethod
     def next_moment(self, moment: DateTime) -> DateTime:
         """The schedule's first moment after this one."""
-        raise NotImplementedError
 
     def infer_manual_data_interval(self, *, run_after: DateTime) -> DataInterval:
         """A release covers no interval of its own."""

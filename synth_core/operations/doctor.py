@@ -86,12 +86,7 @@ def examine(patient: Patient) -> Iterator[Finding]:
 def interpreter(_: Patient) -> Iterator[Finding]:
     """Python itself."""
     supported = (3, 11) <= sys.version_info < (3, 13)
-    yield Finding(
-        "python",
-        State.GOOD if supported else State.WRONG,
-        platform.python_version(),
-        "" if supported else "use Python 3.11 or 3.12",
-    )
+    yield _judged("python", supported, platform.python_version(), "use Python 3.11 or 3.12")
     if os.environ.get("PYTHONDONTWRITEBYTECODE"):
         yield Finding(
             "python",
@@ -160,13 +155,8 @@ def workspace(patient: Patient) -> Iterator[Finding]:
     zone = folder / "confidential"
     if zone.exists():
         mode = stat.S_IMODE(zone.stat().st_mode)
-        closed = mode & 0o077 == 0
-        yield Finding(
-            "workspace",
-            State.GOOD if closed else State.WRONG,
-            f"the confidential zone has mode {mode:04o}",
-            "" if closed else f"chmod {PRIVATE_MODE:04o} {zone}",
-        )
+        seen = f"the confidential zone has mode {mode:04o}"
+        yield _judged("workspace", mode & 0o077 == 0, seen, f"chmod {PRIVATE_MODE:04o} {zone}")
     free = shutil.disk_usage(folder if folder.exists() else folder.parent).free
     if free < LITTLE_SPACE:
         yield Finding(
@@ -218,13 +208,8 @@ def keys(patient: Patient) -> Iterator[Finding]:
         yield Finding("signing key", State.WRONG, str(refusal))
         return
     mode = stat.S_IMODE(path.stat().st_mode)
-    closed = mode & 0o077 == 0
-    yield Finding(
-        "signing key",
-        State.GOOD if closed else State.WRONG,
-        f"readable, mode {mode:04o}",
-        "" if closed else f"chmod 0600 {path}; if others could read it, make a new one",
-    )
+    remedy = f"chmod 0600 {path}; if others could read it, make a new one"
+    yield _judged("signing key", mode & 0o077 == 0, f"readable, mode {mode:04o}", remedy)
 
 
 def cluster(patient: Patient) -> Iterator[Finding]:
@@ -297,6 +282,10 @@ def facts(workspace: Path | None) -> Facts:
         {"python": platform.python_version(), **{name: _version(name) for name in SAME_EVERYWHERE}},
         workspace is None or workspace.is_dir(),
     )
+
+
+def _judged(subject: str, good: bool, seen: str, remedy: str) -> Finding:
+    return Finding(subject, State.GOOD, seen) if good else Finding(subject, State.WRONG, seen, remedy)
 
 
 def _version(package: str) -> str | None:

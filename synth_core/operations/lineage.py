@@ -12,13 +12,14 @@ import logging
 import os
 import urllib.request
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from synth_core.privacy.ledger import Runner
 
-PRODUCER = "https://github.com/synth-core"
+PRODUCER = f"urn:synth-core:{version('synth-core')}"
 SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 FACET = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunFacet"
 TIMEOUT_SECONDS = 5

@@ -54,9 +54,8 @@ def _withhold_records() -> None:
 
         def guarded(*args: Any, **kwargs: Any) -> logging.LogRecord:
             record = make(*args, **kwargs)
-            if (
-                _inside.get() and str(record.name).split(".")[0] != OWN_LOGGERS
-            ):  # structlog makes nameless ones
+            own = str(record.name).split(".")[0] == OWN_LOGGERS  # structlog makes nameless records
+            if _inside.get() and not own:
                 record.msg, record.args, record.exc_info, record.exc_text = WITHHELD, (), None, None
                 record.stack_info = None
             return record

@@ -17,7 +17,7 @@ from synth_core.storage.files import atomic_write
 from synth_core.synthesizers.base import Fit, Progress, Tools, load_structure, silent
 
 GPU_CELLS = 300_000
-"""Below so many cells, sending a table to a GPU and back takes longer than a CPU worker's whole pass over it."""
+"""Cliques of so many cells go to a GPU worker; a guess of where the journey pays, never measured on a GPU."""
 
 
 def fit(run: StepRun) -> Path:

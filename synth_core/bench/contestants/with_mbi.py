@@ -50,7 +50,6 @@ def main(address: str) -> None:
         scores[pair] = float(np.abs(gap).sum())
     answers += measured(spanning_tree(names, scores, rho / 3, rng))
     model = mbi.estimation.MirrorDescent().estimate(domain, answers, iters=ITERATIONS)
-    np.random.seed(order["seed"])  # noqa: NPY002 - the library draws from the global state
     table = model.synthetic_data(rows=len(rows)).to_dict()
     np.save(order["out"], np.column_stack([table[name] for name in names]).astype(np.int32))
 

@@ -20,7 +20,6 @@ def main(address: str) -> None:
     order = json.loads(Path(address).read_text(encoding="utf-8"))
     columns = list(order["sizes"])
     frame = pd.DataFrame(np.load(order["rows"]), columns=columns)
-    np.random.seed(order["seed"])  # noqa: NPY002 - the library draws from the global state
     synthesizer = Synthesizer.create(order["method"], epsilon=order["epsilon"], delta=order["delta"])
     synthesizer.fit(frame, categorical_columns=columns)
     table = pd.DataFrame(synthesizer.sample(len(frame)), columns=columns)
