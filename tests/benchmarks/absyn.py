@@ -8,8 +8,6 @@ done in parts; `report` only writes absyn.md.
 import argparse
 import itertools
 import json
-import math
-import random
 import resource
 import time
 from itertools import combinations
@@ -17,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from yardstick import mean_tvd
 
 from synth_core import Schema, synthesize
 from synth_core.cluster import Cluster
@@ -50,27 +49,6 @@ AUTHORS = {  # 2-, 3-, 4-way errors and CPU seconds of the authors' code at the 
     ("adult", 0.1): (0.0521, 0.0987, 0.1463, 45),
     ("br2000", 0.8): (0.0152, 0.0371, 0.0699, 129),
 }
-
-
-def marginals(width: int, alpha: int, number: int = 300) -> list[tuple[int, ...]]:
-    """The marginals every method is judged on."""
-    if math.comb(width, alpha) <= number:
-        return list(combinations(range(width), alpha))
-    rng, drawn = random.Random(alpha), set()
-    while len(drawn) < number:
-        drawn.add(tuple(sorted(rng.sample(range(width), alpha))))
-    return sorted(drawn)
-
-
-def mean_tvd(left: np.ndarray, right: np.ndarray, sizes: list[int], alpha: int) -> float:
-    """Mean total variation distance over the marginals; cells that neither table has are left out."""
-    errors = []
-    for clique in marginals(left.shape[1], alpha):
-        columns = [np.ravel_multi_index(t[:, clique].T, [sizes[j] for j in clique]) for t in (left, right)]
-        codes, both = np.unique(np.concatenate(columns), return_inverse=True)
-        ours, theirs = np.split(both, [len(left)])
-        errors.append(tvd(np.bincount(ours, minlength=len(codes)), np.bincount(theirs, minlength=len(codes))))
-    return float(np.mean(errors))
 
 
 def judged(name: str, epsilon: float, variant: str) -> dict:

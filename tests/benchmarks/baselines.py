@@ -8,11 +8,10 @@ imports and compilation included. Each result is kept in baselines.jsonl and not
 import argparse
 import itertools
 import json
-import math
-import random
 from pathlib import Path
 
 import numpy as np
+from yardstick import mean_tvd
 
 from synth_core.bench.contest import OURS, Job, contestants, load
 from synth_core.bench.execution import execute
@@ -31,30 +30,6 @@ RECORDED = {  # 2- to 5-way errors and CPU seconds, measured once on another day
     ("swift", "br2000"): ("SWIFT", (0.0109, 0.0248, 0.0502, 0.0803), 136),
     ("swift", "acs"): ("SWIFT", (0.0016, 0.0037, 0.0061, 0.0101), 99),
 }
-
-
-def marginals(width: int, alpha: int, number: int = 300) -> list[tuple[int, ...]]:
-    """The marginals every method is judged on."""
-    if math.comb(width, alpha) <= number:
-        return list(itertools.combinations(range(width), alpha))
-    rng, drawn = random.Random(alpha), set()
-    while len(drawn) < number:
-        drawn.add(tuple(sorted(rng.sample(range(width), alpha))))
-    return sorted(drawn)
-
-
-def mean_tvd(left: np.ndarray, right: np.ndarray, sizes: tuple[int, ...], alpha: int) -> float:
-    """Mean total variation distance over the marginals."""
-    errors = []
-    for clique in marginals(len(sizes), alpha):
-        shape = [sizes[k] for k in clique]
-        tables = [
-            np.bincount(np.ravel_multi_index(rows[:, clique].T, shape), minlength=math.prod(shape))
-            / len(rows)
-            for rows in (left.astype(np.int64), right.astype(np.int64))
-        ]
-        errors.append(0.5 * np.abs(tables[0] - tables[1]).sum())
-    return float(np.mean(errors))
 
 
 def judged(job: Job, *, cache: Path, limit: float) -> dict:
@@ -88,8 +63,8 @@ def row(results: list[dict], contestant: str, data: str) -> str | None:
     method = contestant.split("/")[-1]
     ours = [r["cpu"] for r in results if (r["contestant"], r["data"]) == (method, data)]
     cpu = float(np.mean([r["cpu"] for r in own]))
-    ratio = f"{cpu / np.mean(ours):.1f}" if ours and not own[0]["ours"] else ""
     made = [r["tvd"] for r in own if r["tvd"]]
+    ratio = f"{cpu / np.mean(ours):.1f}" if ours and made and not own[0]["ours"] else ""
     errors = figures(np.mean(made, axis=0)) if made else own[-1]["note"]
     memory = max(r["mb"] for r in own)
     return f"| {contestant} | {data} | {errors} | {cpu:.1f} | {ratio} | {memory} | {len(own)} |"

@@ -7,10 +7,7 @@ their own; the peak of the others is that of the whole benchmark.
 """
 
 import argparse
-import itertools
 import json
-import math
-import random
 import resource
 import subprocess
 import sys
@@ -21,12 +18,12 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
+from yardstick import mean_tvd
 
 from synth_core import Schema, synthesize
 from synth_core.bench.contest import OURS, Contestant, DataSet, Job, load
 from synth_core.bench.execution import execute
 from synth_core.domain import Domain
-from synth_core.metrics import tvd
 
 HERE = Path(__file__).parent
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -83,36 +80,6 @@ def _baskets(*, rows: int, width: int) -> DataSet:
 
 def dataset(name: str) -> DataSet:
     return load(name, DATA) if name in NAMES else generated(name)
-
-
-def marginals(width: int, alpha: int, *, number: int = 300) -> list[tuple[int, ...]]:
-    """The marginals every method is judged on."""
-    if math.comb(width, alpha) <= number:
-        return list(itertools.combinations(range(width), alpha))
-    rng, drawn = random.Random(alpha), set()
-    while len(drawn) < number:
-        drawn.add(tuple(sorted(rng.sample(range(width), alpha))))
-    return sorted(drawn)
-
-
-def mean_tvd(
-    real: np.ndarray, made: np.ndarray, sizes: tuple[int, ...], alpha: int, *, number: int = 300
-) -> float:
-    """Mean total variation distance over fixed random marginals."""
-    columns = [np.ascontiguousarray(table.T, dtype=np.int64) for table in (real, made)]
-    errors = []
-    for clique in marginals(len(sizes), alpha, number=number):
-        keys = [np.zeros(table.shape[1], dtype=np.int64) for table in columns]
-        for key, table in zip(keys, columns, strict=True):
-            for j in clique:
-                key *= sizes[j]
-                key += table[j]
-        cells = math.prod(sizes[j] for j in clique)
-        if cells > 1_000_000:
-            codes, both = np.unique(np.concatenate(keys), return_inverse=True)
-            keys, cells = np.split(both, [len(real)]), len(codes)
-        errors.append(tvd(*(np.bincount(key, minlength=cells) for key in keys)))
-    return float(np.mean(errors))
 
 
 def made(data: DataSet, title: str, method: str, preset: str, options: dict, *, epsilon: float) -> dict:

@@ -9,17 +9,16 @@ import argparse
 import itertools
 import json
 import math
-import random
 import resource
 import time
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from yardstick import mean_tvd
 
 from synth_core import Schema, synthesize
 from synth_core.evaluation.classification import TRAINING_ROWS, misclassified
-from synth_core.metrics import tvd
 
 HERE = Path(__file__).parent
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -28,8 +27,6 @@ EPSILONS = (0.1, 0.4, 0.8, 1.6, 3.2)
 SVM_METHODS = ("privmrf", "real", "mst", "swift", "absyn", "privbayes", "independent", "mwem", "hdmm", "aim")
 FOLDS = 5
 WIDE = (1000, 1000, 500, 300, 200, 100, 100, 50, 50, 40, *[20] * 8, *[10] * 20, *[5] * 30, *[2] * 30)
-LARGE = 1_000_000
-"""A marginal of more cells is mostly empty."""
 OPTIONS = {
     "all": {},
     "uniform budgets": {"sized": False},
@@ -52,30 +49,6 @@ PEERS = {  # best 3-, 4-, 5-way figures of other implementations; some of them s
     ("br2000", 0.1): (0.0843, 0.1361, 0.1833),
     ("br2000", 0.8): (0.0248, 0.0502, 0.0803),
 }
-
-
-def marginals(width: int, alpha: int, number: int = 300) -> list[tuple[int, ...]]:
-    """The marginals every method is judged on."""
-    if math.comb(width, alpha) <= number:
-        return list(itertools.combinations(range(width), alpha))
-    rng, drawn = random.Random(alpha), set()
-    while len(drawn) < number:
-        drawn.add(tuple(sorted(rng.sample(range(width), alpha))))
-    return sorted(drawn)
-
-
-def mean_tvd(left: np.ndarray, right: np.ndarray, sizes: list[int], alpha: int) -> float:
-    """Mean total variation distance over the marginals; of large ones, only cells that some table has are held."""
-    errors = []
-    for clique in marginals(left.shape[1], alpha):
-        shape = [sizes[j] for j in clique]
-        cells = math.prod(shape)
-        ours, theirs = (np.ravel_multi_index(tuple(t[:, j] for j in clique), shape) for t in (left, right))
-        if cells > LARGE:
-            codes, both = np.unique(np.concatenate([ours, theirs]), return_inverse=True)
-            cells, (ours, theirs) = len(codes), np.split(both, [len(left)])
-        errors.append(tvd(np.bincount(ours, minlength=cells), np.bincount(theirs, minlength=cells)))
-    return float(np.mean(errors))
 
 
 def judged(name: str, preset: str, epsilon: float, options: dict) -> dict:

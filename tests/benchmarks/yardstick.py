@@ -1,0 +1,40 @@
+"""How the benchmarks judge a table: the mean error of a fixed draw of marginals, the same for every method."""
+
+import itertools
+import math
+import random
+from collections.abc import Sequence
+
+import numpy as np
+
+from synth_core.metrics import tvd
+
+LARGE = 1_000_000
+"""Of a marginal with more cells only those are held that some table has: most are empty."""
+
+
+def marginals(width: int, alpha: int, *, number: int = 300) -> list[tuple[int, ...]]:
+    """The marginals every method is judged on."""
+    if math.comb(width, alpha) <= number:
+        return list(itertools.combinations(range(width), alpha))
+    rng, drawn = random.Random(alpha), set()
+    while len(drawn) < number:
+        drawn.add(tuple(sorted(rng.sample(range(width), alpha))))
+    return sorted(drawn)
+
+
+def mean_tvd(
+    real: np.ndarray, made: np.ndarray, sizes: Sequence[int], alpha: int, *, number: int = 300
+) -> float:
+    """Mean total variation distance over the marginals."""
+    columns = [np.ascontiguousarray(table.T, dtype=np.int64) for table in (real, made)]
+    errors = []
+    for clique in marginals(len(sizes), alpha, number=number):
+        shape = [sizes[j] for j in clique]
+        cells = math.prod(shape)
+        keys = [np.ravel_multi_index(tuple(table[j] for j in clique), shape) for table in columns]
+        if cells > LARGE:
+            codes, both = np.unique(np.concatenate(keys), return_inverse=True)
+            keys, cells = np.split(both, [len(real)]), len(codes)
+        errors.append(tvd(*(np.bincount(key, minlength=cells) for key in keys)))
+    return float(np.mean(errors))
