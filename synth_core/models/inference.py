@@ -28,6 +28,12 @@ SHARED_CELLS = 1_000_000
 """Cliques with at least this many cells are swept by all threads; below it, handing work over costs more."""
 
 
+PAGE = 4096
+HALF_WAY = 1024
+"""A processor takes a load for one of what was just stored when their addresses agree within a page, and waits. A
+row and the groups' tables advance together, mostly by powers of two: begun apart, they stay apart."""
+
+
 class Oracle(Protocol):
     """Marginals (each summing to 1) of the measured cliques, as one vector, and the log-partition function."""
 
@@ -77,11 +83,11 @@ class CompiledOracle:
             line_start=lines,
             cells=np.ones(tables),
             marginals=np.zeros(tables),
-            factors=np.empty(plan.workspace),
-            sums=np.empty(plan.workspace),
+            factors=_placed(plan.workspace, HALF_WAY),
+            sums=_placed(plan.workspace, HALF_WAY),
             weights=np.empty(int(lines[-1])),
             totals=np.empty(int(lines[-1])),
-            row=np.empty(plan.longest_row),
+            row=_placed(plan.longest_row, 0),
         )
         self._starts = layout.table_start[: len(plan.cliques)]
         self._lengths = np.diff(layout.table_start[: len(plan.cliques) + 1])
@@ -121,8 +127,8 @@ class SharedSweeps:
         self.layout = plan.layout
         self.work = work
         self.segments = _segments(plan.layout)
-        self.sums = [work.sums, *(np.empty_like(work.sums) for _ in range(threads - 1))]
-        self.row = [work.row, *(np.empty_like(work.row) for _ in range(threads - 1))]
+        self.sums = [work.sums, *(_placed(work.sums.size, HALF_WAY) for _ in range(threads - 1))]
+        self.row = [work.row, *(_placed(work.row.size, 0) for _ in range(threads - 1))]
         self.pool = ThreadPoolExecutor(threads - 1)
 
     def __call__(self) -> float:
@@ -186,6 +192,13 @@ class SharedSweeps:
     def _lines(self, i: int) -> tuple[Vector, Vector]:
         begin, end = self.work.line_start[i], self.work.line_start[i + 1]
         return self.work.weights[begin:end], self.work.totals[begin:end]
+
+
+def _placed(cells: int, offset: int) -> Vector:
+    """Uninitialised cells that begin `offset` bytes after a page's border."""
+    held = np.empty(cells + PAGE // 8)
+    skipped = (offset - held.ctypes.data) % PAGE // 8
+    return held[skipped : skipped + cells]
 
 
 def _segments(layout: Layout) -> list[tuple[int, int, bool]]:

@@ -47,12 +47,17 @@ def _expand(layout: Layout, link: int, cells: Cells, factors: Cells) -> None:
             for j in range(width):
                 row[j] *= source[j]
     else:
+        # Neighbouring rows often need the same cells: they are gathered once.
         inner = layout.inner_map[layout.link_inner[link] : layout.link_inner[link] + width]
+        gathered = np.empty(width)
         for r in range(rows):
+            if r == 0 or row_map[r] != row_map[r - 1]:
+                source = cells[start + row_map[r] :]
+                for j in range(width):
+                    gathered[j] = source[inner[j]]
             row = factors[base + r * width : base + (r + 1) * width]
-            source = cells[start + row_map[r] :]
             for j in range(width):
-                row[j] *= source[inner[j]]
+                row[j] *= gathered[j]
 
 
 @compiled
@@ -70,12 +75,18 @@ def _reduce(layout: Layout, link: int, sums: Cells, cells: Cells, scale: float) 
             for j in range(width):
                 target[j] += row[j] * scale
     else:
+        # Neighbouring rows often go to the same cells: they are added up first and scattered once.
         inner = layout.inner_map[layout.link_inner[link] : layout.link_inner[link] + width]
+        gathered = np.zeros(width)
         for r in range(rows):
             row = sums[base + r * width : base + (r + 1) * width]
-            target = cells[start + row_map[r] :]
             for j in range(width):
-                target[inner[j]] += row[j] * scale
+                gathered[j] += row[j]
+            if r == rows - 1 or row_map[r] != row_map[r + 1]:
+                target = cells[start + row_map[r] :]
+                for j in range(width):
+                    target[inner[j]] += gathered[j] * scale
+                    gathered[j] = 0.0
 
 
 @compiled
@@ -93,8 +104,12 @@ def _reduce_lines(layout: Layout, link: int, totals: Cells, cells: Cells, scale:
     start = layout.table_start[layout.link_table[link]]
     cells[start : layout.table_start[layout.link_table[link] + 1]] = 0.0
     row_map = layout.row_map[layout.link_rows[link] : layout.link_rows[link] + totals.size]
+    held = 0.0  # a run of lines of one cell is added up in a register
     for k in range(totals.size):
-        cells[start + row_map[k]] += totals[k] * scale
+        held += totals[k]
+        if k == totals.size - 1 or row_map[k] != row_map[k + 1]:
+            cells[start + row_map[k]] += held * scale
+            held = 0.0
 
 
 @compiled
