@@ -12,13 +12,19 @@ from numpy.typing import NDArray
 
 from synth_core.cluster import Cluster
 from synth_core.domain import Clique, Domain
+from synth_core.errors import SourceError
 from synth_core.privacy.private import Private, open_private
 from synth_core.privacy.queries import Counts
 from synth_core.privacy.wall import wall
+from synth_core.storage.counting_kernels import count_keys, count_pairs
+from synth_core.storage.fusion import Plan, plan
 from synth_core.storage.parquet import read_codes
 
 CELLS_PER_PASS = 20_000_000
 """Tables counted in one pass over the data: bounds what a worker holds and sends (8 bytes a cell)."""
+
+SLAB_ROWS = 1 << 18
+"""Rows packed and counted at once: their lanes stay in the last cache, and 32-bit counters cannot overflow."""
 
 CACHED_CELLS = 50_000_000
 """Tables kept for later rounds, which ask for the same candidates again."""
@@ -65,10 +71,10 @@ class PartitionCounts:
     def _count(self, cliques: Sequence[Clique]) -> list[Counts]:
         tables: list[Counts] = []
         for batch in _batches(cliques, self._domain):
-            counted: list[Counts] = self._cluster.map_reduce(
-                count_partition, self._partitions, add_tables, domain=self._domain, cliques=tuple(batch)
+            counted = self._cluster.map_reduce(
+                count_partition, self._partitions, add_counts, domain=self._domain, cliques=tuple(batch)
             )
-            tables += counted
+            tables += _tables(counted, self._domain, batch)
         return tables
 
 
@@ -94,29 +100,62 @@ class _Cache:
 
 def count_codes(codes: Codes, domain: Domain, cliques: Sequence[Clique]) -> list[Counts]:
     """Exact tables of the cliques over a table in memory."""
-    rows = len(next(iter(codes.values()))) if codes else 0
-    tables = []
-    for clique in cliques:
-        shape = domain.shape(clique)
-        cells = math.prod(shape)
-        key: NDArray[Any] = np.zeros(rows, dtype=np.int32 if cells < 2**31 else np.int64)
-        for attribute, size in zip(clique, shape, strict=True):
-            key *= size
-            key += codes[attribute]
-        tables.append(np.bincount(key, minlength=cells).astype(np.int64).reshape(shape))
-    return tables
+    return _tables(_count_flat(codes, domain, cliques), domain, cliques)
 
 
-def count_partition(path: str, *, domain: Domain, cliques: Sequence[Clique]) -> list[Counts]:
-    """Exact tables of the cliques over one encoded partition; runs on a worker."""
+def count_partition(path: str, *, domain: Domain, cliques: Sequence[Clique]) -> NDArray[np.int64]:
+    """Exact tables of the cliques over one encoded partition, one after the other; runs on a worker."""
     wanted = domain.clique(attribute for clique in cliques for attribute in clique) or domain.attributes[:1]
     with wall():
-        return count_codes(read_codes(Path(path), wanted), domain, cliques)
+        return _count_flat(read_codes(Path(path), wanted), domain, cliques)
 
 
-def add_tables(parts: Sequence[list[Counts]]) -> list[Counts]:
-    """Sum the partial counts of some partitions, table by table."""
-    return [np.sum(tables, axis=0, dtype=np.int64) for tables in zip(*parts, strict=True)]
+def add_counts(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Sum the partial counts of some partitions."""
+    total = parts[0].copy()
+    for part in parts[1:]:
+        total += part
+    return total
+
+
+def _count_flat(codes: Codes, domain: Domain, cliques: Sequence[Clique]) -> NDArray[np.int64]:
+    rows = len(next(iter(codes.values()))) if codes else 0
+    made = plan(domain, tuple(cliques), min(rows, SLAB_ROWS))
+    out = np.zeros(made.cells, dtype=np.int64)
+    for start in range(0, rows, SLAB_ROWS):
+        slab = {name: column[start : start + SLAB_ROWS] for name, column in codes.items()}
+        lanes = _packed(slab, domain, made, rows=min(SLAB_ROWS, rows - start))
+        count_pairs(lanes, made.sizes, made.pairs, made.pair_ends, made.drains, made.places, out)
+        count_keys(lanes, made.sizes, made.key_members, made.key_ends, made.key_begins, out)
+    return out
+
+
+def _packed(codes: Codes, domain: Domain, made: Plan, *, rows: int) -> NDArray[Any]:
+    """The lanes' joint codes, in the smallest type that holds them all."""
+    for attribute in dict.fromkeys(a for lane in made.lanes for a in lane):
+        _check_codes(codes[attribute], attribute, size=domain.size(attribute))
+    lanes = np.zeros((len(made.lanes), rows), dtype=np.min_scalar_type(int(made.sizes.max(initial=1)) - 1))
+    for lane, attributes in zip(lanes, made.lanes, strict=True):
+        for k, attribute in enumerate(attributes):
+            if (
+                domain.cells(attributes[:k]) > 1
+            ):  # else the lane is zero, and the size may be too large for its type
+                lane *= lane.dtype.type(domain.size(attribute))
+            np.add(lane, codes[attribute], out=lane, casting="unsafe")
+    return lanes
+
+
+def _check_codes(column: NDArray[Any], attribute: str, *, size: int) -> None:
+    """The kernels use codes as addresses, so one outside the domain must not reach them."""
+    signed = column.dtype.kind != "u"
+    if len(column) and (column.max() >= size or (signed and column.min() < 0)):
+        raise SourceError(f"column {attribute!r} holds a code outside its domain; run the step ingest again")
+
+
+def _tables(flat: NDArray[np.int64], domain: Domain, cliques: Sequence[Clique]) -> list[Counts]:
+    shapes = [domain.shape(clique) for clique in cliques]
+    ends = np.cumsum([math.prod(shape) for shape in shapes])
+    return [part.reshape(shape) for part, shape in zip(np.split(flat, ends[:-1]), shapes, strict=False)]
 
 
 def _batches(cliques: Sequence[Clique], domain: Domain) -> list[list[Clique]]:
