@@ -1,4 +1,5 @@
-"""What has to happen around a release's run whoever ends it: its hold is closed, and a late run is told of.
+"""What has to happen around a release's run: its pools exist when it starts, its hold is closed whoever ends it, and
+people are told when it is late.
 
 A person can end a run in ways that no task notices (mark it failed or successful, delete its tasks), so this listens to
 runs. It needs SYNTH_WORKSPACE in the scheduler and the API server.
@@ -20,8 +21,30 @@ if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
 
 RELEASE_TAG = "privacy"
+POOL_SLOTS = 1
+POOL_MEANING = "made for the release specs that name it: one of their tasks at a time, unless changed here"
 
 log = structlog.get_logger(__name__)
+
+
+@hookimpl
+def on_dag_run_running(dag_run: DagRun) -> None:
+    """Make the pools that the run's tasks ask for and nobody has made: without, Airflow would never start them.
+
+    It happens in the scheduler's own transaction, in which the run is started. One that has been made by hand, or by
+    another scheduler at the same moment, stays as it is.
+    """
+    from airflow.models.pool import Pool
+    from sqlalchemy.dialects import postgresql, sqlite
+    from sqlalchemy.orm import object_session
+
+    session = object_session(dag_run)
+    if session is None or not _releases(dag_run):
+        return
+    insert = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}[session.get_bind().dialect.name]
+    for name in sorted({task.pool for task in dag_run.dag.tasks} - {Pool.DEFAULT_POOL_NAME}):
+        pool = {"pool": name, "slots": POOL_SLOTS, "description": POOL_MEANING, "include_deferred": False}
+        session.execute(insert(Pool).values(pool).on_conflict_do_nothing())
 
 
 @hookimpl

@@ -56,6 +56,12 @@ class AirflowApi:
         run = self._send("POST", f"/api/v2/dags/{dag}/dagRuns", {"logical_date": None, "conf": params})
         return str(run["dag_run_id"])
 
+    def update_asset(self, name: str) -> None:
+        """Say that an asset has been updated, as a system outside Airflow does."""
+        found = self.get(f"/assets?name_pattern={quote(name)}")["assets"]
+        (asset,) = [one for one in found if one["name"] == name]
+        self._send("POST", "/api/v2/assets/events", {"asset_id": asset["id"], "extra": {}})
+
     def run_state(self, dag: str, run: str) -> str:
         """State of a run."""
         return str(self.get(_run(dag, run))["state"])

@@ -77,12 +77,12 @@ class Live:
         """Wait for a run's end and return its state."""
         return self.until(lambda: (state := self.api.run_state(dag, run)) in FINISHED and state)
 
-    def waits_for_approval(self, run: str) -> None:
+    def waits_for_approval(self, run: str, *, dag: str = FORM) -> None:
         """Wait until the gate waits, and as long as a person would at least need to read what it shows.
 
         Airflow asks once more if the answer comes before its executor has noticed that the task's process has ended.
         """
-        self.until(lambda: self.states(run).get("approve") == "awaiting_input")
+        self.until(lambda: self.states(run, dag=dag).get("approve") == "awaiting_input")
         time.sleep(10)
 
     def in_the_middle_of(self, step: str, release: str) -> None:

@@ -6,8 +6,11 @@ Scheduled releases, the disclosure gate, and what people do to runs: clear, repe
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -23,17 +26,52 @@ pytestmark = [pytest.mark.airflow, pytest.mark.postgres, pytest.mark.timeout(180
 SERIES = ("twin-a", "twin-b")
 
 
+DEADLINE_HOURS = 0.005
+
+
+@contextmanager
+def listener() -> Iterator[tuple[str, list[str]]]:
+    """A webhook on this machine: its address, and the texts that were posted to it."""
+    told: list[str] = []
+
+    class Hook(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["text"])
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Keep quiet."""
+
+    with HTTPServer(("127.0.0.1", 0), Hook) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/", told
+        server.shutdown()
+        thread.join()
+
+
 @pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+def webhook() -> Iterator[tuple[str, list[str]]]:
+    """Where the people of this Airflow are told what happens."""
+    with listener() as listening:
+        yield listening
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory, webhook: tuple[str, list[str]]) -> Iterator[Live]:
     folder = tmp_path_factory.mktemp("production")
     releases = folder / "workspace" / "releases"
     releases.mkdir(parents=True)
     calendar = {"calendar": "third Tuesday after quarter end", "timezone": "Europe/Vienna"}
     write_series(releases, "quarterly", schedule=calendar)
-    write_series(releases, "after-intake", schedule={"asset": "census_intake"})
+    asset = {"schedule": {"asset": "census_intake"}, "approval": True, "epsilon": 0.5}
+    write_series(releases, "after-intake", **asset, pool="intake", deadline_hours=DEADLINE_HOURS)
     (releases / "broken.yaml").write_text("release: broken\nepsilon: -1\n")
-    with live_airflow(folder, cap=1.2, postgres=True) as running:
-        yield running
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SYNTH_NOTIFY_WEBHOOK", webhook[0])
+        with live_airflow(folder, cap=1.2, postgres=True) as running:
+            yield running
 
 
 def write_series(releases: Path, name: str, **changes) -> None:
@@ -64,9 +102,6 @@ def test_each_spec_is_a_paused_dag_and_a_broken_one_an_import_error(live):
     errors = live.until(lambda: live.api.get("/importErrors")["import_errors"])
     assert [error["filename"] for error in errors] == ["broken_release_specs.py"]
     assert "broken.yaml: key 'dataset' is missing" in errors[0]["stack_trace"]
-    assert [one["name"] for one in live.api.get("/assets?name_pattern=census_intake")["assets"]] == [
-        "census_intake"
-    ]
 
 
 def test_of_two_releases_at_the_same_moment_the_one_without_room_reads_nothing(live):
@@ -96,6 +131,46 @@ def test_of_two_releases_at_the_same_moment_the_one_without_room_reads_nothing(l
     beginnings = [path.name for path in (live.site.workspace / "confidential").iterdir() if path.is_dir()]
     assert not [name for name in beginnings if name.startswith(loser.removeprefix("release_"))]
     live.ledger.set_cap("people", epsilon=20.0, actor="test", reason="room for the other tests")
+
+
+@pytest.fixture(scope="module")
+def after_intake(live: Live) -> tuple[str, str]:
+    """DAG and run of a release that an update of an asset has started, and that waits at its gate."""
+    dag = "release_after-intake"
+    live.until(lambda: dag in known_dags(live))
+    live.api.unpause(dag)
+    live.api.update_asset("census_intake")
+    (run,) = live.until(lambda: live.api.get(f"/dags/{dag}/dagRuns")["dag_runs"])
+    assert run["run_type"] == "asset_triggered"
+    live.waits_for_approval(run["dag_run_id"], dag=dag)
+    return dag, run["dag_run_id"]
+
+
+def test_a_pool_that_nobody_has_made_does_not_hold_a_release_up(live, after_intake):
+    dag, run = after_intake
+    (pool,) = [one for one in live.api.get("/pools")["pools"] if one["name"] == "intake"]
+    assert pool["slots"] == 1
+    assert {one["pool"] for one in live.api.task_instances(dag, run)} == {"intake"}
+
+
+def test_people_are_told_of_a_run_that_misses_its_deadline(live, after_intake, webhook):
+    dag, run = after_intake
+    (late,) = live.until(lambda: [one for one in read(live.site.workspace) if one.kind is Kind.DEADLINE])
+    assert (late.runner.dag, late.runner.run, late.dataset) == (dag, run, "people")
+    assert f"more than {DEADLINE_HOURS:g} hours" in late.text
+    live.until(lambda: any(late.text in text for text in webhook[1]))
+    assert live.api.run_state(dag, run) == "running", "it goes on"
+
+
+def test_an_update_of_an_asset_makes_a_release(live, after_intake):
+    dag, run = after_intake
+    live.api.decide(dag, run, task="approve", option="Approve")
+    assert live.finished(run, dag=dag) == "success"
+    (release,) = {
+        record.release for record in live.ledger.records() if record.release.startswith("after-intake-")
+    }
+    assert_sound(live, release)
+    assert manifest(live, release)["provenance"]["run"] == run
 
 
 @pytest.fixture(scope="module")

@@ -51,6 +51,30 @@ def test_a_run_that_ends_gives_its_hold_back(watch, ledger, hook):
     )
 
 
+def starting(*pools: str, tags: Any = ("privacy",)) -> Any:
+    return SimpleNamespace(
+        dag=SimpleNamespace(tags=tags, tasks=[SimpleNamespace(pool=name) for name in pools])
+    )
+
+
+def test_a_run_that_starts_gets_the_pools_that_are_missing(watch, monkeypatch):
+    from airflow.models.pool import Pool
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        monkeypatch.setattr("sqlalchemy.orm.object_session", lambda _: session)
+        session.add(Pool(pool="wide", slots=8, description="by hand", include_deferred=False))
+        session.flush()
+        watch.on_dag_run_running(dag_run=starting("default_pool", "wide", "people", "people"))
+        watch.on_dag_run_running(dag_run=starting("people"))
+        watch.on_dag_run_running(dag_run=starting("other", tags=("etl",)))
+        found = {pool.pool: pool.slots for pool in session.scalars(select(Pool))}
+        session.rollback()
+    assert found.pop("default_pool") > 1
+    assert found == {"wide": 8, "people": 1}
+
+
 def test_the_forms_own_workspace_is_used(watch, ledger, tmp_path, monkeypatch):
     monkeypatch.delenv("SYNTH_WORKSPACE")
     watch.on_dag_run_failed(dag_run=ended("r1"), msg="")
