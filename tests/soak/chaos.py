@@ -8,11 +8,10 @@ the ledger says so.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -21,13 +20,18 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY / folder) for folder in (".", "tests/airflow", "tests/steps")]
 
-from live_airflow import FORM, Live, assert_sound, kill, live_airflow, processes  # noqa: E402
+from live_airflow import FORM, Live, assert_sound, kill, live_airflow  # noqa: E402
 
 from infra.local.rest import FINISHED  # noqa: E402
 from infra.local.services import dask_cluster  # noqa: E402
-from synth_core.privacy.ledger import State  # noqa: E402
+from synth_core.privacy.ledger import Record, State  # noqa: E402
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(3600)]
+
+BEFORE = {"score": "ingest", "fit": "select"}
+"""The step before one that asks: when it has ended, Dask can be held still for the next."""
+
+Seen = Callable[[str, object], None]
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
@@ -44,96 +48,198 @@ def until_the_end(live: Live) -> Iterator[ExitStack]:
         yield kept
 
 
+@pytest.fixture
+def seen(record_property: Seen) -> Seen:
+    """Notes something for the page of the run."""
+    return record_property
+
+
+def test_a_run_that_is_repeated_as_a_whole_costs_nothing(live, seen):
+    seen("case", "a finished run is cleared as a whole")
+    run = live.trigger("again", epsilon=0.5)
+    assert live.finished(run) == "success"
+    before = what_it_cost(live, "again")
+    live.api.clear(FORM, run)
+    live.until(lambda: live.api.run_state(FORM, run) not in FINISHED)
+    assert live.finished(run) == "success"
+    assert what_it_cost(live, "again") == before
+    judge(live, run, "fit", "again", seen)
+
+
+def test_a_finished_fit_that_is_cleared_costs_nothing(live, seen):
+    seen("case", "a finished `fit` is cleared")
+    run = live.trigger("cleared", epsilon=0.5)
+    assert live.finished(run) == "success"
+    before = what_it_cost(live, "cleared")
+    live.api.clear(FORM, run, tasks=["fit"])
+    live.until(lambda: live.api.run_state(FORM, run) not in FINISHED)
+    assert live.finished(run) == "success"
+    assert live.task(run, "fit")["try_number"] == 2
+    assert what_it_cost(live, "cleared") == before
+    judge(live, run, "fit", "cleared", seen)
+
+
+@pytest.mark.parametrize("step", ["score", "fit"])
+def test_a_task_that_is_killed_is_tried_again_without_a_second_answer(live, step, seen):
+    seen("case", f"SIGKILL to the process of `{step}`")
+    release = f"killed-in-{step}"
+    run = live.trigger(release, epsilon=0.5)
+    with in_the_middle(live, run, step, release) as before:
+        kill(psutil.Process(live.task(run, step)["pid"]))
+    assert live.finished(run) == "success"
+    assert live.task(run, step)["try_number"] >= 2
+    assert set(before) <= set(answers(live, release)), "an answer was lost"
+    judge(live, run, step, release, seen)
+
+
+@pytest.mark.parametrize("tasks", ["with its tasks", "alone"])
+def test_a_scheduler_that_is_killed_and_started_again_goes_on(live, until_the_end, tasks, seen):
+    """The same `airflow scheduler` is started again beside the other components, as a supervisor of services would.
+
+    Killed alone, it leaves task processes that go on while the new scheduler starts the same tasks once more.
+    """
+    seen("case", f"SIGKILL to Airflow's scheduler {tasks}, during `score`; started again")
+    release = f"scheduler-{tasks.replace(' ', '-')}"
+    run = live.trigger(release, epsilon=0.5)
+    with in_the_middle(live, run, "score", release) as before:
+        scheduler = the_scheduler(live)
+        command, environment = scheduler.cmdline(), scheduler.environ()
+        family = scheduler.children(recursive=True)
+        kill(scheduler)
+        if tasks == "with its tasks":
+            end(family)
+        until_the_end.callback(end, family)
+        # How soon the tasks of a dead scheduler are started again; five minutes unless set otherwise.
+        environment["AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL"] = "20"
+        restarted = psutil.Popen(command, env=environment, start_new_session=True)
+        until_the_end.callback(end, [restarted])
+    assert live.finished(run) == "success"
+    assert set(before) <= set(answers(live, release)), "an answer was lost"
+    judge(live, run, "score", release, seen)
+
+
+def test_a_dask_scheduler_that_is_lost_in_the_middle_is_waited_for(live, until_the_end, seen):
+    """The step fails with a cluster error, waits as a deferred task, and goes on when a new scheduler answers."""
+    seen("case", "SIGKILL to the Dask scheduler during `fit`; a new one 10 s after the step began to wait")
+    release = "lost-dask"
+    run = live.trigger(release, epsilon=0.5)
+    with in_the_middle(live, run, "fit", release) as before:
+        (scheduler,) = [one for one in psutil.process_iter() if is_dask_scheduler(one, live.dask.address)]
+        kill(scheduler)
+    live.until(lambda: live.states(run)["fit"] == "deferred")
+    time.sleep(10)
+    assert live.states(run)["fit"] == "deferred", "it waits, and fails no other way"
+    port = int(live.dask.address.rsplit(":", 1)[1])
+    until_the_end.enter_context(dask_cluster(live.site, port=port))
+    assert live.finished(run) == "success"
+    assert set(before) <= set(answers(live, release)), "an answer was lost"
+    judge(live, run, "fit", release, seen)
+
+
+def test_a_run_that_is_cancelled_in_the_middle_keeps_its_charge_and_can_be_resumed(live, seen):
+    seen("case", "the run is marked failed during `fit`; another run resumes the release")
+    release = "cancelled"
+    run = live.trigger(release, epsilon=0.5)
+    with in_the_middle(live, run, "fit", release) as before:
+        live.api.end_run(FORM, run, state="failed")
+        live.until(lambda: live.ledger.balance("people").held_mu2 == 0)
+    assert_sound(live, release, published=False)
+    assert not live.paths(release).manifest.exists()
+    charged = live.ledger.balance("people").charged_mu2
+    resumed = live.trigger(release, epsilon=0.5)
+    assert live.finished(resumed) == "success"
+    assert set(before) <= set(answers(live, release)), "an answer was lost"
+    assert live.ledger.balance("people").charged_mu2 > charged, "the rest of the release has its price"
+    judge(live, resumed, "fit", release, seen)
+
+
+def test_nothing_was_left_behind(live, seen):
+    seen("case", "afterwards: the ledger verifies, nothing is set aside")
+    assert live.ledger.verify() == []
+    assert live.ledger.balance("people").held_mu2 == 0
+    assert (live.site.workspace / "events.jsonl").exists()
+
+
+@contextmanager
+def in_the_middle(live: Live, run: str, step: str, release: str) -> Iterator[list[str]]:
+    """A block in which a step has begun a question and waits for counts, because Dask is held still.
+
+    Yields the keys of the questions that had been answered by then.
+    """
+    live.until(lambda: live.states(run).get(BEFORE[step]) == "success", pause=0.1)
+    workers = dask_workers(live)
+    for worker in workers:
+        worker.suspend()
+    try:
+        live.until(lambda: is_measuring(live.records(release, step=step)), pause=0.1)
+        yield answers(live, release)
+    finally:
+        for worker in workers:
+            if worker.is_running():
+                worker.resume()
+
+
+def is_measuring(records: list[Record]) -> bool:
+    """Whether a question was begun and has no answer yet."""
+    latest = {(record.key, record.attempt): record.state for record in records}
+    return State.MEASURING in latest.values()
+
+
+def dask_workers(live: Live) -> list[psutil.Process]:
+    """Every process of the workers, their nannies too."""
+    described = str(live.site.home / "dask.json")
+    nannies = [one for one in psutil.process_iter() if {"worker", described} <= set(words(one))]
+    assert nannies
+    return [*nannies, *(child for nanny in nannies for child in nanny.children(recursive=True))]
+
+
+def is_dask_scheduler(process: psutil.Process, address: str) -> bool:
+    """Dask names its process after the address it listens at."""
+    return f"dask scheduler [{address}]" in words(process)
+
+
+def the_scheduler(live: Live) -> psutil.Process:
+    """The process of `airflow scheduler` for this site."""
+    found = [one for one in psutil.process_iter() if "scheduler" in words(one)[2:3] and of_site(one, live)]
+    assert len(found) == 1
+    return found[0]
+
+
+def of_site(process: psutil.Process, live: Live) -> bool:
+    return process.environ().get("AIRFLOW_HOME") == str(live.site.home)
+
+
+def words(process: psutil.Process) -> list[str]:
+    """A process's command line; empty if it has just ended."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def end(processes: list[psutil.Process]) -> None:
+    """SIGKILL to the processes and all that they started."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            for one in [*process.children(recursive=True), process]:
+                with suppress(psutil.NoSuchProcess):
+                    kill(one)
+
+
 def answers(live: Live, release: str) -> list[str]:
     return [record.key for record in live.ledger.records(release=release) if record.state is State.MEASURED]
 
 
-def given_up(live: Live, release: str) -> list[str]:
-    return [record.key for record in live.ledger.records(release=release) if record.state is State.FORFEITED]
+def what_it_cost(live: Live, release: str) -> tuple[object, ...]:
+    """Answers, digest of what was published, and what the account has been charged."""
+    digest = json.loads(live.paths(release).manifest.read_text())["digest"]
+    return answers(live, release), digest, live.ledger.balance("people").charged_mu2
 
 
-def digest(live: Live, release: str) -> str:
-    return json.loads(live.paths(release).manifest.read_text())["digest"]
-
-
-def test_a_run_that_is_repeated_as_a_whole_costs_nothing(live):
-    run = live.trigger("again", epsilon=0.5)
-    assert live.finished(run) == "success"
-    before = (answers(live, "again"), digest(live, "again"), live.ledger.balance("people").charged_mu2)
-    live.api.clear(FORM, run)
-    live.until(lambda: live.api.run_state(FORM, run) not in FINISHED)
-    assert live.finished(run) == "success"
-    assert (
-        answers(live, "again"),
-        digest(live, "again"),
-        live.ledger.balance("people").charged_mu2,
-    ) == before
-    assert_sound(live, "again")
-
-
-@pytest.mark.parametrize("step", ["score", "fit"])
-def test_a_task_that_is_killed_is_tried_again_without_a_second_answer(live, step):
-    release = f"killed-in-{step}"
-    run = live.trigger(release, epsilon=0.5)
-    live.in_the_middle_of(step, release)
-    kill(psutil.Process(live.task(run, step)["pid"]))
-    assert live.finished(run) == "success"
-    assert live.task(run, step)["try_number"] >= 2
-    assert_sound(live, release)
-    assert len(given_up(live, release)) <= 1
-
-
-def test_a_scheduler_that_is_killed_and_started_again_goes_on(live, until_the_end):
-    """The same `airflow scheduler` is started again beside the other components, as a supervisor of services would."""
-    release = "scheduler"
-    run = live.trigger(release, epsilon=0.5)
-    live.in_the_middle_of("score", release)
-    (scheduler,) = [one for one in processes(live, "scheduler") if "airflow" in one.cmdline()[1]]
-    command, environment = scheduler.cmdline(), scheduler.environ()
-    for child in scheduler.children(recursive=True):
-        if psutil.pid_exists(child.pid):
-            kill(child)
-    kill(scheduler)
-    restarted = psutil.Popen(command, env=environment, start_new_session=True)
-    until_the_end.callback(_end, restarted)
-    assert live.finished(run) == "success"
-    assert_sound(live, release)
-
-
-def test_a_dask_scheduler_that_is_lost_in_the_middle_is_waited_for(live, until_the_end):
-    """The step fails with a cluster error, waits as a deferred task, and goes on when a new scheduler answers."""
-    release = "lost-dask"
-    run = live.trigger(release, epsilon=0.5)
-    live.in_the_middle_of("fit", release)
-    titles = {f"dask scheduler [{live.dask.address}]"}
-    (scheduler,) = [one for one in psutil.process_iter() if titles & set(_command(one))]
-    kill(scheduler)
-    live.until(lambda: live.states(run)["fit"] in ("up_for_retry", "deferred"))
-    port = int(live.dask.address.rsplit(":", 1)[1])
-    live.until(lambda: live.states(run)["fit"] == "deferred")
-    time.sleep(10)
-    assert live.states(run)["fit"] == "deferred", "it waits, and fails no other way"
-    until_the_end.enter_context(dask_cluster(live.site, port=port))
-    assert live.finished(run) == "success"
-    assert_sound(live, release)
-    assert len(given_up(live, release)) <= 1
-
-
-def _end(process: psutil.Popen) -> None:
-    for one in [*process.children(recursive=True), process]:
-        if one.is_running():
-            one.kill()
-    process.wait()
-
-
-def _command(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return []
-
-
-def test_nothing_was_left_behind(live):
-    assert live.ledger.verify() == []
-    assert live.ledger.balance("people").held_mu2 == 0
-    assert os.path.exists(live.site.workspace / "events.jsonl")  # noqa: PTH110
+def judge(live: Live, run: str, step: str, release: str, seen: Seen) -> None:
+    """The release is sound, and at most the one question that was under way was given up."""
+    records = assert_sound(live, release)
+    given_up = [record.key for record in records if record.state is State.FORFEITED]
+    assert len(given_up) <= 1
+    seen("tries", live.task(run, step)["try_number"])
+    seen("given up", len(given_up))
