@@ -1,4 +1,4 @@
-"""The attributes of a table and how many codes each may take, in one fixed order."""
+"""The attributes of a table, how many codes each may take, in one fixed order, and which records cannot exist."""
 
 from __future__ import annotations
 
@@ -14,11 +14,28 @@ Clique: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Impossible:
+    """Records that a public rule excludes: those in which each of these attributes has one of these codes."""
+
+    rule: str
+    codes: tuple[tuple[str, tuple[int, ...]], ...]
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The attributes the rule speaks about."""
+        return tuple(attribute for attribute, _ in self.codes)
+
+
+@dataclass(frozen=True, slots=True)
 class Domain:
-    """Attribute names with their sizes; a table over it holds codes 0 … size-1 in each column."""
+    """Attribute names with their sizes; a table over it holds codes 0 … size-1 in each column.
+
+    What is `impossible` is part of the domain, so whatever is built on it keeps those records out.
+    """
 
     attributes: tuple[str, ...]
     sizes: tuple[int, ...]
+    impossible: tuple[Impossible, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.attributes) != len(self.sizes):
@@ -29,6 +46,12 @@ class Domain:
         for attribute, size in zip(self.attributes, self.sizes, strict=True):
             if size < 1:
                 raise SchemaError(f"column {attribute!r} has no values; declare at least one")
+        for excluded in self.impossible:
+            for attribute, codes in excluded.codes:
+                if not all(0 <= code < self.size(attribute) for code in codes):
+                    raise SchemaError(
+                        f"rule {excluded.rule!r} names a code that {attribute!r} has not; use declared values"
+                    )
 
     @classmethod
     def of(cls, sizes: dict[str, int]) -> Domain:
@@ -68,6 +91,27 @@ class Domain:
         return math.prod(self.sizes if clique is None else self.shape(clique))
 
     def project(self, attributes: Iterable[str]) -> Domain:
-        """The domain of some of the attributes, in this domain's order."""
+        """The domain of some of the attributes, in this domain's order, with the rules that speak about them alone."""
         clique = self.clique(attributes)
-        return Domain(clique, self.shape(clique))
+        inside = tuple(excluded for excluded in self.impossible if set(excluded.attributes) <= set(clique))
+        return Domain(clique, self.shape(clique), inside)
+
+    def given(self, attribute: str, code: int) -> Domain:
+        """The domain of the other attributes in the records that have this code."""
+        others = tuple(other for other in self.attributes if other != attribute)
+        left = []
+        for excluded in self.impossible:
+            codes = dict(excluded.codes)
+            if code in codes.pop(attribute, (code,)):
+                left.append(Impossible(excluded.rule, tuple(codes.items())))
+        return Domain(others, self.shape(others), tuple(left))
+
+    @property
+    def unruled(self) -> Domain:
+        """The same attributes, every record possible."""
+        return Domain(self.attributes, self.sizes)
+
+    @property
+    def rule_cliques(self) -> tuple[Clique, ...]:
+        """The sets of attributes that rules speak about, each once."""
+        return tuple(dict.fromkeys(self.clique(excluded.attributes) for excluded in self.impossible))

@@ -1,13 +1,13 @@
 """Edit rules: combinations that cannot occur, declared in public and decided exactly on codes.
 
-A rule reads "when these columns hold these, those columns never hold those". Its conditions may not cut
-through a bin, so each is a set of codes: a rule is a set of empty cells for a model, a mask over rows for a
-check.
+A rule reads "when these columns hold these, those columns never hold those" (or "hold only those"), or says which
+value of one column goes with which values of another. Its conditions may not cut through a bin, so each is a set of
+codes: a rule is a set of empty cells for a model, a mask over rows for a check.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -44,11 +44,14 @@ class Range(Declaration):
         return self
 
 
-def _as_items(condition: object) -> object:
-    items = condition if isinstance(condition, list | tuple) else [condition]
-    if any(isinstance(item, bool) for item in items):
+def _no_boolean(item: object) -> object:
+    if isinstance(item, bool):
         raise ValueError("write true, false, yes, no, on and off in quotes")
-    return items
+    return item
+
+
+def _as_items(condition: object) -> object:
+    return list(map(_no_boolean, condition if isinstance(condition, list | tuple) else [condition]))
 
 
 def _item_form(item: object) -> str:
@@ -60,12 +63,25 @@ TaggedItem: TypeAlias = Annotated[
     Annotated[StrictInt | StrictFloat | StrictStr | None, Tag("value")] | Annotated[Range, Tag("range")],
     Discriminator(_item_form),
 ]
+Value: TypeAlias = Annotated[StrictInt | StrictFloat | StrictStr | None, BeforeValidator(_no_boolean)]
 Condition: TypeAlias = Annotated[tuple[TaggedItem, ...], BeforeValidator(_as_items), Field(min_length=1)]
 Conditions: TypeAlias = Annotated[dict[str, Condition], Field(min_length=1)]
 
 
+class Part(NamedTuple):
+    """A condition on one column: it holds one of the items, or (not `holds`) none of them."""
+
+    column: str
+    items: tuple[Item, ...]
+    holds: bool = True
+
+
+Combination: TypeAlias = tuple[Part, ...]
+"""Conditions that no row meets all of."""
+
+
 class Rule(Declaration):
-    """A named impossible combination: no row matches every condition of `when` and every one of `never`.
+    """What cannot be when every condition of `when` is met: all of `never` together, or anything but each of `only`.
 
     A condition lists alternatives: declared values, `null`, "OTHER" for unseen text, and for numbers ranges.
     For numbers and whole-number values `null` also covers unseen values, which have no other decoded form.
@@ -73,20 +89,70 @@ class Rule(Declaration):
 
     name: str = Field(min_length=1)
     when: Conditions
-    never: Conditions
+    never: Conditions | None = None
+    only: Conditions | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Rule:
+        if (self.never is None) == (self.only is None):
+            raise ValueError("a rule needs either never or only")
+        return self
 
     @property
-    def conditions(self) -> tuple[tuple[str, tuple[Item, ...]], ...]:
-        """Every condition of the rule, as (column, alternatives)."""
-        return (*self.when.items(), *self.never.items())
+    def combinations(self) -> tuple[Combination, ...]:
+        """The combinations that cannot occur."""
+        when = tuple(Part(column, items) for column, items in self.when.items())
+        if self.never is not None:
+            return ((*when, *(Part(column, items) for column, items in self.never.items())),)
+        return tuple((*when, Part(column, items, False)) for column, items in (self.only or {}).items())
+
+
+class Dependency(Declaration):
+    """One column decides another: `by` lists, for each value of `decides`, what `column` holds with it.
+
+    Everything that `column` may hold is listed once, so that its value leaves no choice.
+    """
+
+    name: str = Field(min_length=1)
+    column: str
+    decides: str
+    by: Annotated[dict[Value, Condition], Field(min_length=1)]
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns the rule speaks about, each once."""
-        return tuple(dict.fromkeys([*self.when, *self.never]))
+    def combinations(self) -> tuple[Combination, ...]:
+        """The combinations that cannot occur."""
+        return tuple(
+            (Part(self.column, items), Part(self.decides, (value,), False))
+            for value, items in self.by.items()
+        )
 
 
-def covered_codes(column: Categorical | Integer | Real, items: tuple[Item, ...]) -> NDArray[np.bool_]:
+def _rule_form(raw: object) -> str:
+    decides = "decides" in raw if isinstance(raw, dict) else isinstance(raw, Dependency)
+    return "dependency" if decides else "rule"
+
+
+AnyRule: TypeAlias = Annotated[
+    Annotated[Rule, Tag("rule")] | Annotated[Dependency, Tag("dependency")], Discriminator(_rule_form)
+]
+
+
+def columns_of(rule: Rule | Dependency) -> tuple[str, ...]:
+    """The columns the rule speaks about, each once."""
+    return tuple(dict.fromkeys(part.column for parts in rule.combinations for part in parts))
+
+
+def check_complete(rule: Dependency, column: Categorical | Integer | Real) -> None:
+    """ValueError if something that the deciding column may hold is listed twice or not at all."""
+    listed = np.sum([covered_codes(column, items) for items in rule.by.values()], axis=0)
+    for code, caption in enumerate(column.captions):
+        if listed[code] != 1:
+            raise ValueError(f"{caption} is listed {'twice' if listed[code] else 'nowhere'}; list it once")
+
+
+def covered_codes(
+    column: Categorical | Integer | Real, items: tuple[Item, ...], *, holds: bool = True
+) -> NDArray[np.bool_]:
     """Which of the column's codes match the condition; ValueError names what does not fit the column."""
     covered = np.zeros(column.size, dtype=np.bool_)
     for item in items:
@@ -96,7 +162,7 @@ def covered_codes(column: Categorical | Integer | Real, items: tuple[Item, ...])
             covered[_value_code(column, item)] = True
         else:
             covered[: column.declared] |= _covered_bins(column, _as_range(item))
-    return covered
+    return covered if holds else ~covered
 
 
 def matching_rows(

@@ -25,18 +25,26 @@ from numpy.typing import NDArray
 from pydantic import Field, ModelWrapValidatorHandler, ValidationError, model_validator
 
 from synth_core.columns import Categorical, Column, Declaration, Integer, Real
-from synth_core.domain import Domain
+from synth_core.domain import Domain, Impossible
 from synth_core.errors import SchemaError
-from synth_core.rules import Rule, covered_codes, matching_rows
+from synth_core.rules import (
+    AnyRule,
+    Dependency,
+    Rule,
+    check_complete,
+    columns_of,
+    covered_codes,
+    matching_rows,
+)
 
-__all__ = ["Categorical", "Column", "Integer", "Real", "Rule", "Schema"]
+__all__ = ["Categorical", "Column", "Dependency", "Integer", "Real", "Rule", "Schema"]
 
 
 class Schema(Declaration):
     """Columns in the order of the table, and the rules between them; anything wrong is one SchemaError."""
 
     columns: tuple[Column, ...] = Field(min_length=1)
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[AnyRule, ...] = ()
     unit_column: str | None = Field(
         default=None,
         min_length=1,
@@ -75,8 +83,9 @@ class Schema(Declaration):
 
     @property
     def domain(self) -> Domain:
-        """Names and sizes of the columns, OTHER and NULL codes counted."""
-        return Domain(tuple(c.name for c in self.columns), tuple(c.size for c in self.columns))
+        """Names and sizes of the columns, OTHER and NULL codes counted, and what the rules exclude."""
+        names, sizes = tuple(c.name for c in self.columns), tuple(c.size for c in self.columns)
+        return Domain(names, sizes, tuple(one for rule in self.rules for one in self.impossible(rule)))
 
     def column(self, name: str) -> Categorical | Integer | Real:
         """The column of that name."""
@@ -94,22 +103,30 @@ class Schema(Declaration):
         """For each rule, which rows of a decoded frame break it."""
         broken = {}
         for rule in self.rules:
-            for name in rule.columns:
+            for name in columns_of(rule):
                 if name not in frame.columns:
                     raise SchemaError(f"rule {rule.name!r}: the table has no column {name!r}; add it")
-            rows = np.ones(len(frame), dtype=np.bool_)
-            for name, items in rule.conditions:
-                rows &= matching_rows(frame[name], self.column(name), items)
+            rows = np.zeros(len(frame), dtype=np.bool_)
+            for parts in rule.combinations:
+                met = [
+                    matching_rows(frame[p.column], self.column(p.column), p.items) == p.holds for p in parts
+                ]
+                rows |= np.all(met, axis=0)
             broken[rule.name] = rows
         return broken
 
-    def forbidden_codes(self, rule: Rule) -> dict[str, NDArray[np.bool_]]:
-        """The rule on codes: a row breaks it if every column's code is marked in that column's mask."""
-        masks: dict[str, NDArray[np.bool_]] = {}
-        for name, items in rule.conditions:
-            mask = covered_codes(self.column(name), items)
-            masks[name] = masks[name] & mask if name in masks else mask
-        return masks
+    def impossible(self, rule: Rule | Dependency) -> tuple[Impossible, ...]:
+        """The rule on codes; what no code can meet anyway is left out."""
+        found = []
+        for parts in rule.combinations:
+            masks: dict[str, NDArray[np.bool_]] = {}
+            for name, items, holds in parts:
+                mask = covered_codes(self.column(name), items, holds=holds)
+                masks[name] = masks[name] & mask if name in masks else mask
+            if all(mask.any() for mask in masks.values()):
+                codes = {name: tuple(np.flatnonzero(mask).tolist()) for name, mask in masks.items()}
+                found.append(Impossible(rule.name, tuple(codes.items())))
+        return tuple(found)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -118,28 +135,38 @@ class Schema(Declaration):
             schema = handler(data)
         except ValidationError as error:
             raise SchemaError(_readable(error, data)) from None
-        schema.domain  # noqa: B018 - building it refuses duplicate names
+        _check_columns(schema)
+        _check_rules(schema)
         if schema.unit_column in schema.domain:
             raise SchemaError(
                 f"unit_column {schema.unit_column!r} is also in columns; a unit's name is not published"
             )
-        _check_rules(schema)
         return schema
 
 
+def _check_columns(schema: Schema) -> None:
+    """A domain refuses names that are given twice."""
+    Domain(tuple(c.name for c in schema.columns), tuple(c.size for c in schema.columns))
+
+
 def _check_rules(schema: Schema) -> None:
-    seen = set()
+    names, seen = {column.name for column in schema.columns}, set()
     for rule in schema.rules:
         if rule.name in seen:
             raise SchemaError(f"rule {rule.name!r}: declared twice; give each rule its own name")
         seen.add(rule.name)
-        for name, items in rule.conditions:
-            if name not in schema.domain:
+        for name, items, _ in (part for parts in rule.combinations for part in parts):
+            if name not in names:
                 raise SchemaError(f"rule {rule.name!r}: column {name!r} is not in the schema")
             try:
                 covered_codes(schema.column(name), items)
             except ValueError as error:
                 raise SchemaError(f"rule {rule.name!r}: column {name!r}: {error}") from None
+        if isinstance(rule, Dependency):
+            try:
+                check_complete(rule, schema.column(rule.column))
+            except ValueError as error:
+                raise SchemaError(f"rule {rule.name!r}: column {rule.column!r}: {error}") from None
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -170,7 +197,7 @@ _WORDING = {
     "too_short": "must not be empty",
     "string_too_short": "must not be empty",
 }
-_TAGS = {"categorical", "integer", "real", "count", "edges", "value", "range"}
+_TAGS = {"categorical", "integer", "real", "count", "edges", "value", "range", "rule", "dependency"}
 
 
 def _readable(error: ValidationError, data: object) -> str:

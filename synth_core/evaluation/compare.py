@@ -27,6 +27,7 @@ from synth_core.evaluation.result import Evaluation
 from synth_core.evaluation.subgroups import subgroup_errors
 from synth_core.evaluation.workload import workload_error
 from synth_core.metrics import Codes, alpha_way, pair_tvd, worst_cells
+from synth_core.possibility import breaking_rows
 from synth_core.schema import Categorical, Schema
 
 Progress: TypeAlias = Callable[[str, int, int], None]
@@ -152,13 +153,8 @@ def _rows(matrix: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:
 
 def rule_violations(codes: Codes, schema: Schema) -> dict[str, int]:
     """For each rule of the schema, how many rows of codes break it."""
-    broken = {}
-    for rule in schema.rules:
-        rows = np.ones(len(codes), dtype=np.bool_)
-        for name, forbidden in schema.forbidden_codes(rule).items():
-            rows &= forbidden[codes[:, schema.domain.position(name)]]
-        broken[rule.name] = int(rows.sum())
-    return broken
+    domain = schema.domain
+    return {rule.name: int(breaking_rows(codes, domain, rule=rule.name).sum()) for rule in schema.rules}
 
 
 def _encoded(frame: pd.DataFrame, schema: Schema, *, source: str) -> Codes:

@@ -1,17 +1,23 @@
-"""Exact belief propagation in array-API code: beliefs of every clique of a junction tree, on any array library."""
+"""Exact belief propagation in array-API code: beliefs of every clique of a junction tree, on any array library.
+
+The rules of the tree's domain take part as tables that are 0 where no record can be, so beliefs are exactly 0 there.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from synth_core.arrays import namespace
 from synth_core.domain import Clique, Domain
+from synth_core.errors import FeasibilityError
 from synth_core.models.junction_tree import JunctionTree
+from synth_core.possibility import forbidden_tables
 
 GROUPING = 32
 """Small tables are multiplied together first while their union has at most 1/32 of the clique's cells."""
@@ -36,6 +42,14 @@ class Calibration:
 
     beliefs: tuple[Table, ...]
     log_mass: float
+
+
+@lru_cache(maxsize=16)
+def exclusions(domain: Domain) -> tuple[Table, ...]:
+    """The domain's rules as log potentials: 0 where a record may be, minus infinity where none can."""
+    return tuple(
+        Table(clique, np.where(forbidden, -math.inf, 0.0)) for clique, forbidden in forbidden_tables(domain)
+    )
 
 
 def calibrate(tree: JunctionTree, potentials: Sequence[Table]) -> Calibration:
@@ -113,6 +127,10 @@ class Linear:
         peak = float(xp.max(log_values))
         return xp.exp(log_values - peak), peak
 
+    def known(self, log_values: Any) -> Any:
+        """A table whose maximum is 1 already."""
+        return namespace(log_values).exp(log_values)
+
     def times(self, x: Any, y: Any) -> Any:
         """Product of two tables."""
         return x * y
@@ -147,8 +165,11 @@ class Log(Linear):
 
     def enter(self, log_values: Any) -> tuple[Any, float]:
         """The table with maximum 0."""
-        peak = float(namespace(log_values).max(log_values))
-        return log_values - peak, peak
+        return self.scaled(log_values)
+
+    def known(self, log_values: Any) -> Any:
+        """A table whose maximum is 0 already."""
+        return log_values
 
     def times(self, x: Any, y: Any) -> Any:
         """Product of two tables."""
@@ -174,6 +195,8 @@ class Log(Linear):
     def scaled(self, x: Any) -> tuple[Any, float]:
         """The table with maximum 0, and what was subtracted."""
         peak = float(namespace(x).max(x))
+        if peak == -math.inf:
+            raise FeasibilityError("the rules leave no possible record; remove the rule that goes too far")
         return x - peak, peak
 
     def leave(self, x: Any) -> Any:
@@ -190,6 +213,9 @@ def calibrate_in(algebra: Linear, tree: JunctionTree, potentials: Sequence[Table
         values, peak = algebra.enter(table.values)
         log_mass += peak
         members[_host(tree, table.clique)].append(Table(table.clique, values))
+    for table in exclusions(tree.domain):
+        known = Table(table.clique, algebra.known(xp.asarray(table.values)))
+        members[_host(tree, table.clique)].append(known)
     separators = [tree.separator(i) for i in range(len(tree.cliques))]
     products: list[Any] = [None] * len(tree.cliques)
     messages: list[Any] = [None] * len(tree.cliques)

@@ -30,6 +30,7 @@ def estimate(
 ) -> MarkovRandomField:
     """Fit the Markov random field of greatest entropy that explains the measurements (see `maximum_entropy`).
 
+    Records that the domain's rules exclude get no probability.
     Residuals are weighted by the noise of each measurement. The fit ends when the weighted squared loss is at most
     `until` * answers / 2 (1.0: the loss expected from noise alone) and no single measurement is left out, or when
     it has converged, or after `max_passes` passes of belief propagation. `warm` starts from another model's
@@ -44,6 +45,7 @@ def estimate(
     problem = Problem.of(domain, merged, total=n, arrays=arrays)
     tree = junction_tree(domain, problem.cliques, limit_cells=limit_cells)
     oracle = marginal_oracle(tree, problem.cliques, arrays)
+    problem = problem.within_rules(oracle)
     start = problem.multipliers(warm)
     found = maximum_entropy(problem, oracle, start, until=until, max_passes=max_passes, progress=progress)
     return MarkovRandomField(tree, problem.cliques, to_numpy(problem.potentials(found)), total=n)

@@ -89,6 +89,7 @@ class CompiledOracle:
             totals=np.empty(int(lines[-1])),
             row=_placed(plan.longest_row, 0),
         )
+        self._work.cells[plan.excluded] = 0.0
         self._starts = layout.table_start[: len(plan.cliques)]
         self._lengths = np.diff(layout.table_start[: len(plan.cliques) + 1])
         self._last: Vector | None = None

@@ -75,19 +75,20 @@ class JunctionTree:
 def junction_tree(
     domain: Domain, cliques: Iterable[Iterable[str]], *, limit_cells: int | None = None
 ) -> JunctionTree:
-    """The cheapest junction tree found that covers the cliques and every attribute of the domain.
+    """The cheapest junction tree found that covers the cliques, the domain's rules and every attribute.
 
     Several elimination orders are tried and the one with the fewest cells in total is kept. Nothing is
     allocated: over `limit_cells` cells in total the tree is refused.
     """
-    masks = [mask_of(domain, tuple(clique)) for clique in cliques]
+    masks = [mask_of(domain, tuple(clique)) for clique in (*cliques, *domain.rule_cliques)]
     neighbours = adjacency(len(domain), masks)
     forest, edges = cheapest_forest(neighbours, domain.sizes)
     total = sum(mask_cells(mask, domain.sizes) for mask in forest)
     if limit_cells is not None and total > limit_cells:
         worst = max(forest, key=lambda mask: mask_cells(mask, domain.sizes))
         raise FeasibilityError(
-            f"the model needs {total:,} cells, over the limit of {limit_cells:,}: measured cliques join "
+            f"the model needs {total:,} cells, over the limit of {limit_cells:,}: measured cliques"
+            f"{' and rules' if domain.impossible else ''} join "
             f"{', '.join(clique_of(domain, worst))} into one clique of {mask_cells(worst, domain.sizes):,} cells; "
             "measure fewer or smaller cliques among these attributes, or raise the limit"
         )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from synth_core.arrays import NUMPY
 from synth_core.domain import Clique, Domain
-from synth_core.errors import SchemaError
+from synth_core.errors import FeasibilityError, SchemaError
 from synth_core.models.calibration import Table, projections, split
 from synth_core.models.linear import Answered, total_of
 from synth_core.models.maximum_entropy import Progress, maximum_entropy
@@ -128,6 +128,10 @@ class ClusterGraphField:
     __slots__ = ("_agreement", "cliques", "domain", "potentials", "total")
 
     def __init__(self, domain: Domain, cliques: Sequence[Clique], potentials: Logs, *, total: float) -> None:
+        if domain.impossible:
+            raise FeasibilityError(
+                f"rule {domain.impossible[0].rule!r} is not kept by loopy propagation; estimate on a junction tree"
+            )
         self.domain = domain
         self.cliques = tuple(cliques)
         self.potentials = potentials

@@ -102,7 +102,7 @@ class _Search:
 
     def descend(self, start: Vector, until: float) -> None:
         """From `start` to a loss of `until` times what noise alone leaves, or as far as it goes."""
-        target = until * float(self.problem.starts[-1]) / 2
+        target = until * float(self.problem.expected.sum())
         radius = math.sqrt(2 * SLACK * target)
         point = self.evaluated(start, radius)
         if math.isinf(self.least):

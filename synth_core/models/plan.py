@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from synth_core.domain import Clique
 from synth_core.errors import FeasibilityError
 from synth_core.models.blocking import blocking
+from synth_core.models.calibration import exclusions
 from synth_core.models.junction_tree import JunctionTree
 from synth_core.models.triangulation import clique_of, mask_of
 
@@ -38,7 +39,8 @@ LARGEST_OFFSET = 2**31 - 1
 class Layout(NamedTuple):
     """All offsets as flat arrays, in the form the compiled kernels read.
 
-    Tables (measured cliques first, then one separator for each clique with a parent) share one vector of cells.
+    Tables (measured cliques first, then those of the domain's rules, then one separator for each clique with a parent)
+    share one vector of cells.
     A *link* places a table in a clique: in a group, or as a weight for each line (group -1).
     """
 
@@ -71,6 +73,7 @@ class Plan:
     cliques: tuple[Clique, ...]
     layout: Layout
     measured: int  # cells of the measured tables, which come first in the vector
+    excluded: Index  # cells of the vector in which the rules allow no record
     workspace: int
     longest_row: int
 
@@ -78,15 +81,16 @@ class Plan:
 def plan(tree: JunctionTree, cliques: Sequence[Clique]) -> Plan:
     """Lay out the pass that turns potentials on the cliques into their marginals."""
     separators = {i: tree.separator(i) for i, parent in enumerate(tree.parents) if parent >= 0}
-    tables = [*cliques, *separators.values()]
+    given = [*cliques, *(rule.clique for rule in exclusions(tree.domain))]
+    tables = [*given, *separators.values()]
     members: list[list[int]] = [[] for _ in tree.cliques]
-    for table, i in enumerate(_hosts(tree, cliques)):
+    for table, i in enumerate(_hosts(tree, given)):
         members[i].append(table)
-    upward = {i: len(cliques) + k for k, i in enumerate(separators)}
+    upward = {i: len(given) + k for k, i in enumerate(separators)}
     for i, table in upward.items():
         members[i].append(table)
         members[tree.parents[i]].append(table)
-    builder = _Builder(tree, tables)
+    builder = _Builder(tree, tables, rules=range(len(cliques), len(given)))
     for i, own in enumerate(members):
         builder.add(i, own, upward.get(i, -1))
     return builder.finish(tuple(cliques))
@@ -103,13 +107,20 @@ def _hosts(tree: JunctionTree, cliques: Sequence[Clique]) -> list[int]:
     return [min(found, key=lambda i: (cells[i], i)) for found in candidates]
 
 
+def _excluded_cells(tree: JunctionTree) -> Index:
+    """Where the tables of the rules, one after the other, are 0."""
+    parts = [np.zeros(0), *(np.ravel(rule.values) for rule in exclusions(tree.domain))]
+    return np.flatnonzero(np.isneginf(np.concatenate(parts)))
+
+
 class _Builder:
     """Collects the flat arrays of a layout clique by clique."""
 
-    def __init__(self, tree: JunctionTree, tables: list[Clique]) -> None:
+    def __init__(self, tree: JunctionTree, tables: list[Clique], rules: range) -> None:
         self.tree = tree
         self.sizes = dict(zip(tree.domain.attributes, tree.domain.sizes, strict=True))
         self.tables = tables
+        self.rules = rules  # nobody asks for the marginals of these tables
         self.maps: dict[str, list[NDArray[np.int64]]] = {"offsets": [], "row_map": [], "inner_map": []}
         self.lengths = dict.fromkeys(self.maps, 0)
         self.lists: dict[str, list[int]] = {name: [] for name in Layout._fields if name not in self.maps}
@@ -136,7 +147,9 @@ class _Builder:
         for group in chosen.groups:
             rows = clique_of(local, group.outer)
             axes = middle + inner if group.wide else inner
-            wanted = any(tables[member] != upward for member in group.members)
+            wanted = any(
+                tables[member] != upward and tables[member] not in self.rules for member in group.members
+            )
             number = self._group(rows, outer, self._cells(axes), wanted)
             for member in group.members:
                 self._link(tables[member], number, rows, axes, upward)
@@ -159,7 +172,8 @@ class _Builder:
             tree=self.tree,
             cliques=cliques,
             layout=layout,
-            measured=int(layout.table_start[len(cliques)]),
+            measured=(measured := int(layout.table_start[len(cliques)])),
+            excluded=measured + _excluded_cells(self.tree),
             workspace=self.workspace,
             longest_row=int((layout.lines * layout.block).max()),
         )

@@ -1,9 +1,12 @@
-"""The estimation problem as vectors: noisy answers in units of their noise, and the queries that were answered."""
+"""The estimation problem as vectors: noisy answers in units of their noise, and the queries that were answered.
+
+Answers about records that the domain's rules exclude are known to be 0 without asking, so their noise takes no part.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,7 @@ from synth_core.arrays import Arrays, namespace, to_numpy
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SchemaError
 from synth_core.measurement import Measurement
+from synth_core.models.inference import Oracle
 from synth_core.models.linear import Answered, LinearMeasurement, Queries, Vector
 from synth_core.models.markov_random_field import MarkovRandomField
 
@@ -63,6 +67,8 @@ class Problem:
     answers: Vector
     sigmas: Vector
     total: float
+    open: Vector  # 1 for an answer that is to be estimated, 0 for one that is known to be 0
+    expected: NDArray[np.float64]  # the loss that noise alone leaves at the truth, for each measurement
 
     @classmethod
     def of(cls, domain: Domain, merged: Sequence[Answered], *, total: float, arrays: Arrays) -> Problem:
@@ -78,14 +84,31 @@ class Problem:
         ]
         lengths = [m.noisy.size for m in merged]
         sigmas = np.repeat([m.sigma for m in merged], lengths)
+        answers = as_array(np.concatenate([m.noisy.ravel() for m in merged]) / sigmas)
         return cls(
             queries=Queries(domain, cliques, tuple(blocks)),
             plain=all(isinstance(m, Measurement) for m in merged),
             starts=np.concatenate(([0], np.cumsum(lengths))),
-            answers=as_array(np.concatenate([m.noisy.ravel() for m in merged]) / sigmas),
+            answers=answers,
             sigmas=as_array(sigmas),
             total=total,
+            open=arrays.xp.ones_like(answers),
+            expected=np.array(lengths) / 2,
         )
+
+    def within_rules(self, oracle: Oracle) -> Problem:
+        """The problem without the answers that the rules decide: those to which no possible record contributes.
+
+        One pass over the uniform distribution of possible records finds them. What is left of such an answer is 0, as
+        are its residual, its gradient and its multiplier.
+        """
+        if not self.queries.domain.impossible:
+            return self
+        xp = namespace(self.answers)
+        uniform, _ = oracle(self.potentials(xp.zeros_like(self.answers)))
+        reached = xp.where(self.curvature(uniform) > 0, self.open, xp.zeros_like(self.open))
+        expected = np.add.reduceat(to_numpy(reached), self.starts[:-1]) / 2
+        return replace(self, answers=self.answers * reached, open=reached, expected=expected)
 
     @property
     def cliques(self) -> tuple[Clique, ...]:
@@ -114,7 +137,7 @@ class Problem:
         ):
             if warm is not None and matrices is None and self.cliques[table] in known:
                 values[begin:end] = warm.potential(self.cliques[table]).ravel()
-        return namespace(self.answers).asarray(values) * self.sigmas
+        return namespace(self.answers).asarray(values) * self.sigmas * self.open
 
     def fitted(self, residual: Vector, gradient: Vector, until: float) -> tuple[float, bool]:
         """The loss, and whether it is at the level of noise with no measurement left out.
@@ -124,10 +147,10 @@ class Problem:
         measurement's share of the gradient must be at the level of noise too. Half a chi-square variable with k
         degrees of freedom has mean k/2 and variance k/2.
         """
-        expected = np.diff(self.starts) / 2
         loss = float(self._shares(residual).sum())
-        close = bool((self._shares(gradient) <= LEFT_OUT * expected + 3 * np.sqrt(expected)).all())
-        return loss, close and loss <= until * float(expected.sum())
+        most = LEFT_OUT * self.expected + 3 * np.sqrt(self.expected)
+        close = bool((self._shares(gradient) <= most).all())
+        return loss, close and loss <= until * float(self.expected.sum())
 
     def _shares(self, vector: Vector) -> NDArray[np.float64]:
         return np.asarray(np.add.reduceat(to_numpy(vector) ** 2, self.starts[:-1]) / 2)

@@ -64,23 +64,25 @@ def _allot(weights: Cells, rows: int, start: float, dealt: NDArray[np.int32]) ->
     """Fill `dealt` with cells: the integer part of each expected count, the fractions by systematic sampling.
 
     Cell k is dealt floor or ceil of its expected count e_k, with mean e_k: it is dealt as often as the points
-    start, start + 1, start + 2 … (start uniform in [0, 1)) fall into its stretch of the cumulated counts.
+    start, start + 1, start + 2 … (start uniform in [0, 1)) fall into its stretch of the cumulated counts. What rounding
+    leaves over goes to the largest cell: a cell of weight 0 is never dealt.
     """
     total = weights.sum()
     scale = rows / total
     reached = 0.0
     at = 0
-    last = 0
+    largest = 0
     for k in range(weights.size):
         if weights[k] <= 0.0:
             continue
-        last = k
+        if weights[k] > weights[largest]:
+            largest = k
         reached += weights[k] * scale
         while at < rows and start + at < reached:
             dealt[at] = k
             at += 1
     while at < rows:
-        dealt[at] = last
+        dealt[at] = largest
         at += 1
 
 

@@ -1,21 +1,21 @@
 """Models on disk: one uncompressed .npz file without pickle, written in one atomic step.
 
-Entries: `header` (UTF-8 JSON as bytes: format, attributes, sizes, cliques, total) and `potentials` (float64, the
-cliques' tables one after the other, each in row-major order). Everything else follows from these.
+Entries: `header` (UTF-8 JSON as bytes: format, attributes, sizes, impossible, cliques, total) and `potentials`
+(float64, the cliques' tables one after the other, each in row-major order). Everything else follows from these.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.domain import Clique, Domain
+from synth_core.domain import Clique, Domain, Impossible
 from synth_core.errors import SchemaError, SourceError
 
 
@@ -33,6 +33,7 @@ def write_model(
         "format": name,
         "attributes": domain.attributes,
         "sizes": domain.sizes,
+        "impossible": excluded_json(domain),
         "cliques": cliques,
         "total": total,
     }
@@ -56,10 +57,29 @@ def read_model(
             potentials = stored["potentials"]
         if header["format"] != name:
             raise ValueError(header["format"])
-        domain = Domain(tuple(header["attributes"]), tuple(header["sizes"]))
+        excluded = excluded_records(header.get("impossible", ()))
+        domain = Domain(tuple(header["attributes"]), tuple(header["sizes"]), excluded)
         cliques = tuple(tuple(clique) for clique in header["cliques"])
         if potentials.shape != (sum(map(domain.cells, cliques)),):
             raise ValueError(potentials.shape)
         return domain, cliques, potentials, float(header["total"])
     except (OSError, EOFError, BadZipFile, ValueError, KeyError, SchemaError) as error:
         raise SourceError(f"{Path(path).name} is not a stored model of format {name}") from error
+
+
+def excluded_json(domain: Domain) -> list[tuple[str, list[tuple[str, list[int]]]]]:
+    """What the domain's rules exclude, as lists."""
+    return [
+        (excluded.rule, [(attribute, list(codes)) for attribute, codes in excluded.codes])
+        for excluded in domain.impossible
+    ]
+
+
+def excluded_records(
+    values: Iterable[tuple[str, Iterable[tuple[str, Iterable[int]]]]],
+) -> tuple[Impossible, ...]:
+    """What `excluded_json` wrote."""
+    return tuple(
+        Impossible(rule, tuple((attribute, tuple(codes)) for attribute, codes in parts))
+        for rule, parts in values
+    )

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from synth_core.domain import Clique, Domain
 
@@ -160,9 +160,13 @@ class TriangulatedGraph:
 
     @classmethod
     def empty(cls, domain: Domain) -> TriangulatedGraph:
-        """The graph without edges: every attribute is its own clique."""
+        """The graph of the domain's rules; without rules, every attribute is its own clique."""
         masks = tuple(1 << i for i in range(len(domain)))
-        return cls(domain, masks=masks, links=(frozenset(),) * len(masks))
+        graph = cls(domain, masks=masks, links=(frozenset(),) * len(masks))
+        for clique in domain.rule_cliques:
+            for a, b in combinations(clique, 2):
+                graph = graph.with_edge(a, b)
+        return graph
 
     @property
     def cliques(self) -> tuple[Clique, ...]:

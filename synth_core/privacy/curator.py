@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
 from synth_core.measurement import Measurement
+from synth_core.possibility import without_impossible
 from synth_core.privacy.budget import Mechanism, exponential_for, gaussian_for
 from synth_core.privacy.entropy import Entropy, SystemEntropy
 from synth_core.privacy.ledger import Answer, Ledger, Runner, SpendRequest, Stratum
@@ -167,8 +168,10 @@ class LedgerCurator:
             exact=lambda: self._open(cliques),
         )
         return [
-            Measurement(clique, part.reshape(self.domain.shape(clique)), math.sqrt(variance))
-            for clique, part, variance in zip(cliques, parts, variances, strict=True)
+            without_impossible(
+                Measurement(clique, part.reshape(self.domain.shape(clique)), math.sqrt(v)), self.domain
+            )
+            for clique, part, v in zip(cliques, parts, variances, strict=True)
         ]
 
     def answer(

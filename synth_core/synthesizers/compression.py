@@ -16,7 +16,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.domain import Clique, Domain
+from synth_core.domain import Clique, Domain, Impossible
 from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.linear import LinearMeasurement
@@ -63,8 +63,11 @@ class Compression:
 
     @property
     def domain(self) -> Domain:
-        """The smaller domain."""
-        return Domain(self.full.attributes, tuple(int(group.max()) + 1 for group in self.groups))
+        """The smaller domain; a merged code is impossible with others if each of its codes is."""
+        sizes = tuple(int(group.max()) + 1 for group in self.groups)
+        excluded = [self._merged(one) for one in self.full.impossible]
+        kept = tuple(one for one in excluded if all(codes for _, codes in one.codes))
+        return Domain(self.full.attributes, sizes, kept)
 
     def strategy(self, clique: Clique) -> Strategy:
         """The clique's table of the smaller domain as sums over the full one; a record is in one sum: sensitivity 1."""
@@ -146,6 +149,14 @@ class Compression:
 
     def _index(self, clique: Clique) -> tuple[NDArray[np.int64], ...]:
         return np.ix_(*(self.groups[self.full.position(attribute)] for attribute in clique))
+
+    def _merged(self, excluded: Impossible) -> Impossible:
+        codes = []
+        for attribute, listed in excluded.codes:
+            group = self.groups[self.full.position(attribute)]
+            others = np.delete(group, listed)
+            codes.append((attribute, tuple(np.setdiff1d(group, others).tolist())))
+        return Impossible(excluded.rule, tuple(codes))
 
     def _matrix(self, attribute: str) -> NDArray[np.int64]:
         group = self.groups[self.full.position(attribute)]

@@ -79,7 +79,9 @@ class Hierarchies:
         return found
 
     def domain(self, domain: Domain) -> Domain:
-        """The domain enlarged by the levels, each attribute followed by its own."""
+        """The domain enlarged by the levels, each attribute followed by its own; without levels it is the same."""
+        if not self.levels:
+            return domain
         sizes: dict[str, int] = {}
         for attribute in domain:
             for name in self.versions(attribute):

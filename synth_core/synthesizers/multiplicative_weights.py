@@ -16,8 +16,11 @@ from synth_core.errors import FeasibilityError
 from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.possibility import forbidden_cells
 
 Log = NDArray[np.float64]
+EXCLUDED = -1e4
+"""Potential of an excluded cell: finite, because potentials are multiplied by marginals of 0; the rules do the rest."""
 
 
 def weights_model(
@@ -34,7 +37,8 @@ def weights_model(
     The cells of one marginal are disjoint queries, so their updates p ∝ p exp(q (y - q·p) / 2n) commute and are made
     together, one measurement after the other.
     """
-    groups = joined(domain, [m.clique for m in measurements], limit_cells=limit_cells)
+    cliques = [*domain.rule_cliques, *(m.clique for m in measurements)]
+    groups = joined(domain, cliques, limit_cells=limit_cells)
     tables: list[Log] = []
     for group in groups:
         inside = [m for m in measurements if set(m.clique) <= set(group)]
@@ -42,7 +46,7 @@ def weights_model(
         for _ in range(passes):
             for measurement in inside:
                 table = _updated(table, group, measurement, total)
-        tables.append(_log_normalised(table))
+        tables.append(np.maximum(_log_normalised(table), EXCLUDED))
     potentials = np.concatenate([table.ravel() for table in tables])
     return MarkovRandomField(junction_tree(domain, groups), groups, potentials, total=total)
 
@@ -63,8 +67,8 @@ def joined(domain: Domain, cliques: Sequence[Clique], *, limit_cells: int) -> tu
 
 
 def _start(domain: Domain, group: Clique, warm: MarkovRandomField | None) -> Log:
-    """The product of the earlier groups that this one joins."""
-    table = np.zeros(domain.shape(group))
+    """The product of the earlier groups that this one joins, or what the rules leave of the uniform distribution."""
+    table = np.where(forbidden_cells(domain, group), -np.inf, 0.0)
     if warm is None:
         return table
     for earlier in warm.cliques:

@@ -21,6 +21,7 @@ from scipy.special import gammaln
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
 from synth_core.measurement import Measurement, total_by_inverse_variance
+from synth_core.possibility import forbidden_cells
 from synth_core.privacy.budget import BudgetPlan, gaussian_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Coarsened, Dependence, Misfit, Query, Total
@@ -142,7 +143,7 @@ class PrivBayes:
                 known = pooled(known, order=2)
             return tools.estimate(domain, known, until=self.last_fit, limit_cells=2 * self.limit_cells)
         ready = self._ready(plan, scores, tables, hierarchies)
-        pairs = [(family, m.noisy) for family, m in zip(families, ready, strict=True)]
+        pairs = [(family, _possible(domain, m)) for family, m in zip(families, ready, strict=True)]
         return BayesianNetwork(
             domain,
             versions,
@@ -237,6 +238,13 @@ def _guesses(measured: Sequence[Measurement], *, total: float) -> dict[str, NDAr
     return {
         m.clique[0]: nearest_non_negative(m.noisy + (total - m.noisy.sum()) / m.noisy.size) for m in measured
     }
+
+
+def _possible(domain: Domain, measurement: Measurement) -> NDArray[np.float64]:
+    """The table with nothing in the cells that rules about its own attributes exclude."""
+    if not all(name in domain for name in measurement.clique):
+        return measurement.noisy
+    return np.where(forbidden_cells(domain, measurement.clique), 0.0, measurement.noisy)
 
 
 def _shares(weights: Sequence[float]) -> list[Fraction]:

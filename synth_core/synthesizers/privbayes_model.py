@@ -18,7 +18,8 @@ from synth_core.domain import Clique, Domain
 from synth_core.errors import SourceError
 from synth_core.models.calibration import Table, split
 from synth_core.models.junction_tree import JunctionTree, junction_tree
-from synth_core.models.sampling import Codes, Step, code_type, sample_rows, steps
+from synth_core.models.sampling import Codes, Step, code_type, sample_possible, sample_rows, steps
+from synth_core.models.stored import excluded_json, excluded_records
 from synth_core.synthesizers.hierarchies import Hierarchies
 from synth_core.synthesizers.privbayes_kernels import EMPTY, draw_records
 
@@ -38,7 +39,8 @@ class BayesianNetwork:
 
     Records are dealt (each group of equal parents gets floor or ceiling of its expected counts), drawn with
     replacement, or drawn without replacement. With `step_back`, a row of a table that is empty sends a record back
-    instead of being filled in.
+    instead of being filled in. A network of many parents is no junction tree that could hold the domain's rules, so
+    records that break one are drawn again: the distribution is that of the network given the rules.
     """
 
     domain: Domain
@@ -50,6 +52,9 @@ class BayesianNetwork:
 
     def sample(self, rows: int, rng: np.random.Generator) -> Codes:
         """Records of codes in the domain's order."""
+        return sample_possible(self._drawn, rows, domain=self.domain, rng=rng)
+
+    def _drawn(self, rows: int, rng: np.random.Generator) -> Codes:
         if rows and (self.step_back or self.generation == "without replacement"):
             codes = self._one_by_one(rows, rng)
         else:
@@ -135,6 +140,7 @@ class BayesianNetwork:
         header = {
             "format": FORMAT,
             "sizes": dict(zip(self.domain.attributes, self.domain.sizes, strict=True)),
+            "impossible": excluded_json(self.domain),
             "versions": dict(zip(self.versions.attributes, self.versions.sizes, strict=True)),
             "cliques": [table.clique for table in self.tables],
             "total": self.total,
@@ -156,10 +162,11 @@ class BayesianNetwork:
                 raise ValueError(header["format"])
         except (OSError, EOFError, BadZipFile, ValueError, KeyError) as error:
             raise SourceError(f"{Path(path).name} is not a stored model of format {FORMAT}") from error
+        sizes, excluded = header["sizes"], excluded_records(header.get("impossible", ()))
         versions = Domain.of(header["versions"])
         cliques = [tuple(clique) for clique in header["cliques"]]
         return cls(
-            Domain.of(header["sizes"]),
+            Domain(tuple(sizes), tuple(sizes.values()), excluded),
             versions,
             tuple(split(versions, cliques, values)),
             total=header["total"],
