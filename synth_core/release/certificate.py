@@ -9,8 +9,8 @@ from typing import Any
 
 from synth_core.errors import LedgerError
 from synth_core.privacy.budget import Mechanism, group_mu2
-from synth_core.privacy.ledger import Record
-from synth_core.release.manifest import charged_records
+from synth_core.privacy.ledger import Record, Stratum
+from synth_core.release.manifest import charged_records, dearest_parts
 
 FORMAT = 1
 TO_BE_FILLED = "(to be filled in by the publisher)"
@@ -41,19 +41,23 @@ def problems(certificate: dict[str, Any], manifest: dict[str, Any]) -> list[str]
     if any(certificate.get(key) != manifest.get(key) for key in ("release", "dataset", "guarantee")):
         found.append("certificate.json: states another guarantee than the manifest")
     rows = manifest["guarantee"]["rows_per_unit"]
-    sums: dict[str, Fraction] = defaultdict(Fraction)
+    spends: list[tuple[str, Stratum | None, Fraction]] = []
     try:
         for number, spend in enumerate(certificate["spends"], start=1):
             price = group_mu2(Mechanism.from_json(spend["mechanism"]).mu2(), rows)
             # Prices of choices come from special functions, whose last digits differ among versions.
             if abs(price - Fraction(spend["mu2"])) > price / 10**9:
                 found.append(f"certificate.json: spend {number} is not the price of its mechanism")
-            sums[spend["step"]] += Fraction(spend["mu2"])
-        parallel = any(spend["stratum"] for spend in certificate["spends"])
-    except (KeyError, TypeError, ValueError, ZeroDivisionError, LedgerError):
+            spends.append((spend["step"], _stratum(spend["stratum"]), Fraction(spend["mu2"])))
+    except (KeyError, IndexError, TypeError, ValueError, ZeroDivisionError, LedgerError):
         return [*found, "certificate.json: its spends cannot be read"]
+    dearest = dearest_parts((stratum, mu2) for _, stratum, mu2 in spends)
+    sums: dict[str, Fraction] = defaultdict(Fraction)
+    for step, stratum, mu2 in spends:
+        if stratum is None or stratum in dearest:
+            sums[step] += mu2
     for step, stated in manifest["guarantee"]["steps"].items():
-        if not parallel and sums[step] != Fraction(stated["mu2"]):
+        if sums[step] != Fraction(stated["mu2"]):
             found.append(f"certificate.json: the spends of step {step!r} do not add up to the manifest's")
     return found
 
@@ -98,6 +102,10 @@ def deployment(manifest: dict[str, Any]) -> dict[str, Any]:
             "resources": {"sources": TO_BE_FILLED, "registry_authors": [TO_BE_FILLED]},
         },
     }
+
+
+def _stratum(written: list[str] | None) -> Stratum | None:
+    return None if written is None else Stratum(partition=written[0], part=written[1])
 
 
 def _privacy_loss(guarantee: dict[str, Any]) -> dict[str, Any]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from synth_core.privacy.budget import epsilon_of, parallel_mu2
-from synth_core.privacy.ledger import CHARGED, Account, Record, State
+from synth_core.privacy.budget import epsilon_of
+from synth_core.privacy.ledger import CHARGED, Account, Record, State, Stratum
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
 from synth_core.storage.files import atomic_write, sha256_file
@@ -28,20 +28,35 @@ def charged_records(records: Sequence[Record]) -> list[Record]:
     return [record for record in latest.values() if record.state in CHARGED]
 
 
+def counted_records(records: Sequence[Record]) -> list[Record]:
+    """The charged records of a release whose prices add up to its own.
+
+    Parts of one partition compose in parallel, so of each partition the records of its dearest part count and no
+    others; records about all of the data always do. Their sum is what the ledger charges for the release.
+    """
+    charged = charged_records(records)
+    dearest = dearest_parts((record.stratum, record.mu2) for record in charged)
+    return [record for record in charged if record.stratum is None or record.stratum in dearest]
+
+
+def dearest_parts(spends: Iterable[tuple[Stratum | None, Fraction]]) -> set[Stratum]:
+    """Of each partition the part that was charged most, the first by name among equals."""
+    sums: dict[Stratum, Fraction] = defaultdict(Fraction)
+    for stratum, mu2 in spends:
+        if stratum is not None:
+            sums[stratum] += mu2
+    dearest: dict[str, Stratum] = {}
+    for stratum in sorted(sums, key=lambda stratum: (-sums[stratum], stratum.part)):
+        dearest.setdefault(stratum.partition, stratum)
+    return set(dearest.values())
+
+
 def cost_by_step(records: Sequence[Record]) -> dict[str, Fraction]:
-    """mu^2 of each step; strata of one partition compose in parallel."""
-    plain: dict[str, Fraction] = defaultdict(Fraction)
-    parts: dict[tuple[str, str], dict[str, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
-    for record in records:
-        plain[record.step] += Fraction(0)
-    for record in charged_records(records):
-        if record.stratum is None:
-            plain[record.step] += record.mu2
-        else:
-            parts[record.step, record.stratum.partition][record.stratum.part] += record.mu2
-    for (step, _), sums in parts.items():
-        plain[step] += parallel_mu2(sums)
-    return dict(plain)
+    """mu^2 of each step of a release, of which the sum is the release's own."""
+    costs: dict[str, Fraction] = {record.step: Fraction(0) for record in records}
+    for record in counted_records(records):
+        costs[record.step] += record.mu2
+    return costs
 
 
 def build(
@@ -74,6 +89,7 @@ def build(
             for column in schema.columns
         },
         "method": {"name": spec.method, "preset": spec.preset, "options": spec.options},
+        "strata": spec.strata.model_dump(mode="json") if spec.strata else None,
         "rows": spec.rows,
         "seed": spec.seed,
         "cliques": [list(clique) for clique in cliques],

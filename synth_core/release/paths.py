@@ -78,9 +78,28 @@ class ReleasePaths:
         return self.public / "structure.json"
 
     @property
+    def agreed(self) -> Path:
+        """The scores from which the select step selects."""
+        return self.scores
+
+    @property
     def model(self) -> Path:
         """Result of the fit step."""
         return self.public / "model.npz"
+
+    @property
+    def division(self) -> Path:
+        """How a stratified release is divided."""
+        return self.public / "strata.json"
+
+    @property
+    def divided_rows(self) -> Path:
+        """Encoded rows of each part of a stratified release."""
+        return self.confidential / "strata"
+
+    def stratum(self, folder: str) -> StratumPaths:
+        """The addresses of one part of a stratified release."""
+        return StratumPaths(self.workspace, self.release, folder)
 
     @property
     def extract(self) -> Path:
@@ -159,3 +178,40 @@ class ReleasePaths:
             raise SpecError(
                 f"workspace {self.workspace} is not writable; choose another with --workspace"
             ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class StratumPaths(ReleasePaths):
+    """The addresses of one part: scores, structure, model and rows are its own, the rest is the release's."""
+
+    folder: str
+
+    @property
+    def part(self) -> Path:
+        """The part's public folder."""
+        return self.public / "strata" / self.folder
+
+    @property
+    def encoded(self) -> Path:
+        """Encoded rows of the part."""
+        return self.divided_rows / self.folder
+
+    @property
+    def scores(self) -> Path:
+        """Result of the part's score step."""
+        return self.part / "scores.json"
+
+    @property
+    def agreed(self) -> Path:
+        """The part's scores after they were made to agree with what is known of all parts."""
+        return self.part / "agreed.json"
+
+    @property
+    def structure(self) -> Path:
+        """Result of the part's select step."""
+        return self.part / "structure.json"
+
+    @property
+    def model(self) -> Path:
+        """Result of the part's fit step."""
+        return self.part / "model.npz"

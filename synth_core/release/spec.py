@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from synth_core.errors import SpecError
 from synth_core.release.schedule import Schedule
+from synth_core.release.strata import Strata
 
 NAME = re.compile(r"^[a-z0-9][a-z0-9._-]{0,99}$")
 """Names become folder names and ledger keys, so they are short, lower-case and free of separators."""
@@ -37,6 +38,9 @@ class ReleaseSpec(BaseModel):
     options: dict[str, Any] = Field(default_factory=dict, description="overrides of the preset's constants")
     epsilon: Annotated[float, Field(gt=0, le=100)] = Field(description="privacy loss of this release")
     delta: Annotated[float, Field(gt=0, lt=1)] = Field(description="must be the account's delta")
+    strata: Strata | None = Field(
+        default=None, description="a column, for one model each of its values; see docs/strata.md"
+    )
     rows: Literal["noisy"] | Annotated[int, Field(ge=1, le=10_000_000_000)] = Field(
         default="noisy", description="`noisy` (the noisy number of records) or a public number"
     )
@@ -114,7 +118,8 @@ def _in_words(error: ValidationError) -> str:
             str(part) for part in problem["loc"] if part not in ("constrained-int", "literal['noisy']")
         )
         if problem["type"] == "extra_forbidden":
-            known = ", ".join(field.alias or name for name, field in ReleaseSpec.model_fields.items())
+            owner: type[BaseModel] = Strata if problem["loc"][0] == "strata" else ReleaseSpec
+            known = ", ".join(field.alias or name for name, field in owner.model_fields.items())
             words.append(f"unknown key {key!r} (known keys: {known})")
         elif problem["type"] == "missing":
             words.append(f"key {key!r} is missing")

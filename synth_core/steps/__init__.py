@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from synth_core.privacy.ledger import Runner
 
 STEPS = ("ingest", "score", "select", "fit", "sample", "evaluate", "publish")
+CONVERSATION = ("score", "select", "fit")
+"""The steps that ask; a stratified release has such a conversation about each of its parts."""
+
 Progress = Callable[[str], None]
 
 
@@ -50,9 +53,35 @@ def run_step(
 
     if name not in STEPS:
         raise SpecError(f"unknown step {name!r}; the steps are: {', '.join(STEPS)}")
-    step = importlib.import_module(f"synth_core.steps.{name}")
     with open_run(address, cluster=cluster, runner=runner, progress=progress) as run, run.watched(name):
+        module = "stratified" if run.spec.strata and name in CONVERSATION else name
+        step = importlib.import_module(f"synth_core.steps.{module}")
         return str(getattr(step, name)(run))
+
+
+def strata(address: str) -> list[str]:
+    """The addresses of a stratified release's parts, once it has come to `select`; none without strata."""
+    from synth_core.steps.context import open_run
+    from synth_core.steps.stratified import part_addresses
+
+    with open_run(address) as run:
+        return part_addresses(run)
+
+
+def fit_stratum(
+    address: str,
+    stratum: str,
+    *,
+    cluster: str | None = None,
+    runner: Runner | None = None,
+    progress: Progress | None = None,
+) -> str:
+    """Fit one part of a stratified release; the step `fit` joins the parts, and fits those that are missing."""
+    from synth_core.steps.context import open_run
+    from synth_core.steps.stratified import fit_part
+
+    with open_run(address, cluster=cluster, runner=runner, progress=progress) as run, run.watched("fit"):
+        return str(fit_part(run, stratum))
 
 
 def shards(address: str) -> list[int]:

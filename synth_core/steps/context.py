@@ -113,6 +113,26 @@ def method_budget(spec: ReleaseSpec, account: Account) -> Fraction:
     return record_budget(spec, account) - quality_budget(spec, account)
 
 
+def rows_budget(spec: ReleaseSpec, account: Account) -> Fraction:
+    """What a stratified release may spend on the number of rows of each stratum."""
+    return method_budget(spec, account) * (Fraction(str(spec.strata.share)) if spec.strata else Fraction(0))
+
+
+def upper_budget(spec: ReleaseSpec, account: Account) -> Fraction:
+    """What it may spend on the tables of the level above its strata, if it declares one."""
+    share = spec.strata.upper_share if spec.strata and spec.strata.within else 0
+    return method_budget(spec, account) * Fraction(str(share))
+
+
+def stratum_budget(spec: ReleaseSpec, account: Account) -> Fraction:
+    """What every part of a stratified release may spend: all the rest, each of them.
+
+    A record lies in one part, so adding or removing it changes the answers of that part's questions and of those about
+    all records, and of no others: the price is theirs, whichever part it is, hence at most the largest.
+    """
+    return method_budget(spec, account) - rows_budget(spec, account) - upper_budget(spec, account)
+
+
 def this_runner() -> Runner:
     """A runner outside of any scheduler: the person at the keyboard."""
     try:

@@ -20,7 +20,8 @@ from synth_core.privacy.curator import Curator
 from synth_core.privacy.ledger import Record
 from synth_core.privacy.queries import Misfit
 from synth_core.privacy.wall import wall
-from synth_core.release.manifest import charged_records, cost_by_step
+from synth_core.release.division import Division
+from synth_core.release.manifest import cost_by_step, counted_records
 from synth_core.report import Guarantee, SpendLine, internal_report
 from synth_core.steps.answers import stored_measurements
 from synth_core.steps.compare import one_way_counts
@@ -59,25 +60,28 @@ def evaluate(run: StepRun) -> Path:
 
 
 def spend_lines(records: Sequence[Record]) -> list[SpendLine]:
-    """The release's charged records, as a report shows them."""
+    """The charged records that add up to the release's price, as a report shows them."""
     return [
         SpendLine(
             step=record.step,
-            purpose=record.purpose,
+            purpose=f"{record.purpose} (in each stratum)" if record.stratum else record.purpose,
             mechanism=record.mechanism.name,
             queries=record.mechanism.count,
             scale=_scale(record),
             mu2=float(record.mu2),
             state=str(record.state),
         )
-        for record in charged_records(records)
+        for record in counted_records(records)
     ]
 
 
 def _public_quality(run: StepRun, synthetic: Codes) -> PublicQuality:
     spec = run.spec
     total = max(1.0, load_model(run.paths.model).total)
-    answers = stored_measurements(run.ledger, run.domain, dataset=spec.dataset, release=spec.release)
+    division = Division.load(run.paths.division) if spec.strata else None
+    answers = stored_measurements(
+        run.ledger, run.domain, dataset=spec.dataset, release=spec.release, division=division
+    )
     bought = _bought(run, synthetic, total) if spec.quality_share else []
     return public_quality(
         synthetic,
@@ -148,5 +152,9 @@ def _report(run: StepRun, evaluation: Evaluation, real: Codes, synthetic: Codes)
         spends=spend_lines(records),
         real_one_way=one_way_counts(real, run.domain),
         synthetic_one_way=one_way_counts(synthetic, run.domain),
-        facts={"Data set": run.spec.dataset, "Method": f"{run.spec.method}, preset {run.spec.preset}"},
+        facts={
+            "Data set": run.spec.dataset,
+            "Method": f"{run.spec.method}, preset {run.spec.preset}",
+            **({"Strata": run.spec.strata.by} if run.spec.strata else {}),
+        },
     )

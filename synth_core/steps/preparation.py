@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from synth_core.domain import Domain
 from synth_core.errors import LedgerError, SpecError
+from synth_core.models.feasibility import check_rules
 from synth_core.operations.events import watched
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.ledger import Account, Runner
+from synth_core.release.division import divided, laid_out
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ROUTINE, ReleaseSpec
 from synth_core.schema import Schema
-from synth_core.steps.context import method_budget, this_runner
+from synth_core.steps.context import method_budget, stratum_budget, this_runner
 from synth_core.steps.ingest import source_files
 from synth_core.storage.files import atomic_write
 from synth_core.storage.ledger_database import database_file, parse_url
@@ -35,6 +39,7 @@ def prepare_release(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: 
 
 def _prepared(wanted: ReleaseSpec, paths: ReleasePaths, runner: Runner) -> str:
     schema = Schema.load(Path(wanted.schema_))
+    check_rules(schema)
     method = synthesizer(wanted.method, wanted.preset, wanted.options)
     source_files(wanted.source)
     paths.check_writable()
@@ -46,7 +51,10 @@ def _prepared(wanted: ReleaseSpec, paths: ReleasePaths, runner: Runner) -> str:
             f"dataset {wanted.dataset!r} allows {account.rows_per_unit} rows of one {account.unit}; "
             "the schema must say which column names the unit (unit_column), so that more are not used"
         )
-    method.plan(schema.domain, method_budget(wanted, account))
+    if wanted.strata:
+        check_strata(wanted, schema, account)
+    else:
+        method.plan(schema.domain, method_budget(wanted, account))
     _refuse_another(wanted, schema, paths)
     ledger.hold(wanted.dataset, wanted.release, mu2=mu2_of(wanted.epsilon, wanted.delta), runner=runner)
     paths.create()
@@ -78,6 +86,25 @@ def check_account(spec: ReleaseSpec, account: Account) -> None:
         )
     if spec.unit != account.unit:
         raise SpecError(f"unit {spec.unit!r} is not the unit of dataset {spec.dataset!r}, {account.unit!r}")
+
+
+def check_strata(spec: ReleaseSpec, schema: Schema, account: Account) -> list[Domain]:
+    """Refuse strata that do not fit schema, account or method; the domains that a part may have, most strata apart."""
+    assert spec.strata is not None  # noqa: S101 - whoever calls this has looked
+    if account.rows_per_unit > 1:
+        raise SpecError(
+            f"strata: one {account.unit} of dataset {account.dataset!r} may have records in several strata; "
+            "only an account with one row per unit can be stratified"
+        )
+    layout = laid_out(spec.strata, schema)
+    extremes = [divided(layout, [math.inf] * len(layout.names), pool_below=None)]
+    if spec.strata.pool_below is not None:
+        extremes.append(divided(layout, [0.0] * len(layout.names), pool_below=1))
+    domains = dict.fromkeys(d.domain(schema.domain, part) for d in extremes for part in d.parts)
+    method = synthesizer(spec.method, spec.preset, spec.options)
+    for domain in domains:
+        method.plan(domain, stratum_budget(spec, account))
+    return list(domains)
 
 
 def _refuse_another(spec: ReleaseSpec, schema: Schema, paths: ReleasePaths) -> None:

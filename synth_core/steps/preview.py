@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from synth_core.errors import SynthError
+from synth_core.models.feasibility import check_rules
 from synth_core.privacy.budget import epsilon_of, mu2_of
+from synth_core.release.division import divided, laid_out
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
 from synth_core.steps.context import method_budget
@@ -22,6 +24,7 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> lis
     """Sections of named facts: the release, its budget split, what the method expects, the account."""
     spec = ReleaseSpec.load(wanted) if isinstance(wanted, Path) else ReleaseSpec.parse(dict(wanted))
     schema = Schema.load(Path(spec.schema_))
+    check_rules(schema)
     method = synthesizer(spec.method, spec.preset, spec.options)
     domain = schema.domain
     total = mu2_of(spec.epsilon, spec.delta)
@@ -30,10 +33,10 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> lis
         balance = existing_ledger(workspace, spec.dataset).balance(spec.dataset)
     except SynthError as refusal:
         account_lines = [("not ready", str(refusal))]
-        plan = method.plan(domain, total - total * Fraction(str(spec.quality_share)))
+        budget = total - total * Fraction(str(spec.quality_share))
     else:
         check_account(spec, balance.account)
-        plan = method.plan(domain, method_budget(spec, balance.account))
+        budget = method_budget(spec, balance.account)
         left = max(balance.remaining_mu2, balance.remaining_mu2 * 0)
         after = left - total
         account_lines = [
@@ -44,24 +47,32 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> lis
                 f"epsilon {epsilon_of(after, spec.delta):.3f}" if after >= 0 else "not enough: refused",
             ),
         ]
-    method_share = 1 - Fraction(str(spec.quality_share))
+    whole = budget / (1 - Fraction(str(spec.quality_share)))
+    common: list[tuple[str, Fraction]] = [("quality", whole - budget)] if spec.quality_share else []
+    strata = spec.strata
+    if strata is not None:
+        division = divided(layout := laid_out(strata, schema), [0.0] * len(layout.names), pool_below=None)
+        domain = division.domain(domain, division.parts[0])
+        above = Fraction(str(strata.upper_share)) if strata.within else Fraction(0)
+        bought = [("rows of strata", budget * Fraction(str(strata.share))), ("level above", budget * above)]
+        common += [(name, mu2) for name, mu2 in bought if mu2]
+        budget -= sum((mu2 for _, mu2 in bought), Fraction(0))
+    plan = method.plan(domain, budget)
     shares = [
-        (name, f"{float(share * method_share):6.1%}   mu {float(plan.mu2(name)) ** 0.5:.4f}")
-        for name, share in plan.shares
+        (name, f"{float(mu2 / whole):6.1%}   mu {float(mu2) ** 0.5:.4f}")
+        for name, mu2 in [*((name, plan.mu2(name)) for name, _ in plan.shares), *common]
     ]
-    if spec.quality_share:
-        mu2 = plan.total_mu2 / method_share - plan.total_mu2
-        shares.append(("quality", f"{spec.quality_share:6.1%}   mu {float(mu2) ** 0.5:.4f}"))
     return [
         (
             f"Release {spec.release}",
             [
                 ("method", f"{spec.method}, preset {spec.preset}"),
                 ("cost", f"epsilon {spec.epsilon:g}, delta {spec.delta:g} (mu {float(total) ** 0.5:.4f})"),
-                ("columns", f"{len(domain)}, {domain.cells():.3g} possible records"),
+                ("columns", f"{len(schema.domain)}, {schema.domain.cells():.3g} possible records"),
+                *([("strata", f"{schema.domain.size(strata.by)} of {strata.by}")] if strata else []),
             ],
         ),
         ("How the budget is shared", shares),
-        ("What to expect", method.preview(domain, plan)),
+        ("What to expect in each stratum" if strata else "What to expect", method.preview(domain, plan)),
         (f"Account {spec.dataset}", account_lines),
     ]

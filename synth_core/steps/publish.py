@@ -22,6 +22,7 @@ from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ReleaseSpec
 from synth_core.report import public_report
 from synth_core.report.public_exhibits import mean_distances
+from synth_core.steps import stratified
 from synth_core.steps.approval import Decision, require_approval
 from synth_core.steps.compare import headline
 from synth_core.steps.context import StepRun
@@ -41,7 +42,7 @@ def publish(run: StepRun) -> Path:
     records = run.ledger.records(dataset=spec.dataset)
     own = [record for record in records if record.release == spec.release]
     model = load_model(paths.model)
-    quality = PublicQuality.from_json(paths.quality.read_text(encoding="utf-8"))
+    quality = _lawful_quality(run)
     previous = manifests.previous_manifest(paths.public.parent, dataset=spec.dataset, release=spec.release)
     built = manifests.build(
         spec=spec,
@@ -106,9 +107,22 @@ def _artifacts(run: StepRun) -> list[Path]:
         raise PublishError(f"release {spec.release!r}: its quality is missing; run the step `evaluate` again")
     return [
         *(paths.schema, paths.scores, paths.structure, paths.model, paths.quality),
+        *stratified.artifacts(run),
         *(paths.public_report, paths.certificate, paths.deployment),
         *(paths.shard(number) for number in range(spec.shards)),
     ]
+
+
+def _lawful_quality(run: StepRun) -> PublicQuality:
+    """The public quality of a table in which no row breaks a rule; another one is refused."""
+    quality = PublicQuality.from_json(run.paths.quality.read_text(encoding="utf-8"))
+    for rule, rows in quality.violations.items():
+        if rows:
+            raise PublishError(
+                f"release {run.spec.release!r} is not published: {rows:,} synthetic rows break rule {rule!r}; "
+                "run the steps from `fit` on again"
+            )
+    return quality
 
 
 def _quality_in_short(quality: PublicQuality) -> dict[str, Any]:

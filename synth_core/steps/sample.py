@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from synth_core.codec import decode_table
+from synth_core.models.mixture import Mixture
 from synth_core.schema import Schema
 from synth_core.steps.context import StepRun
 from synth_core.storage.files import atomic_write
@@ -54,7 +55,10 @@ def write_shard(job: tuple[int, Path], *, recipe: Recipe) -> Path:
     model = load_model(recipe.model)
     total = max(1, round(model.total)) if recipe.rows == "noisy" else recipe.rows
     rng = np.random.default_rng([recipe.seed, number])
-    codes = model.sample(rows_of_shard(total, shards=recipe.shards, number=number), rng)
+    if isinstance(model, Mixture):
+        codes = model.sample_shard(total, rng, shards=recipe.shards, number=number)
+    else:
+        codes = model.sample(rows_of_shard(total, shards=recipe.shards, number=number), rng)
     table = decode_table(codes, Schema.load(recipe.schema), rng)
     # Without Arrow's own schema, dictionary-encoded text reads back as plain text everywhere.
     with (

@@ -11,7 +11,7 @@ from synth_core.synthesizers.base import load_scores, save_structure
 
 def select(run: StepRun) -> Path:
     """Let the method choose its structure; for most methods this reads no counts at all."""
-    structure = run.method.select(run.curator("select"), run.plan, load_scores(run.paths.scores))
+    structure = run.method.select(run.curator("select"), run.plan, load_scores(run.paths.agreed))
     with atomic_write(run.paths.structure) as temporary:
         save_structure(structure, temporary)
     run.note("select")

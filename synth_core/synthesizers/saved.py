@@ -11,15 +11,17 @@ from zipfile import BadZipFile
 import numpy as np
 
 from synth_core.errors import SourceError
-from synth_core.models import markov_random_field
+from synth_core.models import markov_random_field, mixture
 from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.models.mixture import Mixture
 from synth_core.synthesizers import privbayes_model
 from synth_core.synthesizers.privbayes_model import BayesianNetwork
 
-AnyModel = MarkovRandomField | BayesianNetwork
+AnyModel = MarkovRandomField | BayesianNetwork | Mixture
 LOADERS: dict[str, Callable[[str | os.PathLike[str]], AnyModel]] = {
     markov_random_field.FORMAT: MarkovRandomField.load,
     privbayes_model.FORMAT: BayesianNetwork.load,
+    mixture.FORMAT: lambda path: Mixture.load(path, load_model),
 }
 
 

@@ -69,7 +69,7 @@ def pair():
     guarantee = {"rows_per_unit": 1, "steps": {"fit": {"mu2": str(HALF.mu2() * 2)}, "sample": {"mu2": "0"}}}
     spend = {"step": "fit", "stratum": None, "mechanism": HALF.to_json(), "mu2": str(HALF.mu2())}
     manifest = {"release": "r1", "dataset": "people", "guarantee": guarantee}
-    return copy.deepcopy({**manifest, "spends": [spend, spend]}), manifest
+    return copy.deepcopy({**manifest, "spends": [spend, dict(spend)]}), manifest
 
 
 def test_spends_that_add_up(pair):
@@ -115,6 +115,25 @@ def test_strata_are_not_added_up(pair):
         HALF.mu2()
     )
     assert certificates.problems(certificate, manifest) == []
+
+
+def test_the_dearest_stratum_counts_with_all_of_its_steps(pair):
+    certificate, manifest = pair
+    first, second = certificate["spends"]
+    certificate["spends"] = [{**first, "stratum": ["region", "a"]}, {**second, "stratum": ["region", "b"]}]
+    certificate["spends"].append({**second, "stratum": ["region", "b"]})
+    assert certificates.problems(certificate, manifest) == []
+    certificate["spends"].append({**second, "stratum": ["decade", "b"]})
+    assert certificates.problems(certificate, manifest) == [
+        "certificate.json: the spends of step 'fit' do not add up to the manifest's"
+    ]
+
+
+@pytest.mark.parametrize("stratum", [[], ["region"], 3])
+def test_a_stratum_that_cannot_be_read(pair, stratum):
+    certificate, manifest = pair
+    certificate["spends"][0]["stratum"] = stratum
+    assert certificates.problems(certificate, manifest) == ["certificate.json: its spends cannot be read"]
 
 
 def test_a_signature_is_of_one_content_and_one_key(tmp_path):

@@ -1,0 +1,210 @@
+"""A model of a divided table: one model for each part, with the columns that tell the parts apart put back."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Protocol
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.domain import Clique, Domain
+from synth_core.errors import SchemaError, SourceError
+from synth_core.models.junction_tree import JunctionTree, junction_tree
+from synth_core.models.sampling import Codes, code_type
+
+FORMAT = "synth-core/mixture/1"
+
+
+class PartModel(Protocol):
+    """What a part's model must be able to do."""
+
+    @property
+    def domain(self) -> Domain:
+        """The attributes and their sizes."""
+        ...
+
+    @property
+    def cliques(self) -> Sequence[Clique]:
+        """The marginals it was fitted to."""
+        ...
+
+    @property
+    def total(self) -> float:
+        """Estimated number of records."""
+        ...
+
+    def marginal(self, clique: Clique) -> NDArray[np.float64]:
+        """Expected counts of the clique's cells."""
+        ...
+
+    def sample(self, rows: int, rng: np.random.Generator) -> Codes:
+        """Rows of codes, in the domain's order."""
+        ...
+
+    def save(self, path: Path) -> None:
+        """Write the model."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Component:
+    """One part: its model, how many records it has, and what its records are known by.
+
+    `constants` have one code in all its records. `codes` lists, for an attribute of which the model knows some codes
+    only, which of the table's codes they are.
+    """
+
+    model: PartModel
+    rows: float
+    constants: dict[str, int]
+    codes: dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """Records that follow each part's own model, in the proportion of the parts' rows."""
+
+    domain: Domain
+    components: tuple[Component, ...]
+
+    @property
+    def total(self) -> float:
+        """Estimated number of records."""
+        return float(sum(component.rows for component in self.components))
+
+    def marginal(self, clique: Iterable[str]) -> NDArray[np.float64]:
+        """Expected counts of the clique's cells, one axis for each attribute in the order given."""
+        asked = tuple(clique)
+        table = np.zeros(self.domain.shape(asked))
+        for component in self.components:
+            inside = tuple(name for name in asked if name not in component.constants)
+            share = component.model.marginal(inside) / component.model.total
+            table[_place(self.domain, component, asked)] += (component.rows * share).reshape(
+                [1 if name in component.constants else component.model.domain.size(name) for name in asked]
+            )
+        return table
+
+    def sample(self, rows: int, rng: np.random.Generator) -> Codes:
+        """Rows of codes in the domain's order, part after part."""
+        return self.sample_shard(rows, rng, shards=1, number=0)
+
+    def sample_shard(self, total: int, rng: np.random.Generator, *, shards: int, number: int) -> Codes:
+        """One of the shards of `total` rows; all together have each part's share of rows, however many they are.
+
+        Row i of the whole table, parts one after the other, goes to shard i mod `shards`.
+        """
+        borders = np.cumsum([0, *apportioned([c.rows for c in self.components], total)])
+        dealt = -((number - borders) // shards)  # rows of this shard before each border
+        pieces = [
+            self._restored(component, component.model.sample(int(size), rng))
+            for component, size in zip(self.components, np.diff(dealt), strict=True)
+            if size
+        ]
+        if not pieces:
+            return np.zeros((0, len(self.domain)), dtype=code_type(self.domain))
+        return np.asfortranarray(np.concatenate(pieces))
+
+    @property
+    def cliques(self) -> tuple[Clique, ...]:
+        """The marginals that some part was fitted to, each with the columns that tell the parts apart."""
+        apart = {name for c in self.components for name in (*c.constants, *c.codes)}
+        fitted = {
+            self.domain.clique((*clique, *apart)) for c in self.components for clique in c.model.cliques
+        }
+        return tuple(sorted(fitted, key=lambda clique: [self.domain.position(name) for name in clique]))
+
+    @cached_property
+    def tree(self) -> JunctionTree:
+        """The junction tree of all parts' marginals: what depends on what in some part, for people."""
+        return junction_tree(self.domain, self.cliques)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the mixture as one file: a header, and every part's own file inside."""
+        header = {
+            "format": FORMAT,
+            "attributes": self.domain.attributes,
+            "sizes": self.domain.sizes,
+            "components": [
+                {"rows": c.rows, "constants": c.constants, "codes": c.codes} for c in self.components
+            ],
+        }
+        entries = {"header": _bytes(json.dumps(header).encode())}
+        with TemporaryDirectory() as folder:
+            for number, component in enumerate(self.components):
+                one = Path(folder) / f"{number}.npz"
+                component.model.save(one)
+                entries[f"part{number}"] = _bytes(one.read_bytes())
+        with Path(path).open("wb") as file:
+            np.savez(file, allow_pickle=False, **entries)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], load_part: Callable[[Path], PartModel]) -> Mixture:
+        """Read a mixture written by `save`; `load_part` reads a part's model, whatever its kind."""
+        try:
+            with np.load(Path(path), allow_pickle=False) as stored, TemporaryDirectory() as folder:
+                header = json.loads(stored["header"].tobytes())
+                domain = Domain(tuple(header["attributes"]), tuple(header["sizes"]))
+                components = tuple(
+                    Component(
+                        load_part(_unpacked(Path(folder) / f"{number}.npz", stored[f"part{number}"])),
+                        float(raw["rows"]),
+                        dict(raw["constants"]),
+                        {name: tuple(codes) for name, codes in raw["codes"].items()},
+                    )
+                    for number, raw in enumerate(header["components"])
+                )
+        except (OSError, EOFError, BadZipFile, ValueError, KeyError, TypeError, SchemaError) as error:
+            raise SourceError(f"{Path(path).name} is not a stored model of format {FORMAT}") from error
+        return cls(domain, components)
+
+    def _restored(self, component: Component, codes: Codes) -> Codes:
+        """A part's rows with all columns of the table, in the table's codes."""
+        rows = np.empty((len(codes), len(self.domain)), dtype=code_type(self.domain), order="F")
+        for place, name in enumerate(self.domain):
+            if name in component.constants:
+                rows[:, place] = component.constants[name]
+                continue
+            column = codes[:, component.model.domain.position(name)]
+            own = component.codes.get(name)
+            rows[:, place] = column if own is None else np.asarray(own, dtype=rows.dtype)[column]
+        return rows
+
+
+def apportioned(weights: Sequence[float], total: int) -> list[int]:
+    """Whole numbers that add up to `total`, each the floor or the ceiling of its share; alike where nothing weighs."""
+    positive = np.maximum(np.asarray(weights, dtype=np.float64), 0.0)
+    if positive.sum() <= 0:
+        positive = np.ones(len(weights))
+    exact = positive * (total / positive.sum())
+    floors = np.floor(exact).astype(np.int64)
+    largest = np.argsort(floors - exact, kind="stable")[: total - int(floors.sum())]
+    floors[largest] += 1
+    return [int(number) for number in floors]
+
+
+def _place(domain: Domain, component: Component, asked: Clique) -> tuple[NDArray[np.int64], ...]:
+    """Where the component's cells stand in a table of the whole domain."""
+    own = [
+        (component.constants[name],)
+        if name in component.constants
+        else component.codes.get(name, tuple(range(domain.size(name))))
+        for name in asked
+    ]
+    return np.ix_(*(np.asarray(codes, dtype=np.int64) for codes in own))
+
+
+def _bytes(content: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(content, dtype=np.uint8)
+
+
+def _unpacked(path: Path, content: NDArray[np.uint8]) -> Path:
+    path.write_bytes(content.tobytes())
+    return path

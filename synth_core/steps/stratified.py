@@ -1,0 +1,246 @@
+"""Steps 2 to 4 of a stratified release: the conversations with all of its parts, at once where there are workers.
+
+`score` buys the noisy number of rows of each stratum (and the tables of the level above), divides the rows, and lets
+each part's conversation begin; `select` makes the parts' answers agree with what is known of all of them; `fit` fits
+each part that is not fitted yet and joins the models. What happens to a part is the plain step, in a run of its own.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from synth_core.domain import Clique, Domain
+from synth_core.errors import SpecError
+from synth_core.measurement import Measurement
+from synth_core.models.mixture import Component, Mixture
+from synth_core.privacy.budget import BudgetPlan
+from synth_core.privacy.curator import Spending
+from synth_core.privacy.ledger import Runner
+from synth_core.privacy.strategies import Strategy
+from synth_core.release.division import Division, Layout, Part, divided, laid_out
+from synth_core.release.paths import StratumPaths
+from synth_core.steps.context import StepRun, open_run, rows_budget, stratum_budget, upper_budget
+from synth_core.storage.files import atomic_write
+from synth_core.storage.split import split_rows
+from synth_core.synthesizers.base import Scores, Structure, load_scores, save_scores, save_structure
+from synth_core.synthesizers.levels import Upper, agreed_tables, stratum_rows
+from synth_core.synthesizers.saved import load_model
+
+
+@dataclass(frozen=True)
+class StratumRun(StepRun):
+    """A step's run about one part: its own rows, domain, budget and artifacts; its questions name the stratum."""
+
+    division: Division
+    part: Part
+
+    @property
+    def domain(self) -> Domain:
+        """The public domain inside the part."""
+        return self.division.domain(self.schema.domain, self.part)
+
+    @cached_property
+    def plan(self) -> BudgetPlan:
+        """How the part's budget is shared among the method's questions."""
+        return self.method.plan(self.domain, stratum_budget(self.spec, self.account))
+
+    @property
+    def partitions(self) -> list[Path]:
+        """Addresses of the part's rows."""
+        return sorted(self.paths.encoded.glob("*.parquet"))
+
+    def spending(self, step: str) -> Spending:
+        """On whose account the part spends."""
+        return replace(super().spending(step), stratum=self.division.stratum(self.part))
+
+
+def score(run: StepRun) -> Path:
+    """Ask how many rows each stratum has, divide the rows, and let every part ask its first questions."""
+    division, scores = _divide(run)
+    with atomic_write(run.paths.division) as temporary:
+        division.save(temporary)
+    split_rows(
+        run.partitions,
+        run.paths.divided_rows,
+        column=division.layout.by,
+        parts=[(part.folder, part.codes) for part in division.parts],
+        dropped=[division.layout.level] if division.layout.level else [],
+        cluster=run.cluster,
+    )
+    _converse_each(run, "score", division, division.parts)
+    with atomic_write(run.paths.scores) as temporary:
+        save_scores(scores, temporary)
+    run.note("score")
+    return run.paths.scores
+
+
+def select(run: StepRun) -> Path:
+    """Make the parts' noisy tables agree with what is known of all of them, and let each choose its structure."""
+    division, scores = Division.load(run.paths.division), load_scores(run.paths.scores)
+    for part, agreed in zip(division.parts, _agreed(run, division, scores), strict=True):
+        paths = run.paths.stratum(part.folder)
+        paths.model.unlink(missing_ok=True)  # of an earlier structure
+        with atomic_write(paths.agreed) as temporary:
+            save_scores(agreed, temporary)
+    _converse_each(run, "select", division, division.parts)
+    with atomic_write(run.paths.structure) as temporary:
+        save_structure(Structure(scores), temporary)
+    run.note("select")
+    return run.paths.structure
+
+
+def fit(run: StepRun) -> Path:
+    """Fit the parts that have no model yet and join all models into one."""
+    division = Division.load(run.paths.division)
+    paths = {part: run.paths.stratum(part.folder) for part in division.parts}
+    _converse_each(run, "fit", division, [part for part, own in paths.items() if not own.model.exists()])
+    components = [
+        Component(
+            load_model(paths[part].model),
+            division.rows_of(part),
+            division.constants(part),
+            {division.layout.by: part.codes} if part.pooled else {},
+        )
+        for part in division.parts
+    ]
+    with atomic_write(run.paths.model) as temporary:
+        Mixture(run.domain, tuple(components)).save(temporary)
+    run.note("fit")
+    return run.paths.model
+
+
+def part_addresses(run: StepRun) -> list[str]:
+    """The addresses of the parts, known when the step `select` has run; none if the release has no strata."""
+    if run.spec.strata is None:
+        return []
+    division = Division.load(run.paths.division)
+    return [str(run.paths.stratum(part.folder).part) for part in division.parts]
+
+
+def fit_part(run: StepRun, address: str) -> Path:
+    """Fit the part at this address; the step `fit` then has only to join the models."""
+    from synth_core.steps.fit import fit as fit_plain
+
+    division = Division.load(run.paths.division)
+    for part in division.parts:
+        if part.folder == Path(address).name:
+            return fit_plain(stratum_run(run, division, part))
+    raise SpecError(f"{address} is no stratum of release {run.spec.release!r}")
+
+
+def artifacts(run: StepRun) -> list[Path]:
+    """The public files about the strata; none if the release has no strata."""
+    if run.spec.strata is None:
+        return []
+    division = Division.load(run.paths.division)
+    parts: list[StratumPaths] = [run.paths.stratum(part.folder) for part in division.parts]
+    return [
+        run.paths.division,
+        *(path for own in parts for path in (own.scores, own.agreed, own.structure, own.model)),
+    ]
+
+
+def stratum_run(run: StepRun, division: Division, part: Part) -> StratumRun:
+    """The run about one part."""
+    facts = {field.name: getattr(run, field.name) for field in fields(StepRun)}
+    return StratumRun(**facts | {"paths": run.paths.stratum(part.folder)}, division=division, part=part)
+
+
+def converse(number: int, *, step: str, address: str, runner: Runner) -> None:
+    """One phase of the conversation about one part; runs on a worker, which counts the part's rows by itself."""
+    with open_run(address, runner=runner) as run:
+        division = Division.load(run.paths.division)
+        own = stratum_run(run, division, division.parts[number])
+        own.paths.scores.parent.mkdir(parents=True, exist_ok=True)
+        getattr(importlib.import_module(f"synth_core.steps.{step}"), step)(own)
+
+
+def _converse_each(run: StepRun, step: str, division: Division, parts: Sequence[Part]) -> None:
+    """The same phase for several parts; what a lost worker had under way starts again and finds its answers stored."""
+    run.progress(f"{step} of {len(parts)} strata")
+    run.cluster.map_by_size(
+        converse,
+        [part.number for part in parts],
+        sizes=[division.rows_of(part) for part in parts],
+        step=step,
+        address=str(run.paths.spec),
+        runner=run.runner,
+    )
+
+
+def _divide(run: StepRun) -> tuple[Division, Scores]:
+    """The noisy number of rows of each stratum, and the division that follows from it.
+
+    Both questions are about all records. A record lies in one cell of each table, so a table has sensitivity 1, and the
+    division, computed from the noisy answers and public declarations alone, costs nothing more.
+    """
+    assert run.spec.strata is not None  # noqa: S101 - whoever calls this has looked
+    strata, layout, curator = run.spec.strata, laid_out(run.spec.strata, run.schema), run.curator("score")
+    rows_mu2 = rows_budget(run.spec, run.account)
+    (counts,) = curator.measure([(layout.by,)], rows_mu2, purpose="rows of each stratum")
+    uppers: list[Upper] = []
+    if layout.upper_of is not None:
+        asked = {name: _summed_above(layout, run.domain, name) for name in layout.attributes(run.domain)}
+        budget = upper_budget(run.spec, run.account)
+        answers = curator.answer(list(asked.values()), budget, purpose="tables of the level above")
+        for name, answer in zip(asked, answers, strict=True):
+            upright = answer.strategy.clique[0] == layout.by
+            uppers.append(Upper(name, answer.noisy if upright else answer.noisy.T, answer.sigma))
+    rows = stratum_rows(counts, uppers, upper_of=layout.upper_of)
+    division = divided(layout, rows.tolist(), pool_below=strata.pool_below)
+    above = [Measurement((str(strata.within), u.attribute), u.noisy, u.sigma) for u in uppers]
+    return division, Scores(float(rows.sum()), (), (counts, *above))
+
+
+def _summed_above(layout: Layout, domain: Domain, attribute: str) -> Strategy:
+    """The table of the level above with one attribute, as sums over the strata: each record counts once."""
+    assert layout.upper_of is not None  # noqa: S101 - whoever calls this has looked
+    above = np.zeros((len(layout.upper_names), domain.size(layout.by)), dtype=np.int64)
+    above[list(layout.upper_of), np.arange(domain.size(layout.by))] = 1
+    matrices = {layout.by: above, attribute: np.eye(domain.size(attribute), dtype=np.int64)}
+    clique = domain.clique(matrices)
+    return Strategy(clique, tuple(matrices[name] for name in clique))
+
+
+def _agreed(run: StepRun, division: Division, known: Scores) -> list[Scores]:
+    """The parts' scores, their one-way tables changed to agree with the rows of strata and the tables above."""
+    layout = division.layout
+    scores = [load_scores(run.paths.stratum(part.folder).scores) for part in division.parts]
+    tables: list[dict[Clique, Measurement]] = [
+        {m.clique: m for m in one.measurements if len(m.clique) == 1} for one in scores
+    ]
+    for part, own in zip(division.parts, tables, strict=True):
+        if (layout.by,) in own:
+            own[layout.by,] = _with_rows(own[layout.by,], division, part, known.measurements[0])
+    for upper in known.measurements[1:]:
+        clique = upper.clique[1:]
+        for code in range(len(layout.upper_names)):
+            inside = [p.number for p in division.parts if p.upper == code and clique in tables[p.number]]
+            if not inside or any(p.upper == code and p.number not in inside for p in division.parts):
+                continue
+            found = agreed_tables(
+                [tables[number][clique] for number in inside],
+                upper.noisy[code],
+                sigma=upper.sigma,
+                rows=[division.rows_of(division.parts[number]) for number in inside],
+            )
+            for number, table in zip(inside, found, strict=True):
+                tables[number][clique] = table
+    return [
+        replace(one, measurements=tuple(own.get(m.clique, m) for m in one.measurements))
+        for one, own in zip(scores, tables, strict=True)
+    ]
+
+
+def _with_rows(table: Measurement, division: Division, part: Part, counts: Measurement) -> Measurement:
+    """A pooled part's table of its strata, averaged by inverse variance with their numbers of rows."""
+    rows = np.array([division.rows[code] for code in part.codes])
+    weight = table.sigma**2 / (table.sigma**2 + counts.sigma**2)
+    mean = weight * rows + (1 - weight) * table.noisy
+    return Measurement(table.clique, mean, table.sigma * counts.sigma / np.hypot(table.sigma, counts.sigma))
