@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from synth_core.codec import decode, encode
+from synth_core.models.feasibility import check_rules
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
 from synth_core.privacy.ledger import Account, Record, Runner
@@ -82,6 +83,7 @@ def synthesize(
         where="synthesize",
     )
     built = synthesizer(spec.method, spec.preset, spec.options)
+    check_rules(schema)
     ledger = SqlLedger("sqlite://")
     ledger.declare(
         Account(dataset=ACCOUNT, delta=delta, cap_epsilon=cap if cap is not None else epsilon), actor="api"

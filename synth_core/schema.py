@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ class Schema(Declaration):
         text = yaml.safe_dump(_plain(self), sort_keys=False, allow_unicode=True, width=110)
         Path(path).write_text(text, encoding="utf-8")
 
-    @property
+    @cached_property
     def domain(self) -> Domain:
         """Names and sizes of the columns, OTHER and NULL codes counted, and what the rules exclude."""
         names, sizes = tuple(c.name for c in self.columns), tuple(c.size for c in self.columns)
@@ -96,7 +97,8 @@ class Schema(Declaration):
 
     def digest(self) -> str:
         """SHA-256 of the canonical JSON: equal for equal declarations, however the file is laid out."""
-        canonical = json.dumps(_plain(self), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        plain = _keyed_by_text(_plain(self))
+        canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def violations(self, frame: pd.DataFrame) -> dict[str, NDArray[np.bool_]]:
@@ -236,3 +238,13 @@ def _lists(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_lists(item) for item in value]
     return value
+
+
+def _keyed_by_text(value: Any) -> Any:
+    """The value with each mapping that JSON would change, because of its keys, as a list of pairs."""
+    if isinstance(value, list):
+        return [_keyed_by_text(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    items = {key: _keyed_by_text(item) for key, item in value.items()}
+    return items if all(isinstance(key, str) for key in items) else sorted(items.items(), key=repr)

@@ -95,7 +95,7 @@ class PrivMN:
 
     def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """Algorithm 1 with a threshold that does not look at the data, then clusters of the triangulated graph."""
-        domain = curator.domain
+        domain = curator.domain.unruled  # what rules join is not worth a table for that alone
         edges = [
             pair for pair in scores.pairs if pair[2] >= self._threshold(domain, plan, scores.total, pair)
         ]

@@ -125,3 +125,80 @@ def test_a_table_without_a_rules_column_is_refused():
     schema = with_rule({"age": {"max": 15}}, {"pay": {"min": 0}})
     with pytest.raises(SchemaError, match="no column 'pay'"):
         schema.violations(pd.DataFrame({"age": [3]}))
+
+
+def with_only(when, only):
+    return Schema.model_validate({"columns": COLUMNS, "rules": [{"name": "r", "when": when, "only": only}]})
+
+
+def test_only_says_what_columns_hold_when_the_conditions_are_met():
+    schema = with_only({"age": {"max": 15}}, {"pay": [None], "job": ["a", None]})
+    frame = pd.DataFrame(
+        {"age": [15, 15, 15, 16], "pay": [50.0, np.nan, np.nan, 50.0], "job": ["a", "a", "OTHER", "OTHER"]}
+    )
+    assert schema.violations(frame)["r"].tolist() == [True, False, True, False]
+
+
+DECIDED = {"a": [{"max": 15}], "b": [{"min": 16, "max": 64}], None: [{"min": 65}]}
+
+
+def with_dependency(**changes):
+    rule = {"name": "r", "column": "age", "decides": "job", "by": DECIDED, **changes}
+    return Schema.model_validate({"columns": COLUMNS, "rules": [rule]})
+
+
+def test_one_column_decides_another():
+    frame = pd.DataFrame({"age": [3, 3, 30, 70, 70], "job": ["a", "b", "b", None, "OTHER"]})
+    assert with_dependency().violations(frame)["r"].tolist() == [False, True, False, False, True]
+
+
+@settings(max_examples=40)
+@given(some_conditions(["age", "job"]), some_conditions(["pay", "grade", "job"]), st.integers(0, 2**32))
+def test_codes_and_decoded_rows_agree_on_only_and_on_dependencies(when, only, seed):
+    rng = np.random.default_rng(seed)
+    for schema in (with_only(when, only), with_dependency()):
+        codes = np.column_stack([rng.integers(0, size, 50) for size in schema.domain.sizes])
+        on_rows = schema.violations(decode(codes, schema, rng))["r"]
+        assert np.array_equal(on_rows, breaking_rows(codes, schema.domain))
+
+
+@pytest.mark.parametrize(
+    "schema", [with_only({"age": {"max": 15}}, {"pay": [None]}), with_dependency()], ids=["only", "decides"]
+)
+def test_rules_of_every_form_are_saved_and_read(schema, tmp_path):
+    schema.save(tmp_path / "schema.yaml")
+    read = Schema.load(tmp_path / "schema.yaml")
+    assert read == schema
+    assert read.digest() == schema.digest()
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ({"when": {"age": [0]}}, "a rule needs either never or only"),
+        ({"when": {"age": [0]}, "never": {"job": ["a"]}, "only": {"job": ["b"]}}, "either never or only"),
+        ({"when": {"age": [0]}, "only": {}}, "only: must not be empty"),
+        ({"when": {"age": [0]}, "only": {"job": ["c"]}}, "column 'job': 'c' is not among"),
+        (
+            {"column": "age", "decides": "job", "by": {"a": [{"max": 64}]}},
+            "column 'age': 65–99 is listed nowhere",
+        ),
+        (
+            {"column": "age", "decides": "job", "by": {"a": [{"min": 0}], "b": [{"min": 65}]}},
+            "column 'age': 65–99 is listed twice",
+        ),
+        ({"column": "age", "decides": "job", "by": {"c": [{"min": 0}]}}, "column 'job': 'c' is not among"),
+        ({"column": "age", "decides": "job", "by": {True: [{"min": 0}]}}, "in quotes"),
+        (
+            {"column": "age", "decides": "shoe", "by": {"a": [{"min": 0}]}},
+            "column 'shoe' is not in the schema",
+        ),
+        ({"column": "age", "decides": "job", "by": {}}, "by: must not be empty"),
+        ({"column": "age", "decides": "job"}, "by: is missing"),
+    ],
+)
+def test_a_wrong_rule_of_any_form_is_refused_in_one_line_that_names_it(rule, message):
+    with pytest.raises(SchemaError) as refusal:
+        Schema.model_validate({"columns": COLUMNS, "rules": [{"name": "r", **rule}]})
+    assert str(refusal.value).startswith("rule 'r': ")
+    assert message in str(refusal.value)
