@@ -166,7 +166,7 @@ def in_the_middle(live: Live, run: str, step: str, release: str) -> Iterator[lis
 
     Yields the keys of the questions that had been answered by then.
     """
-    live.until(lambda: live.states(run).get(BEFORE[step]) == "success", pause=0.1)
+    live.until(lambda: has_passed(live, run, BEFORE[step]), pause=0.1)
     workers = dask_workers(live)
     for worker in workers:
         worker.suspend()
@@ -177,6 +177,13 @@ def in_the_middle(live: Live, run: str, step: str, release: str) -> Iterator[lis
         for worker in workers:
             if worker.is_running():
                 worker.resume()
+
+
+def has_passed(live: Live, run: str, step: str) -> bool:
+    """Whether the run is beyond a step; one that failed before never will be."""
+    state = live.states(run).get(step)
+    assert state not in ("failed", "upstream_failed"), f"{step} failed before the blow"
+    return state == "success"
 
 
 def is_measuring(records: list[Record]) -> bool:
