@@ -31,7 +31,9 @@ class ReleaseSpec(BaseModel):
         description="name of this release; running the same name again resumes it at no further cost"
     )
     dataset: str = Field(description="ledger account that pays; declared once with `synth ledger account`")
-    source: str = Field(description="CSV or Parquet file or glob, relative to the spec file")
+    source: str | tuple[str, ...] = Field(
+        description="CSV or Parquet file, glob, folder or s3:// address, or a list of these; relative to the spec file"
+    )
     schema_: str = Field(alias="schema", description="schema file, relative to the spec file")
     method: str = Field(default="privmrf", description="see `synth methods`")
     preset: str = Field(default="default", description="see `synth methods`")
@@ -93,7 +95,9 @@ class ReleaseSpec(BaseModel):
         spec = cls.parse(values, where=str(path))
         return spec.model_copy(
             update={
-                "source": _beside(path, spec.source),
+                "source": _beside(path, spec.source)
+                if isinstance(spec.source, str)
+                else tuple(_beside(path, part) for part in spec.source),
                 "schema_": _beside(path, spec.schema_),
             }
         )

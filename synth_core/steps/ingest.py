@@ -6,11 +6,11 @@ import os
 import secrets
 from pathlib import Path
 
-from synth_core.errors import SourceError
 from synth_core.privacy.wall import wall
 from synth_core.release.paths import ReleasePaths
 from synth_core.steps.context import StepRun
 from synth_core.storage.contribution import ContributionBound
+from synth_core.storage.locations import source_files
 from synth_core.storage.parquet import ingest_partitions
 
 
@@ -24,6 +24,7 @@ def ingest(run: StepRun) -> Path:
                 run.paths.encoded,
                 key=snapshot_key(run.paths),
                 bound=contribution_bound(run),
+                cluster=run.cluster,
                 progress=run.progress,
             )
             snapshot.save(run.paths.snapshot)
@@ -37,16 +38,6 @@ def contribution_bound(run: StepRun) -> ContributionBound | None:
         return None
     most = run.ledger.balance(run.spec.dataset).account.rows_per_unit
     return ContributionBound(run.schema.unit_column, most, snapshot_key(run.paths))
-
-
-def source_files(source: str) -> list[Path]:
-    """The files that a path or glob names."""
-    pattern = Path(source)
-    fixed = Path(pattern.anchor or ".")
-    files = sorted(path for path in fixed.glob(str(pattern.relative_to(pattern.anchor))) if path.is_file())
-    if not files:
-        raise SourceError(f"source {source} matches no file; check the path in the release spec")
-    return files
 
 
 def snapshot_key(paths: ReleasePaths) -> bytes:

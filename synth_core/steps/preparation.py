@@ -19,9 +19,9 @@ from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ROUTINE, ReleaseSpec
 from synth_core.schema import Schema
 from synth_core.steps.context import method_budget, stratum_budget, this_runner
-from synth_core.steps.ingest import source_files
 from synth_core.storage.files import atomic_write
 from synth_core.storage.ledger_database import database_file, parse_url
+from synth_core.storage.locations import source_files
 from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 from synth_core.synthesizers.methods import synthesizer
 

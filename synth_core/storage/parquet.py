@@ -14,12 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from synth_core.cluster import Cluster
 from synth_core.codec import Codes
 from synth_core.errors import SourceError
+from synth_core.privacy.wall import wall
 from synth_core.schema import Schema
 from synth_core.storage.contribution import UNIT_COLUMNS, ContributionBound, kept_rows
+from synth_core.storage.encoding import Slice, encode_sources, partition_slices, read_slices
 from synth_core.storage.files import atomic_write, flush_to_disk
-from synth_core.storage.sources import encoded_batches
 
 SHORTEST_KEY = 16
 
@@ -59,13 +61,16 @@ def ingest_partitions(
     key: bytes,
     rows_per_partition: int = 250_000,
     bound: ContributionBound | None = None,
+    cluster: Cluster | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Snapshot:
     """Encode the source files, in the given order, into partitions of equal size (the last may be shorter).
 
-    Memory is bounded by a block of the source and a partition; a `bound` on contributions, which needs to see all
-    rows of a unit, takes 25 bytes a row on top and leaves partitions of unequal size. Everything is written to a
-    directory beside `out_dir`, which takes its name at the end: after a crash `out_dir` is absent or whole.
+    Pieces of the files are encoded wherever the cluster has room, then cut and joined to partitions: these are the
+    same whatever the number of workers. Each worker holds a piece or a partition; a `bound` on contributions, which
+    needs to see all rows of a unit, takes 25 bytes a row on top and leaves partitions of unequal size. Everything is
+    written to a directory beside `out_dir`, which takes its name at the end: after a crash `out_dir` is absent or
+    whole.
     """
     if len(key) < SHORTEST_KEY:
         raise SourceError(f"the snapshot key is too short; use at least {SHORTEST_KEY} random bytes")
@@ -74,23 +79,27 @@ def ingest_partitions(
     target = Path(out_dir)
     building = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
-        digest = _TableDigest(schema, key)
-        batches = _all_batches([Path(source) for source in sources], schema, bound, progress)
-        names: list[str] = []
-        for codes in _regrouped(batches, rows_per_partition):
-            names.append(f"part-{len(names):05d}.parquet")
-            _write_codes(codes, building / names[-1])
-            if bound is None:
-                digest.update(codes)
-        if not names:
+        place = cluster or Cluster()
+        if progress is not None:
+            for number in range(1, len(sources) + 1):
+                progress(f"encoding file {number} of {len(sources)}")
+        encoded = encode_sources(
+            [str(source) for source in sources], schema, building, bound=bound, cluster=place
+        )
+        groups = partition_slices(encoded, rows_per_partition)
+        if not groups:
             raise SourceError("the source has no rows; check its path and that its files are complete")
-        if bound is not None:
-            for codes in _bounded([building / name for name in names], bound):
-                digest.update(codes)
+        parts = [building / f"part-{number:05d}.parquet" for number in range(len(groups))]
+        place.map(_write_partition, list(zip(groups, parts, strict=True)))
+        for piece in encoded:
+            piece.path.unlink()
+        digest = _TableDigest(schema, key)
+        for codes in map(read_codes, parts) if bound is None else _bounded(parts, bound):
+            digest.update(codes)
         _swap_in(building, target)
     finally:
         shutil.rmtree(building, ignore_errors=True)
-    return Snapshot(digest.hexdigest(), tuple(names))
+    return Snapshot(digest.hexdigest(), tuple(part.name for part in parts))
 
 
 def read_codes(path: str | Path, columns: Iterable[str] | None = None) -> dict[str, Codes]:
@@ -104,36 +113,6 @@ def read_codes(path: str | Path, columns: Iterable[str] | None = None) -> dict[s
     return {name: table.column(name).to_numpy() for name in (wanted or table.column_names)}
 
 
-def _all_batches(
-    sources: list[Path],
-    schema: Schema,
-    bound: ContributionBound | None,
-    progress: Callable[[str], None] | None,
-) -> Iterator[dict[str, Codes]]:
-    for number, path in enumerate(sources, start=1):
-        if progress is not None:
-            progress(f"encoding file {number} of {len(sources)}")
-        yield from encoded_batches(path, schema, bound)
-
-
-def _regrouped(batches: Iterable[dict[str, Codes]], rows: int) -> Iterator[dict[str, Codes]]:
-    """The same rows in the same order, in groups of `rows`; the last group may be shorter, never empty."""
-    held: list[dict[str, Codes]] = []
-    missing = rows
-    for batch in batches:
-        start, size = 0, len(next(iter(batch.values())))
-        while start < size:
-            stop = min(start + missing, size)
-            held.append({name: codes[start:stop] for name, codes in batch.items()})
-            missing -= stop - start
-            start = stop
-            if missing == 0:
-                yield _joined(held)
-                held, missing = [], rows
-    if held:
-        yield _joined(held)
-
-
 def _bounded(partitions: list[Path], bound: ContributionBound) -> Iterator[dict[str, Codes]]:
     """Rewrite the partitions without the rows beyond the bound and without the units' hashes."""
     for path, kept in zip(partitions, kept_rows(map(read_codes, partitions), bound), strict=True):
@@ -142,8 +121,11 @@ def _bounded(partitions: list[Path], bound: ContributionBound) -> Iterator[dict[
         yield codes
 
 
-def _joined(parts: list[dict[str, Codes]]) -> dict[str, Codes]:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+def _write_partition(job: tuple[list[Slice], Path]) -> None:
+    """Join the slices of one partition; runs on a worker."""
+    slices, path = job
+    with wall():
+        _write_codes(read_slices(slices), path)
 
 
 def _write_codes(codes: dict[str, Codes], path: Path) -> None:

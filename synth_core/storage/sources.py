@@ -1,16 +1,17 @@
-"""Streams the declared columns of a CSV or Parquet file, a bounded piece at a time.
+"""Reads the declared columns of CSV and Parquet files, in pieces that can be read anywhere and in any order.
 
 In a CSV file the first line names the columns, the comma separates them, the text is UTF-8, and an empty
-field, quoted or not, is a missing value; no other text is ("NA" is a value like any other). Files ending in
-.gz are unpacked on the way.
+field, quoted or not, is a missing value; no other text is ("NA" is a value like any other). No cell holds a line
+break. Files ending in .gz are unpacked on the way, and are one piece.
 """
 
 from __future__ import annotations
 
 import csv
-import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -21,90 +22,173 @@ from synth_core.columns import Categorical
 from synth_core.errors import SourceError
 from synth_core.schema import Schema
 from synth_core.storage.contribution import ContributionBound, unit_hashes
+from synth_core.storage.locations import ENDINGS, PARQUET_ENDINGS, open_file
 
-CSV_BLOCK_BYTES = 8 << 20
+CSV_BLOCK_BYTES = 16 << 20
+PARSED_BYTES = 4 << 20
+"""Arrow parses so much at once: small enough for the caches."""
+
 PARQUET_BATCH_ROWS = 131_072
+_LINE_BYTES = 1 << 16
 
-_CSV_ENDINGS = (".csv", ".csv.gz")
-_PARQUET_ENDINGS = (".parquet", ".pq")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a file: the lines that begin in a range of bytes, or a range of Parquet's row groups.
+
+    `names` are a CSV file's columns; `data` is where its first line after them begins.
+    """
+
+    address: str
+    begin: int
+    end: int
+    names: tuple[str, ...] = ()
+    data: int = 0
+
+
+def pieces(address: str, schema: Schema) -> list[Piece]:
+    """The parts of a file, in order; a file that lacks a declared column is refused."""
+    name = address.lower()
+    if name.endswith(".csv"):
+        return _readable(_csv_pieces, address, schema)
+    if name.endswith(".csv.gz"):
+        return _readable(_gzip_piece, address, schema)
+    if name.endswith(PARQUET_ENDINGS):
+        return _readable(_parquet_pieces, address, schema)
+    raise SourceError(f"{address}: unknown kind of file; a source is {', '.join(ENDINGS)}")
+
+
+def table_batches(address: str | Path, schema: Schema) -> Iterator[pa.Table]:
+    """A file's declared columns as they stand, in bounded pieces."""
+    for piece in pieces(str(address), schema):
+        yield from piece_batches(piece, schema)
 
 
 def encoded_batches(
-    path: Path, schema: Schema, bound: ContributionBound | None = None
+    piece: Piece, schema: Schema, bound: ContributionBound | None = None
 ) -> Iterator[dict[str, Codes]]:
-    """The file's rows as codes, in their order, with hashes of their units where contributions are bounded.
+    """The piece's rows as codes, in their order, with hashes of their units where contributions are bounded.
 
     A refusal names the file and the column.
     """
-    for batch in table_batches(path, schema):
-        codes = encode(batch, schema, source=str(path))
-        yield codes if bound is None else codes | unit_hashes(batch, bound, source=str(path))
+    for batch in piece_batches(piece, schema):
+        codes = encode(batch, schema, source=piece.address)
+        yield codes if bound is None else codes | unit_hashes(batch, bound, source=piece.address)
 
 
-def table_batches(path: Path, schema: Schema) -> Iterator[pa.Table]:
-    """The file's declared columns as they stand, in bounded pieces."""
-    name = path.name.lower()
-    if name.endswith(_CSV_ENDINGS):
-        batches = _csv_batches(path, schema)
-    elif name.endswith(_PARQUET_ENDINGS):
-        batches = _parquet_batches(path, schema)
+def piece_batches(piece: Piece, schema: Schema) -> Iterator[pa.Table]:
+    """The piece's declared columns as they stand, a bounded number of rows at a time."""
+    if piece.address.lower().endswith(PARQUET_ENDINGS):
+        batches = _parquet_batches(piece, schema)
     else:
-        raise SourceError(
-            f"{path}: unknown kind of file; a source is {', '.join(_CSV_ENDINGS + _PARQUET_ENDINGS)}"
-        )
-    return _without_library_errors(batches, path)
+        batches = _csv_batches(piece, schema)
+    while (batch := _readable(next, batches, None, address=piece.address)) is not None:
+        yield pa.Table.from_batches([batch])
 
 
-def _without_library_errors(batches: Iterator[pa.Table], path: Path) -> Iterator[pa.Table]:
+def _readable(read: Callable[..., T], *args: Any, address: str | None = None) -> T:
     """Replace what a reader says about a broken file, which may quote its rows, by a fixed text."""
-    while True:
-        try:
-            batch = next(batches, None)
-        except (pa.ArrowException, OSError, UnicodeDecodeError, csv.Error):
-            break
-        if batch is None:
-            return
-        yield batch
-    raise SourceError(f"{path}: the file cannot be read as what its name says; check that it is complete")
+    try:
+        return read(*args)
+    except (pa.ArrowException, OSError, UnicodeDecodeError, csv.Error):
+        pass
+    where = address or args[0]
+    raise SourceError(f"{where}: the file cannot be read as what its name says; check that it is complete")
 
 
-def _csv_batches(path: Path, schema: Schema) -> Iterator[pa.Table]:
-    with pa.input_stream(str(path), compression="detect") as stream:
-        header = next(csv.reader(io.TextIOWrapper(stream, "utf-8-sig", newline="")), [])
-    _check_header(header, schema, path)
-    # Categories come as dictionaries, so that each distinct text is looked at once; numbers come as text, so
-    # that the codec decides what is a number and the refusal can name the column.
-    types = {
-        column.name: pa.dictionary(pa.int32(), pa.string())
-        if isinstance(column, Categorical)
-        else pa.string()
-        for column in schema.columns
-    }
-    if schema.unit_column is not None:
-        types[schema.unit_column] = pa.string()
-    reader = pa_csv.open_csv(
-        str(path),
-        read_options=pa_csv.ReadOptions(block_size=CSV_BLOCK_BYTES),
-        convert_options=pa_csv.ConvertOptions(
-            column_types=types, include_columns=list(types), null_values=[""], strings_can_be_null=True
-        ),
-    )
-    with reader:
-        for batch in reader:
-            yield pa.Table.from_batches([batch])
+def _csv_pieces(address: str, schema: Schema) -> list[Piece]:
+    with open_file(address) as file:
+        size = file.size()
+        head = _until_newline(file, b"")
+    line, newline, _ = head.partition(b"\n")
+    names = _names(line, address, schema)
+    data = len(line) + len(newline)
+    begins = range(data, size, CSV_BLOCK_BYTES)
+    return [Piece(address, at, min(at + CSV_BLOCK_BYTES, size), names, data) for at in begins]
 
 
-def _parquet_batches(path: Path, schema: Schema) -> Iterator[pa.Table]:
-    with pq.ParquetFile(path) as file:
-        _check_header(file.schema_arrow.names, schema, path)
-        wanted = [*schema.domain, *([schema.unit_column] if schema.unit_column is not None else [])]
-        for batch in file.iter_batches(batch_size=PARQUET_BATCH_ROWS, columns=wanted):
-            yield pa.Table.from_batches([batch])
+def _gzip_piece(address: str, schema: Schema) -> list[Piece]:
+    with open_file(address) as file, pa.CompressedInputStream(file, "gzip") as stream:
+        line = _until_newline(stream, b"").partition(b"\n")[0]
+    return [Piece(address, 0, -1, _names(line, address, schema))]
 
 
-def _check_header(names: list[str], schema: Schema, path: Path) -> None:
-    check_names(names, schema, source=str(path))
+def _parquet_pieces(address: str, schema: Schema) -> list[Piece]:
+    with open_file(address) as opened, pq.ParquetFile(opened) as file:
+        _check_header(file.schema_arrow.names, schema, address)
+        return [Piece(address, group, group + 1) for group in range(file.num_row_groups)]
+
+
+def _names(line: bytes, address: str, schema: Schema) -> tuple[str, ...]:
+    names = next(csv.reader([line.decode("utf-8-sig")]), [])
+    _check_header(names, schema, address)
+    return tuple(names)
+
+
+def _check_header(names: list[str], schema: Schema, address: str) -> None:
+    check_names(names, schema, source=address)
     if schema.unit_column is not None and names.count(schema.unit_column) != 1:
         raise SourceError(
-            f"{path}: column {schema.unit_column!r}, which names the unit of each row, must be there exactly once"
+            f"{address}: column {schema.unit_column!r}, which names the unit of each row, must be there exactly once"
+        )
+
+
+def _until_newline(file: Any, start: bytes) -> bytes:
+    """`start` and what follows in the file up to a line break and perhaps some more, or to the end."""
+    found = start
+    while b"\n" not in found[len(start) :] and (more := file.read(_LINE_BYTES)):
+        found += more
+    return found
+
+
+def csv_bytes(piece: Piece) -> bytes:
+    """The whole lines that begin inside the piece's range."""
+    follows = piece.begin > piece.data
+    with open_file(piece.address) as file:
+        # A line begins at `begin` only if the byte before ends one, so that byte is read too.
+        file.seek(piece.begin - follows)
+        text: bytes = file.read(piece.end - piece.begin + follows)
+        if not text.endswith(b"\n"):
+            inside = len(text)
+            text = _until_newline(file, text)
+            text = text[: text.find(b"\n", inside) + 1] or text
+    return text.partition(b"\n")[2] if follows else text
+
+
+def _csv_batches(piece: Piece, schema: Schema) -> Iterator[pa.RecordBatch]:
+    types = _csv_types(schema)
+    convert = pa_csv.ConvertOptions(
+        column_types=types, include_columns=list(types), null_values=[""], strings_can_be_null=True
+    )
+    if piece.end < 0:
+        with open_file(piece.address) as file, pa.CompressedInputStream(file, "gzip") as stream:
+            options = pa_csv.ReadOptions(block_size=CSV_BLOCK_BYTES)
+            yield from pa_csv.open_csv(stream, read_options=options, convert_options=convert)
+    elif text := csv_bytes(piece).strip(b"\r\n"):
+        options = pa_csv.ReadOptions(
+            block_size=PARSED_BYTES, column_names=list(piece.names), use_threads=False
+        )
+        yield from pa_csv.open_csv(pa.BufferReader(text), read_options=options, convert_options=convert)
+
+
+def _csv_types(schema: Schema) -> dict[str, pa.DataType]:
+    """Categories come as dictionaries, so that each distinct text is looked at once.
+
+    Numbers come as text, so that the codec decides what is a number and the refusal can name the column.
+    """
+    categories = pa.dictionary(pa.int32(), pa.string())
+    types = {c.name: categories if isinstance(c, Categorical) else pa.string() for c in schema.columns}
+    return types if schema.unit_column is None else types | {schema.unit_column: pa.string()}
+
+
+def _parquet_batches(piece: Piece, schema: Schema) -> Iterator[pa.RecordBatch]:
+    wanted = [*schema.domain, *([schema.unit_column] if schema.unit_column is not None else [])]
+    with open_file(piece.address) as opened, pq.ParquetFile(opened) as file:
+        yield from file.iter_batches(
+            batch_size=PARQUET_BATCH_ROWS,
+            columns=wanted,
+            row_groups=range(piece.begin, piece.end),
+            use_threads=False,
         )

@@ -18,7 +18,8 @@ from synth_core.errors import SourceError
 from synth_core.population import generate, population_schema
 from synth_core.schema import Schema
 from synth_core.storage import sources
-from synth_core.storage.parquet import Snapshot, _regrouped, ingest_partitions, read_codes
+from synth_core.storage.encoding import Slice, partition_slices
+from synth_core.storage.parquet import Snapshot, ingest_partitions, read_codes
 from synth_core.storage.sources import table_batches
 
 KEY = b"0123456789abcdef0123456789abcdef"
@@ -90,12 +91,15 @@ def test_the_digest_depends_on_key_rows_order_and_columns(people, tmp_path):
 @settings(max_examples=40)
 @given(st.lists(st.integers(0, 7), max_size=8), st.integers(1, 9))
 def test_regrouping_keeps_rows_and_order(sizes, rows):
-    numbers = np.arange(sum(sizes), dtype=np.uint8)
-    batches = [{"x": part} for part in np.split(numbers, np.cumsum(sizes)[:-1])] if sizes else []
-    groups = [group["x"] for group in _regrouped(batches, rows)]
+    ends = np.cumsum(sizes, dtype=int)
+    pieces = {
+        f"{k}": np.arange(end - size, end) for k, (size, end) in enumerate(zip(sizes, ends, strict=True))
+    }
+    slices = partition_slices([Slice(name, 0, len(own)) for name, own in pieces.items()], rows)
+    groups = [np.concatenate([pieces[s.path][s.start : s.stop] for s in group]) for group in slices]
     assert all(len(group) == rows for group in groups[:-1])
     assert all(len(group) > 0 for group in groups)
-    assert np.array_equal(np.concatenate([np.empty(0), *groups]), numbers)
+    assert np.array_equal(np.concatenate([np.empty(0), *groups]), np.arange(sum(sizes)))
 
 
 def test_partitions_hold_no_statistics(people, tmp_path):

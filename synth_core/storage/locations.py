@@ -1,0 +1,107 @@
+"""Where source files are: on this machine or in an object store, named one by one, by a glob, or by their folder.
+
+Addresses with a scheme (s3://, gs://, abfs://, …) are opened by Arrow's file systems, or by fsspec where Arrow has
+none. Credentials come from the environment, as the store's own tools read them; an address that carries them is
+refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.fs as pa_fs
+
+from synth_core.errors import SourceError
+
+CSV_ENDINGS = (".csv", ".csv.gz")
+PARQUET_ENDINGS = (".parquet", ".pq")
+ENDINGS = CSV_ENDINGS + PARQUET_ENDINGS
+
+_WILD = re.compile(r"[*?\[]")
+
+
+def source_files(source: str | Sequence[str]) -> list[str]:
+    """Addresses of the files that a path, a glob, a folder or a list of these names; each part in its own order."""
+    parts = [source] if isinstance(source, str) else source
+    return [address for part in parts for address in _files_of(part)]
+
+
+def open_file(address: str) -> Any:
+    """An Arrow file that can be read anywhere in it."""
+    files, path = _file_system(address)
+    return files.open_input_file(path)
+
+
+def _files_of(source: str) -> list[str]:
+    files, path = _file_system(source)
+    try:
+        found = _matching(files, path)
+    except (OSError, ValueError):
+        found = []
+    if not found:
+        raise SourceError(f"source {source} matches no file; check the path in the release spec")
+    prefix = f"{urlsplit(source).scheme}://" if "://" in source else ""
+    return [f"{prefix}{name}" for name in sorted(found)]
+
+
+def _matching(files: Any, path: str) -> list[str]:
+    wild = _WILD.search(path)
+    if wild is not None:
+        base = path[: wild.start()].rpartition("/")[0] or ("/" if path.startswith("/") else ".")
+        pattern = _pattern(path)
+        return [name for name in _below(files, base) if pattern.fullmatch(name)]
+    if files.get_file_info(path).type == pa_fs.FileType.Directory:
+        return [name for name in _below(files, path) if _is_data(name, below=path)]
+    return [path] if files.get_file_info(path).type == pa_fs.FileType.File else []
+
+
+def _below(files: Any, folder: str) -> list[str]:
+    found = files.get_file_info(pa_fs.FileSelector(folder, recursive=True))
+    return [item.path for item in found if item.type == pa_fs.FileType.File]
+
+
+def _is_data(name: str, *, below: str) -> bool:
+    """Files of a known kind; names that begin with a dot or an underscore are other programs' notes."""
+    hidden = any(part.startswith((".", "_")) for part in name.removeprefix(below).split("/"))
+    return name.lower().endswith(ENDINGS) and not hidden
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    """A glob as an expression: `*` and `?` stay inside one folder, `**/` is any number of folders."""
+    words = {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
+    parts = re.split(r"(\*\*/|\*|\?|\[[^]]+\])", path)
+    return re.compile(
+        "".join(words.get(p, p if p.startswith("[") and len(p) > 1 else re.escape(p)) for p in parts)
+    )
+
+
+def _file_system(address: str) -> tuple[Any, str]:
+    if "://" not in address:
+        return pa_fs.LocalFileSystem(), Path(address).as_posix()
+    if "@" in urlsplit(address).netloc and urlsplit(address).password is not None:
+        raise SourceError(
+            "the source's address carries credentials; remove them and set them in the environment"
+        )
+    try:
+        files, path = pa_fs.FileSystem.from_uri(address)
+    except (pa.ArrowException, ValueError, OSError):
+        files, path = _by_fsspec(address)
+    return files, path
+
+
+def _by_fsspec(address: str) -> tuple[Any, str]:
+    import fsspec
+
+    try:
+        files, path = fsspec.core.url_to_fs(address)
+    except (ImportError, ValueError, OSError):
+        scheme = urlsplit(address).scheme
+        raise SourceError(
+            f"source {address}: nothing here opens {scheme}:// addresses; install its fsspec driver"
+        ) from None
+    return pa_fs.PyFileSystem(pa_fs.FSSpecHandler(files)), path
