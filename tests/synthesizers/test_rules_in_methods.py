@@ -60,7 +60,7 @@ def test_without_rules_the_same_data_make_rows_that_break_them():
 def test_rules_do_not_cost_utility(method):
     rows = lawful_rows(6000)
 
-    def error(domain, runs=5):
+    def error(domain, runs=8):
         found = []
         for _ in range(runs):
             model = conversation(synthesizer(method), domain, codes_of(rows), epsilon=0.5).model
