@@ -18,10 +18,10 @@ CHECKS := .checks
 LOCK := pip compile --quiet --generate-hashes --no-header --no-annotate --python-version 3.11
 COMPILE := $(LOCK) pyproject.toml --extra airflow --extra postgres --extra dev --output-file requirements.lock
 
-.PHONY: help setup demo up test soak check images bench lock clean
+.PHONY: help setup demo up test soak topology check images bench lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## create .venv with the locked packages (every target does it when needed)
 
@@ -39,10 +39,14 @@ test: check ## all checks, then all tests
 soak: $(READY) ## releases that are killed, repeated and cancelled in the middle, under Airflow
 	$(BIN)/pytest -v tests/soak/chaos.py $(ARGS)
 
+# Needs root: every process gets a network namespace of its own.
+topology: $(READY) ## one release through PostgreSQL, Airflow's parts and Dask, each on a host of its own
+	@exec $(BIN)/python -m infra.topology.run
+
 check: $(READY) $(CHECKS)/.ready ## lint, format, types, layers, the DAGs import, and the deployment files are valid
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy -p synth_core -p infra.local
+	$(BIN)/mypy -p synth_core -p infra.local -p infra.topology
 	$(BIN)/lint-imports
 	$(BIN)/python -m infra.local.dag_import
 	$(CHECKS)/bin/python infra/checks/check.py .
