@@ -61,7 +61,9 @@ class ReleaseSpec(BaseModel):
     schedule: Schedule | None = Field(
         default=None, description="when Airflow makes a release: cron, a calendar in words, or an asset"
     )
-    pool: str | None = Field(default=None, description="Airflow pool of the release's tasks; it must exist")
+    pool: str | None = Field(
+        default=None, description="Airflow pool of the release's tasks; made with one slot if there is none"
+    )
     deadline_hours: Annotated[float, Field(gt=0, le=8760)] | None = Field(
         default=None, description="people are told when a run takes longer"
     )
