@@ -15,22 +15,25 @@ from pathlib import Path
 
 import numpy as np
 
-from synth_core.domain import Clique, Domain
+from synth_core.domain import Domain
 from synth_core.errors import SpecError
 from synth_core.measurement import Measurement
+from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Component, Mixture
+from synth_core.models.raking import raked
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Spending
 from synth_core.privacy.ledger import Runner
 from synth_core.privacy.strategies import Strategy
 from synth_core.release.division import Division, Layout, Part, divided, laid_out
 from synth_core.release.paths import StratumPaths
+from synth_core.steps.agreement import Table, agreed_marginals, agreed_scores
 from synth_core.steps.context import StepRun, open_run, rows_budget, stratum_budget, upper_budget
 from synth_core.storage.files import atomic_write
 from synth_core.storage.split import split_rows
 from synth_core.synthesizers.base import Scores, Structure, load_scores, save_scores, save_structure
-from synth_core.synthesizers.levels import Upper, agreed_tables, stratum_rows
-from synth_core.synthesizers.saved import load_model
+from synth_core.synthesizers.levels import Upper, stratum_rows
+from synth_core.synthesizers.saved import AnyModel, load_model
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,8 @@ def score(run: StepRun) -> Path:
 def select(run: StepRun) -> Path:
     """Make the parts' noisy tables agree with what is known of all of them, and let each choose its structure."""
     division, scores = Division.load(run.paths.division), load_scores(run.paths.scores)
-    for part, agreed in zip(division.parts, _agreed(run, division, scores), strict=True):
+    found = agreed_scores(division, scores, _part_scores(run, division, "scores"))
+    for part, agreed in zip(division.parts, found, strict=True):
         paths = run.paths.stratum(part.folder)
         paths.model.unlink(missing_ok=True)  # of an earlier structure
         with atomic_write(paths.agreed) as temporary:
@@ -100,14 +104,18 @@ def fit(run: StepRun) -> Path:
     division = Division.load(run.paths.division)
     paths = {part: run.paths.stratum(part.folder) for part in division.parts}
     _converse_each(run, "fit", division, [part for part, own in paths.items() if not own.model.exists()])
+    models = [load_model(paths[part].model) for part in division.parts]
+    known, agreed = load_scores(run.paths.scores), _part_scores(run, division, "agreed")
+    targets = agreed_marginals(division, known, agreed, models)
+    settled = run.cluster.map(_settled, list(zip(models, targets, strict=True)))
     components = [
         Component(
-            load_model(paths[part].model),
+            model,
             division.rows_of(part),
             division.constants(part),
             {division.layout.by: part.codes} if part.pooled else {},
         )
-        for part in division.parts
+        for part, model in zip(division.parts, settled, strict=True)
     ]
     with atomic_write(run.paths.model) as temporary:
         Mixture(run.domain, tuple(components)).save(temporary)
@@ -208,39 +216,11 @@ def _summed_above(layout: Layout, domain: Domain, attribute: str) -> Strategy:
     return Strategy(clique, tuple(matrices[name] for name in clique))
 
 
-def _agreed(run: StepRun, division: Division, known: Scores) -> list[Scores]:
-    """The parts' scores, their one-way tables changed to agree with the rows of strata and the tables above."""
-    layout = division.layout
-    scores = [load_scores(run.paths.stratum(part.folder).scores) for part in division.parts]
-    tables: list[dict[Clique, Measurement]] = [
-        {m.clique: m for m in one.measurements if len(m.clique) == 1} for one in scores
-    ]
-    for part, own in zip(division.parts, tables, strict=True):
-        if (layout.by,) in own:
-            own[layout.by,] = _with_rows(own[layout.by,], division, part, known.measurements[0])
-    for upper in known.measurements[1:]:
-        clique = upper.clique[1:]
-        for code in range(len(layout.upper_names)):
-            inside = [p.number for p in division.parts if p.upper == code and clique in tables[p.number]]
-            if not inside or any(p.upper == code and p.number not in inside for p in division.parts):
-                continue
-            found = agreed_tables(
-                [tables[number][clique] for number in inside],
-                upper.noisy[code],
-                sigma=upper.sigma,
-                rows=[division.rows_of(division.parts[number]) for number in inside],
-            )
-            for number, table in zip(inside, found, strict=True):
-                tables[number][clique] = table
-    return [
-        replace(one, measurements=tuple(own.get(m.clique, m) for m in one.measurements))
-        for one, own in zip(scores, tables, strict=True)
-    ]
+def _part_scores(run: StepRun, division: Division, artifact: str) -> list[Scores]:
+    return [load_scores(getattr(run.paths.stratum(part.folder), artifact)) for part in division.parts]
 
 
-def _with_rows(table: Measurement, division: Division, part: Part, counts: Measurement) -> Measurement:
-    """A pooled part's table of its strata, averaged by inverse variance with their numbers of rows."""
-    rows = np.array([division.rows[code] for code in part.codes])
-    weight = table.sigma**2 / (table.sigma**2 + counts.sigma**2)
-    mean = weight * rows + (1 - weight) * table.noisy
-    return Measurement(table.clique, mean, table.sigma * counts.sigma / np.hypot(table.sigma, counts.sigma))
+def _settled(job: tuple[AnyModel, dict[str, Table]]) -> AnyModel:
+    """The model with the marginals it must have; one that is no Markov random field stays as it was fitted."""
+    model, targets = job
+    return raked(model, targets) if isinstance(model, MarkovRandomField) else model

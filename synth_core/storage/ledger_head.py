@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from threading import get_ident
 
 from sqlalchemy.engine import URL
 
@@ -46,7 +47,7 @@ def write_head(path: Path, head: Head) -> None:
             return
     except LedgerError:
         pass  # there is none yet, or a power failure tore it: the chain itself is the source
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    draft = path.with_name(f"{path.name}.{os.getpid()}-{get_ident()}")  # a process may hold several ledgers
     try:
         draft.write_text(head_text(head))
         draft.replace(path)

@@ -75,7 +75,7 @@ def agreed_tables(
     upper = (above * whole + summed * sigma**2) / (whole + sigma**2)
     stacked = stacked + np.outer(variances / whole, upper - summed)
     upper = nearest_non_negative(upper + (sum(rows) - upper.sum()) / upper.size)
-    raked = _raked(stacked, np.asarray(rows, dtype=np.float64), upper)
+    raked = with_margins(stacked, np.asarray(rows, dtype=np.float64), upper)
     left = variances * (1 - variances / (whole + sigma**2))
     return [
         Measurement(m.clique, row, math.sqrt(variance))
@@ -83,7 +83,7 @@ def agreed_tables(
     ]
 
 
-def _raked(table: Table, rows: Table, columns: Table) -> Table:
+def with_margins(table: Table, rows: Table, columns: Table) -> Table:
     """A table without negative counts that has these row sums and column sums, of which the totals are equal.
 
     Raking scales rows and columns in turn and converges, because every cell is positive at the start. Columns come
