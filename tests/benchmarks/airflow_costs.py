@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import statistics
 import subprocess
 import sys
@@ -79,6 +80,7 @@ def overhead(folder: Path) -> None:
         for before, after in itertools.pairwise(single)
         if after["task_id"] not in ("evaluate", "publish")  # other tasks lie between
     ]
+    print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     print(f"starting a task and importing what it needs: {statistics.median(start_up):.1f} s")
     print(f"from one task's end to the next one's start: {statistics.median(gaps):.1f} s")
 
