@@ -12,6 +12,7 @@ from synth_core.domain import Clique, Domain
 from synth_core.models.calibration import Calibration, Table, calibrate, inside_cliques, split
 from synth_core.models.elimination import conditionals, eliminate_variables
 from synth_core.models.junction_tree import JunctionTree, junction_tree
+from synth_core.models.representative import MOST_ROWS, representative_rows
 from synth_core.models.sampling import Codes, sample_rows
 from synth_core.models.stored import read_model, write_model
 
@@ -85,8 +86,15 @@ class MarkovRandomField:
         return [_ordered(found[c], c, a) * self.total for c, a in zip(canonical, asked, strict=True)]
 
     def sample(self, rows: int, rng: np.random.Generator) -> Codes:
-        """Rows of codes in the domain's order whose counts follow the model with little variance (see `sampling`)."""
-        return sample_rows(self.domain, self.beliefs, rows, rng=rng)
+        """Rows of codes in the domain's order whose counts follow the model closely.
+
+        A small table is chosen among many rows (see `representative`); a large one is as drawn (see `sampling`).
+        """
+
+        def draw(number: int) -> Codes:
+            return sample_rows(self.domain, self.beliefs, number, rng=rng)
+
+        return representative_rows(self.domain, draw, rows, rng=rng) if rows <= MOST_ROWS else draw(rows)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model (see `stored` for the format); beliefs are not stored."""

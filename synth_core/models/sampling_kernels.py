@@ -12,6 +12,7 @@ from synth_core.models.compiled import compiled
 Columns = NDArray[Any]
 Cells = NDArray[np.float64]
 Index = NDArray[np.int64]
+Index32 = NDArray[np.int32]
 
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -155,3 +156,60 @@ def draw(
                 low = middle + 1
         codes[r] = low
     _write(columns, fresh, divisors, sizes, codes)
+
+
+@compiled
+def _cell(row: Columns, k: int, places: Index32, strides: Index32, starts: Index32) -> np.int64:
+    """Where a row falls in table k."""
+    return np.int64(
+        starts[k]
+        + np.int32(row[places[k, 0]]) * strides[k, 0]
+        + np.int32(row[places[k, 1]]) * strides[k, 1]
+        + np.int32(row[places[k, 2]])
+    )
+
+
+@compiled
+def counted(rows: Columns, places: Index32, strides: Index32, starts: Index32, counts: Cells) -> Cells:
+    """Add the rows to the counts of the tables (see `representative`)."""
+    for r in range(rows.shape[0]):
+        row = rows[r]
+        for k in range(starts.size):
+            counts[_cell(row, k, places, strides, starts)] += 1.0
+    return counts
+
+
+@compiled
+def exchange(
+    rows: Columns,
+    others: Columns,
+    places: Index32,
+    strides: Index32,
+    starts: Index32,
+    costs: NDArray[np.float32],
+    seed: np.uint64,
+) -> None:
+    """Put each of the other rows in the place of a random row if that lowers the cost.
+
+    costs[c, 0] is what one more row costs in cell c, costs[c, 1] what the next one costs beyond that; so taking a row
+    out of it costs costs[c, 1] - costs[c, 0].
+    """
+    coming = np.empty(starts.size, np.int64)
+    going = np.empty(starts.size, np.int64)
+    counter = seed
+    for o in range(others.shape[0]):
+        counter += GOLDEN
+        place = np.int64(_uniform(counter) * rows.shape[0])
+        new, old = others[o], rows[place]
+        cost = np.float32(0.0)
+        for k in range(starts.size):
+            to = _cell(new, k, places, strides, starts)
+            of = _cell(old, k, places, strides, starts)
+            coming[k], going[k] = to, of
+            change = costs[to, 0] + costs[of, 1] - costs[of, 0]
+            cost += change if to != of else np.float32(0.0)
+        if cost < 0.0:
+            rows[place] = new
+            for k in range(starts.size):
+                costs[coming[k], 0] += costs[coming[k], 1]
+                costs[going[k], 0] -= costs[going[k], 1]

@@ -10,8 +10,8 @@ import numpy as np
 from synth_core.arrays import NUMPY
 from synth_core.domain import Domain
 from synth_core.models import inference
-from synth_core.models.calibration import calibrate, split
 from synth_core.models.junction_tree import junction_tree
+from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.plan import plan
 from synth_core.models.sampling import sample_rows
 
@@ -27,9 +27,9 @@ def warm_up() -> None:
         potentials = np.zeros(sum(map(domain.cells, cliques)))
         tree = junction_tree(domain, cliques)
         inference.CompiledOracle(plan(tree, cliques))(potentials)
-        beliefs = calibrate(tree, split(domain, cliques, potentials)).beliefs
-        for independent in (False, True):
-            sample_rows(domain, beliefs, 2, rng=np.random.default_rng(0), independent=independent)
+        model = MarkovRandomField(tree, cliques, potentials, total=1.0)
+        sample_rows(domain, model.beliefs, 2, rng=np.random.default_rng(0), independent=True)
+        model.sample(2, np.random.default_rng(0))
     size = math.ceil(inference.SHARED_CELLS ** (1 / 3)) + 1
     large = Domain.of({"a": size, "b": size, "c": size, "d": size, "e": size, "f": 2})
     pairs = tuple((x, y) for x, y in ("ab", "bc", "ac", "cd", "de", "ce", "ef"))

@@ -38,7 +38,7 @@ def test_rows_are_seeded_codes_of_the_domain(model):
 
 def test_root_cells_get_the_floor_or_ceiling_of_their_expected_count(model):
     root = model.tree.cliques[0]
-    codes = model.sample(777, np.random.default_rng(3))
+    codes = sample_rows(DOMAIN, model.beliefs, 777, rng=np.random.default_rng(3))
     expected = model.marginal(root) * 777
     assert (np.abs(shares(codes, root) * 777 - expected) < 1 + 1e-9).all()
 
@@ -46,7 +46,8 @@ def test_root_cells_get_the_floor_or_ceiling_of_their_expected_count(model):
 @pytest.mark.parametrize("clique", [("a", "b"), ("b", "c", "d"), ("e",)])
 def test_low_variance_rows_are_at_least_three_times_closer_than_independent_ones(model, clique):
     rng = np.random.default_rng(4)
-    close = np.mean([distance(model.sample(2000, rng), model, clique) for _ in range(20)])
+    low = [sample_rows(DOMAIN, model.beliefs, 2000, rng=rng) for _ in range(20)]
+    close = np.mean([distance(codes, model, clique) for codes in low])
     independent = [sample_rows(DOMAIN, model.beliefs, 2000, rng=rng, independent=True) for _ in range(20)]
     far = np.mean([distance(codes, model, clique) for codes in independent])
     assert far > 3 * close
@@ -73,7 +74,7 @@ def test_means_are_right_also_across_cliques_and_for_tiny_samples(model, indepen
 
 
 def test_rows_come_in_no_order(model):
-    codes = model.sample(20_000, np.random.default_rng(6))
+    codes = sample_rows(DOMAIN, model.beliefs, 20_000, rng=np.random.default_rng(6))
     first, second = codes[:10_000], codes[10_000:]
     for k in range(5):
         assert abs(first[:, k].mean() - second[:, k].mean()) < 0.1
@@ -84,7 +85,9 @@ def test_shards_depend_on_their_own_seed_only(model):
     drawn = list(sample_shards(DOMAIN, model.beliefs, 2500, shard_rows=1000, seed=seed))
     assert [len(codes) for codes in drawn] == [1000, 1000, 500]
     size, own = shards(2500, shard_rows=1000, seed=np.random.SeedSequence(9))[2]
-    np.testing.assert_array_equal(drawn[2], model.sample(size, np.random.default_rng(own)))
+    np.testing.assert_array_equal(
+        drawn[2], sample_rows(DOMAIN, model.beliefs, size, rng=np.random.default_rng(own))
+    )
 
 
 def test_an_empty_shard_is_refused():
