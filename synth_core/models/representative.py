@@ -6,7 +6,8 @@ that brings the counts of single attributes, pairs and triples nearer to those o
 one that the model drew, so what the model excludes stays out. It is post-processing of the model alone.
 
 Nearness is squared: a cell with t expected rows has the weight min(t, 1) / (t + 1), about the inverse of its
-variance where t is large, and little where t is small, because no whole number is near a small fraction.
+variance where t is large, and little where t is small, because no whole number is near a small fraction. Even so,
+cells of less than half a row are filled a little less often than the model would.
 """
 
 from __future__ import annotations

@@ -89,17 +89,19 @@ def test_one_attribute_with_codes_of_two_bytes():
     assert np.abs(counts(rows, ("a",), domain) - model.marginal(("a",)) * 5000).max() < 1.5
 
 
-def test_rows_keep_the_right_mean(model):
-    """Averaged over samples of 40 rows, single attributes and pairs follow the model; a rolled column does not."""
+def test_cells_of_a_few_rows_keep_their_mean(model):
+    """Averaged over samples of 40 rows, cells of two rows or more follow the model; after a roll they do not."""
     codes = np.concatenate([chosen(model, 40, seed) for seed in range(400)])
     for clique in [("a",), ("e",), ("a", "b"), ("c", "e")]:
-        expected = model.marginal(clique) * len(codes)
-        frequent = expected > 200
-        assert (np.abs(counts(codes, clique) / expected - 1)[frequent] < 0.1).all()
-    wrong = codes.copy()
-    wrong[:, 1] = np.roll(wrong[:, 1], 1)
-    expected = model.marginal(("a", "b")) * len(codes)
-    assert (np.abs(counts(wrong, ("a", "b")) / expected - 1)[expected > 200] > 0.1).any()
+        assert largest_bias(codes, model, clique) < 0.05
+    codes[:, 1] = np.roll(codes[:, 1], 1)
+    assert largest_bias(codes, model, ("a", "b")) > 0.05
+
+
+def largest_bias(codes, model, clique):
+    expected = model.marginal(clique) * len(codes)
+    frequent = expected >= len(codes) / 20
+    return np.abs(counts(codes, clique)[frequent] / expected[frequent] - 1).max()
 
 
 def test_an_exchange_is_made_exactly_where_it_lowers_the_cost():
