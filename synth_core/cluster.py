@@ -1,16 +1,36 @@
-"""Where heavy work runs: a Dask cluster at an address, a local one, or this process's own threads."""
+"""Where heavy work runs: a Dask cluster at an address, a local one, or this process's own threads.
+
+Workers hold exact partial counts, so they belong to the confidential zone; see `NO_SPILLING`.
+"""
 
 from __future__ import annotations
 
+import importlib
+import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from synth_core.errors import ClusterError
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 LOST = "the Dask scheduler was lost while it worked; run the step again when it answers"
+MATTERING = ("python", "dask", "distributed", "numpy", "numba", "pyarrow", "synth_core")
+"""What must be the same on client and workers (Python in its first two numbers)."""
+NO_SPILLING = {
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": 0.8,
+    "distributed.worker.memory.terminate": 0.95,
+}
+"""A worker short of memory pauses, and is started again, rather than writing exact counts to a disk nobody guards."""
+HERE_ONLY = {"dashboard_address": "127.0.0.1:0", "worker_dashboard_address": "127.0.0.1:0"}
+"""The pages of a local cluster are seen from this machine alone, each cluster's at ports of its own."""
+TELL_SECONDS = 10.0
+"""How often the log hears of work under way."""
 FAN_IN = 8
 """Partial results added up at once: a shallow tree whose nodes fit in a worker's memory."""
 
@@ -24,7 +44,14 @@ class Cluster:
     @property
     def dashboard(self) -> str:
         """Address of the Dask dashboard, empty without a cluster."""
-        return str(self._client.dashboard_link) if self._client is not None else ""
+        if self._client is None:
+            return ""
+        known = self._client.scheduler_info(n_workers=0)
+        if known.get("address", "").startswith(
+            "inproc:"
+        ):  # Dask would name another host than the one it serves
+            return f"http://127.0.0.1:{known['services']['dashboard']}/status"
+        return str(self._client.dashboard_link)
 
     def map_reduce(
         self, work: Callable[..., T], items: Sequence[str], add: Callable[[Sequence[T]], T], **constants: Any
@@ -78,7 +105,7 @@ class Cluster:
             )
             for rank, k in enumerate(order)
         }
-        return [_result(futures[k]) for k in range(len(items))]
+        return _results([futures[k] for k in range(len(items))])
 
     def call(self, work: Callable[..., T], *args: Any, **constants: Any) -> T:
         """Run one heavy function: on a worker with a GPU where there is one, else on any worker, else right here."""
@@ -109,7 +136,18 @@ class Cluster:
 
         if self._client is None:
             return list(dask.compute(*tasks, scheduler="threads"))
-        return [_result(future) for future in self._connected().compute(tasks)]
+        return _results(self._connected().compute(tasks))
+
+
+def _results(futures: Sequence[Any]) -> list[Any]:
+    """What the futures computed, in their order; the log hears now and then how many are there."""
+    found, told = [], time.monotonic()
+    for future in futures:
+        found.append(_result(future))
+        if time.monotonic() - told > TELL_SECONDS:
+            told = time.monotonic()
+            _log.info("%d of %d pieces of work finished", len(found), len(futures))
+    return found
 
 
 def _result(future: Any) -> Any:
@@ -125,18 +163,31 @@ def _result(future: Any) -> Any:
 
 @contextmanager
 def connect(address: str | None) -> Iterator[Cluster]:
-    """Open the cluster at `address` (`tcp://host:port`), a `local` one of threads, or none at all."""
+    """Open the cluster at `address`: `tcp://host:port`, a word of `LOCAL`, or None for none at all.
+
+    Where the cluster is, and where it can be watched, is told to the log.
+    """
     if address is None:
         yield Cluster()
         return
-    from distributed import Client, LocalCluster
+    with _client(address) as client:
+        try:
+            check_versions(client.get_versions(packages=list(MATTERING[3:])))
+        except OSError:
+            raise ClusterError(LOST) from None
+        cluster = Cluster(client)
+        workers = len(client.scheduler_info(n_workers=-1).get("workers", ()))
+        _log.info("Dask cluster %s: %d workers, dashboard %s", address, workers, cluster.dashboard)
+        yield cluster
 
-    if address == "local":
-        with (
-            LocalCluster(processes=False, n_workers=1, dashboard_address=None) as local,
-            Client(local) as client,
-        ):
-            yield Cluster(client)
+
+@contextmanager
+def _client(address: str) -> Iterator[Any]:
+    from distributed import Client
+
+    if address in LOCAL:
+        with LOCAL[address]() as local, Client(local) as client:
+            yield client
         return
     try:
         client = Client(address, timeout="20s")
@@ -145,4 +196,82 @@ def connect(address: str | None) -> Iterator[Cluster]:
             f"no Dask scheduler answers at {address}; start one with `dask scheduler` or use --cluster local"
         ) from None
     with client:
-        yield Cluster(client)
+        yield client
+
+
+def _threads() -> Any:
+    """One worker in this process: it starts at once, and inside an Airflow task, which may not start processes."""
+    from distributed import LocalCluster
+
+    return LocalCluster(processes=False, n_workers=1, **HERE_ONLY)
+
+
+def _processes() -> Any:
+    """A worker process of one thread for each core, each with its part of the memory."""
+    import dask
+    from distributed import LocalCluster
+
+    with dask.config.set(NO_SPILLING):
+        return LocalCluster(threads_per_worker=1, **HERE_ONLY)
+
+
+def _cards() -> Any:
+    """A worker for each GPU of this machine; what does not fit a card's memory waits in the machine's."""
+    import dask
+    from distributed.diagnostics import nvml
+
+    if nvml.device_get_count() == 0:
+        raise ClusterError("no GPU answers here; use --cluster local, or the address of a cluster with GPUs")
+    try:
+        dask_cuda = importlib.import_module("dask_cuda")
+    except ImportError:
+        raise ClusterError("GPU workers need dask-cuda, which is missing; install the extra `cuda`") from None
+    with dask.config.set(NO_SPILLING):
+        return dask_cuda.LocalCUDACluster(
+            threads_per_worker=1,
+            resources={"GPU": 1},
+            device_memory_limit=0.8,
+            rmm_pool_size=0.4,
+            rmm_maximum_pool_size=0.8,
+            **HERE_ONLY,
+        )
+
+
+LOCAL: dict[str, Callable[[], Any]] = {"local": _threads, "processes": _processes, "cuda": _cards}
+"""Clusters that live as long as a step: threads of this process, processes of this machine, its GPUs."""
+
+
+def check_versions(found: Mapping[str, Any]) -> None:
+    """Refuse a cluster on which other versions run than here, given what `Client.get_versions` found.
+
+    Functions and arrays travel to workers as pickles, which other versions may misread, and a fit must not depend on
+    where it ran. The scheduler passes them on unread, so only Dask's own versions matter there.
+    """
+    here = _versions(found["client"])
+    workers = [_versions(raw) for raw in found["workers"].values()]
+    differing = _differing(here, workers, MATTERING)
+    if differing:
+        raise ClusterError(
+            f"Dask workers have {differing}; install the same lock file on them as here and start them again"
+        )
+    differing = _differing(here, [_versions(found["scheduler"])], MATTERING[:3])
+    if differing:
+        raise ClusterError(
+            f"the Dask scheduler has {differing}; install the same lock file on it as here and start it again"
+        )
+
+
+def _versions(raw: Mapping[str, Any]) -> dict[str, str]:
+    versions = {name: str(version) for name, version in raw["packages"].items() if version is not None}
+    versions["python"] = ".".join(versions["python"].split(".")[:2])
+    return versions
+
+
+def _differing(here: Mapping[str, str], there: Sequence[Mapping[str, str]], names: Sequence[str]) -> str:
+    found = {
+        f"{name} {other[name]} instead of {here[name]}" if name in other else f"no {name}"
+        for other in there
+        for name in names
+        if other.get(name) != here[name]
+    }
+    return ", ".join(sorted(found))

@@ -1,0 +1,147 @@
+"""Clusters: which versions they may have, how local ones are set up, and what the log hears."""
+
+import copy
+import logging
+import sys
+from urllib.request import urlopen
+
+import dask
+import pytest
+from distributed import Client, LocalCluster
+from distributed.comm import CommClosedError
+
+from synth_core import cluster as clusters
+from synth_core.cluster import MATTERING, Cluster, check_versions, connect
+from synth_core.errors import ClusterError
+
+HERE = {
+    "packages": {
+        "python": "3.11.7.final.0",
+        "dask": "2026.7.1",
+        "distributed": "2026.7.1",
+        "numpy": "2.4.6",
+        "numba": "0.68.1",
+        "pyarrow": "26.0.1",
+        "synth_core": "0.1.0",
+    }
+}
+
+
+def found(*, where="worker", **versions):
+    """What a client finds on a cluster of two workers, one of which (or the scheduler) has other versions."""
+    other = copy.deepcopy(HERE)
+    other["packages"] |= versions
+    scheduler = other if where == "scheduler" else HERE
+    return {
+        "client": HERE,
+        "scheduler": scheduler,
+        "workers": {"a": HERE, "b": other if where == "worker" else HERE},
+    }
+
+
+@pytest.mark.parametrize("name", MATTERING)
+def test_workers_of_another_version_are_refused_with_the_remedy(name):
+    with pytest.raises(
+        ClusterError, match=rf"workers have {name} 1\.0 instead of .*install the same lock file"
+    ):
+        check_versions(found(**{name: "1.0.0" if name == "python" else "1.0"}))
+
+
+def test_workers_that_lack_a_package_are_refused():
+    with pytest.raises(ClusterError, match="workers have no numba, no synth_core;"):
+        check_versions(found(synth_core=None, numba=None))
+
+
+@pytest.mark.parametrize("name", MATTERING[:3])
+def test_a_scheduler_of_another_version_is_refused(name):
+    with pytest.raises(ClusterError, match=rf"scheduler has {name} 1\.0 instead of"):
+        check_versions(found(where="scheduler", **{name: "1.0.0" if name == "python" else "1.0"}))
+
+
+def test_what_does_not_matter_may_differ():
+    check_versions(found())
+    check_versions(found(python="3.11.9.final.0", tornado="1.0"))
+    check_versions(found(where="scheduler", numba=None, synth_core=None, numpy="1.0"))
+
+
+def test_the_versions_of_a_real_cluster_are_compared(monkeypatch):
+    versions = Client.get_versions
+
+    def elsewhere(self, **settings):
+        answer = copy.deepcopy(versions(self, **settings))
+        answer["client"]["packages"]["synth_core"] = "9.9"
+        return answer
+
+    monkeypatch.setattr(Client, "get_versions", elsewhere)
+    with pytest.raises(ClusterError, match=r"workers have synth_core .* instead of 9\.9"), connect("local"):
+        pass
+
+
+def test_a_scheduler_lost_at_once_is_a_cluster_error(monkeypatch):
+    def lost(self, **_):
+        raise CommClosedError("gone")
+
+    monkeypatch.setattr(Client, "get_versions", lost)
+    with pytest.raises(ClusterError, match="the Dask scheduler was lost"), connect("local"):
+        pass
+
+
+def test_the_log_hears_where_the_cluster_is_and_how_work_goes_on(caplog, monkeypatch):
+    monkeypatch.setattr(clusters, "TELL_SECONDS", -1.0)
+    caplog.set_level(logging.INFO, logger="synth_core.cluster")
+    with LocalCluster(
+        processes=False, n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0"
+    ) as local:
+        with connect(local.scheduler_address) as cluster:
+            assert cluster.map(abs, [-1, -2]) == [1, 2]
+            assert cluster.dashboard.startswith("http://")
+        assert f"Dask cluster {local.scheduler_address}: 2 workers, dashboard http://" in caplog.text
+    assert "1 of 2 pieces of work finished" in caplog.text
+
+
+def test_the_pages_of_a_local_cluster_are_seen_from_here_alone():
+    assert Cluster().dashboard == ""
+    with connect("local") as cluster:
+        assert cluster.dashboard.startswith("http://127.0.0.1:")
+        assert urlopen(cluster.dashboard.replace("status", "health"), timeout=10).status == 200
+
+
+def memory_settings():
+    return [dask.config.get(f"distributed.worker.memory.{name}") for name in ("target", "spill", "pause")]
+
+
+def test_worker_processes_pause_rather_than_spill():
+    with connect("processes") as cluster:
+        found = cluster.on_each_worker(memory_settings)
+        assert cluster.dashboard.startswith("http://127.0.0.1:")
+        limits = cluster.on_each_worker(lambda dask_worker: dask_worker.memory_manager.memory_limit)
+    assert len(found) >= 1
+    assert all(settings == [False, False, 0.8] for settings in found.values())
+    assert all(limit for limit in limits.values())
+    assert dask.config.get("distributed.worker.memory.spill") is not False, "only the cluster's own setting"
+
+
+class NoCluster:
+    """Remembers how it was asked for."""
+
+    def __init__(self, **settings):
+        self.settings = settings
+
+
+def test_gpu_workers_are_one_for_each_card_and_have_the_resource(monkeypatch):
+    monkeypatch.setattr("distributed.diagnostics.nvml.device_get_count", lambda: 2)
+    monkeypatch.setitem(sys.modules, "dask_cuda", type("module", (), {"LocalCUDACluster": NoCluster}))
+    settings = clusters.LOCAL["cuda"]().settings
+    assert settings["resources"] == {"GPU": 1}
+    assert settings["threads_per_worker"] == 1
+    assert settings["device_memory_limit"] == 0.8
+
+
+def test_gpu_workers_without_a_gpu_or_without_dask_cuda_are_refused(monkeypatch):
+    monkeypatch.setattr("distributed.diagnostics.nvml.device_get_count", lambda: 0)
+    with pytest.raises(ClusterError, match="no GPU answers here; use --cluster local"), connect("cuda"):
+        pass
+    monkeypatch.setattr("distributed.diagnostics.nvml.device_get_count", lambda: 1)
+    monkeypatch.setitem(sys.modules, "dask_cuda", None)
+    with pytest.raises(ClusterError, match="need dask-cuda, which is missing"), connect("cuda"):
+        pass
