@@ -76,7 +76,10 @@ def run(
     spec: SpecFile,
     workspace: Workspace = None,
     cluster: Annotated[
-        str | None, typer.Option(help="`local`, or the address of a Dask scheduler (tcp://host:port).")
+        str | None,
+        typer.Option(
+            help="`local` (threads), `processes`, `cuda` (GPUs here), or a Dask scheduler's address (tcp://host:port)."
+        ),
     ] = None,
     again: Annotated[
         bool, typer.Option("--again", help="Recompute finished steps too, from the stored answers.")
