@@ -18,7 +18,7 @@ CHECKS := .checks
 LOCK := pip compile --quiet --generate-hashes --no-header --no-annotate --python-version 3.11
 COMPILE := $(LOCK) pyproject.toml --extra airflow --extra postgres --extra dev --output-file requirements.lock
 
-.PHONY: help setup demo up test soak topology check images bench lock clean
+.PHONY: help setup demo up test soak topology check docs images bench lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,10 @@ check: $(READY) $(CHECKS)/.ready ## lint, format, types, layers, the DAGs import
 	$(BIN)/python -m infra.local.dag_import
 	$(CHECKS)/bin/python infra/checks/check.py .
 
+docs: $(READY) $(CHECKS)/.ready ## write the generated reference, then build the handbook into site/; warnings are errors
+	$(BIN)/python -m infra.handbook.reference
+	NO_MKDOCS_2_WARNING=1 $(CHECKS)/bin/mkdocs build --strict --quiet
+
 # Needs root: the stages run in a copy-on-write view of this machine.
 images: $(READY) ## run the build stages of the images without a container engine
 	scratch=$$(mktemp -d) && $(BIN)/python infra/checks/stages.py . --scratch "$$scratch"
@@ -71,7 +75,7 @@ lock: $(BIN)/uv ## resolve the newest allowed versions into the lock files
 
 # A workspace holds a ledger, and a lost ledger is budget spent without a record: it is removed by hand or not at all.
 clean: ## remove the environment, the caches and the Airflow home; workspace/ stays
-	rm -rf .venv $(CHECKS) build dist *.egg-info airflow_home bench-out
+	rm -rf .venv $(CHECKS) build dist site *.egg-info airflow_home bench-out
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -1,0 +1,69 @@
+"""The reference pages say what the code says, and the words that only a person can write are all there."""
+
+import re
+
+import pytest
+from pydantic import BaseModel
+
+from infra.handbook import keys, reference
+from infra.handbook.meanings import FIELDS, STATES
+from synth_core.privacy.ledger import State
+from synth_core.storage.ledger_rows import ANSWERS, RECORDS
+
+PAGES = sorted(reference.PAGES.glob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_generated_part_is_what_the_code_says(page):
+    text = page.read_text(encoding="utf-8")
+    assert reference.filled(text) == text, "run `make docs` and commit docs/reference"
+
+
+def test_every_part_is_on_a_page():
+    shown = [
+        name for page in PAGES for _, name, _ in reference.PART.findall(page.read_text(encoding="utf-8"))
+    ]
+    assert sorted(shown) == sorted(reference.PARTS)
+
+
+def test_a_part_that_is_out_of_date_is_written_anew():
+    stale = "before\n<!-- generated: ledger-answers -->\nold\n<!-- end -->\nafter\n"
+    fresh = reference.filled(stale)
+    assert "old" not in fresh
+    assert fresh.startswith("before\n<!-- generated: ledger-answers -->\n\n| column | type | meaning |")
+    assert fresh.endswith("\n\n<!-- end -->\nafter\n")
+    assert reference.filled(fresh) == fresh
+
+
+def test_all_is_explained_and_nothing_else():
+    assert set(STATES) == {state.value for state in State}
+    columns = {column.name for table in (RECORDS, ANSWERS) for column in table.columns}
+    assert {name.rpartition(".")[2] for name in FIELDS} == columns
+
+
+def test_a_key_without_a_meaning_is_refused():
+    class Part(BaseModel):
+        riddle: int = 0
+
+    with pytest.raises(SystemExit, match="say what 'riddle' of Part means"):
+        keys.key_tables(Part)
+
+
+def test_types_and_limits_in_words():
+    assert (
+        keys.takes({"type": "integer", "minimum": 1, "maximum": 10_000})
+        == "whole number, at least 1, at most 10,000"
+    )
+    assert (
+        keys.takes({"anyOf": [{"const": "noisy"}, {"type": "null"}, {"type": "number"}]})
+        == "`noisy` or number"
+    )
+    assert keys.takes({"type": "array", "items": {"type": "string"}}) == "list of text"
+
+
+def test_all_commands_are_there():
+    from synth_core.cli import app
+
+    listed = set(re.findall(r"^## `synth ([a-z]+)", reference.commands(), re.MULTILINE))
+    mounted = {command.name or command.callback.__name__ for command in app.registered_commands}
+    assert listed == mounted | {group.name for group in app.registered_groups}
