@@ -77,6 +77,15 @@ FORM = {
         description_md="Only **show the cost**: what the release would spend, how that is shared, what would be left. "
         "Nothing is set aside or read. The answer is in the log of the task `prepare`.",
     ),
+    "strata": Param(
+        None,
+        type=["null", "string"],
+        examples=["region", "district within state"],
+        title="Strata",
+        description_md="A categorical column, for **one model each of its values**: they are fitted in parallel, "
+        "and together they cost what the dearest of them costs. `district within state` also keeps districts "
+        "consistent with their state. Leave it **empty** for one model of all records.",
+    ),
     "rows": Param(
         None,
         type=["null", "integer"],
@@ -169,4 +178,4 @@ with DAG(
     default_args=DEFAULTS,
     deadline=deadline(DEADLINE_HOURS),
 ):
-    release_tasks()
+    release_tasks(strata=True)

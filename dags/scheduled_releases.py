@@ -41,7 +41,12 @@ def release_dag(series: Series, schedule: Any) -> DAG:
         default_args=DEFAULTS | ({"pool": spec.pool} if spec.pool else {}),
         deadline=deadline(spec.deadline_hours, dataset=spec.dataset) if spec.deadline_hours else None,
     ) as made:
-        release_tasks(spec_file=str(series.path), shards=range(spec.shards), gate=spec.approval)
+        release_tasks(
+            spec_file=str(series.path),
+            shards=range(spec.shards),
+            gate=spec.approval,
+            strata=spec.strata is not None,
+        )
     return made
 
 

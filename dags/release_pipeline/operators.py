@@ -111,6 +111,34 @@ class Step(ReleaseOperator):
         return steps.run_step(self.task_id, address, cluster=where, runner=who, progress=log.info)
 
 
+class Strata(ReleaseOperator):
+    """Lists the strata of a stratified release, for one fitting task each; skipped where there are none."""
+
+    def execute(self, context: Context) -> list[str]:
+        """The addresses of the strata."""
+        from synth_core import steps
+
+        found = steps.strata(self.address(context))
+        if not found:
+            raise AirflowSkipException("this release has no strata")
+        return found
+
+
+class FitStratum(Step):
+    """Fits the model of one stratum, or of a few that share it; its price is that of one, whatever their number."""
+
+    def __init__(self, *, stratum: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.stratum = stratum
+
+    def work(self, context: Context, where: str | None) -> str:
+        """Measure and fit."""
+        from synth_core import steps
+
+        address, who = self.address(context), runner(context)
+        return steps.fit_stratum(address, self.stratum, cluster=where, runner=who, progress=log.info)
+
+
 class Shards(ReleaseOperator):
     """Lists the shards of the extract, for one sampling task each."""
 

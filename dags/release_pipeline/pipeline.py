@@ -1,6 +1,6 @@
 """The order of a release's tasks, in four groups that show the seven steps, with what all of them have in common.
 
-A stratified release would map the group `model` over its strata; nothing else depends on how many models there are.
+A stratified release fits one model for each stratum in tasks of their own, which `fit` then joins.
 """
 
 from __future__ import annotations
@@ -22,7 +22,17 @@ from airflow.sdk import (
 )
 
 from release_pipeline.gate import DisclosureGate
-from release_pipeline.operators import EXTRACT, Prepare, Publish, SampleShard, Shards, Step, failed
+from release_pipeline.operators import (
+    EXTRACT,
+    FitStratum,
+    Prepare,
+    Publish,
+    SampleShard,
+    Shards,
+    Step,
+    Strata,
+    failed,
+)
 
 TAGS = ["census", "privacy", "release"]
 DEADLINE_HOURS = 24.0
@@ -48,15 +58,23 @@ DEFAULTS = {
 
 
 def release_tasks(
-    *, spec_file: str | None = None, shards: Sequence[int] | None = None, gate: bool = True
+    *,
+    spec_file: str | None = None,
+    shards: Sequence[int] | None = None,
+    gate: bool = True,
+    strata: bool = False,
 ) -> None:
-    """The tasks of a release, in the DAG of the `with` block; shards that are not known yet are listed by a task."""
+    """The tasks of a release, in the DAG of the `with` block; shards that are not known yet are listed by a task.
+
+    With `strata` the release may have strata; if it has none, their tasks are skipped.
+    """
     with _group(
         "begin", "prepare, ingest", "Check everything, show the cost, set the budget aside; encode the source"
     ):
         prepare, ingest = _task(Prepare, "prepare", spec_file=spec_file), _task(Step, "ingest")
     with _group("model", "score, select, fit", "Ask with noise, choose a structure, fit the model"):
-        score, select, fit = (_task(Step, name) for name in ("score", "select", "fit"))
+        score, select = _task(Step, "score"), _task(Step, "select")
+        fit = _fitted_by_strata(select) if strata else _task(Step, "fit")
     with _group("extract", "sample", "Draw the synthetic records; spends nothing"):
         listed = None if shards is not None else _task(Shards, "shards")
         sample = SampleShard.partial(
@@ -68,9 +86,23 @@ def release_tasks(
         publish = _task(
             Publish, "publish", outlets=[EXTRACT], trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
         )
-    chain(prepare, ingest, score, select, fit, *([listed] if listed else []), sample, evaluate, publish)
+    chain(prepare, ingest, score, select)
+    chain(select, fit, *([listed] if listed else []), sample, evaluate, publish)
     if approve:
         chain(evaluate, approve, publish)
+
+
+def _fitted_by_strata(select: Any) -> Any:
+    """The task `fit`, after one task for each stratum; without strata these are skipped and it fits by itself."""
+    listed = _task(Strata, "strata")
+    each = FitStratum.partial(
+        task_id="stratum",
+        map_index_template="{{ task.stratum.rpartition('/')[2] }}",
+        doc_md=FitStratum.__doc__,
+    ).expand(stratum=listed.output)
+    fit = _task(Step, "fit", trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
+    chain(select, listed, each, fit)
+    return fit
 
 
 def deadline(hours: float, *, dataset: str = "") -> DeadlineAlert:

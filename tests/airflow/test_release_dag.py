@@ -13,10 +13,11 @@ import pytest
 pytestmark = pytest.mark.airflow
 
 DAG_FILE = Path(__file__).resolve().parents[2] / "dags" / "census_release.py"
-ORDER = ["prepare", "ingest", "score", "select", "fit", "shards", "sample", "evaluate", "approve", "publish"]
+ORDER = ["prepare", "ingest", "score", "select", "strata", "stratum", "fit"]
+ORDER += ["shards", "sample", "evaluate", "approve", "publish"]
 GROUPS = {
     "begin": {"prepare", "ingest"},
-    "model": {"score", "select", "fit"},
+    "model": {"score", "select", "strata", "stratum", "fit"},
     "extract": {"shards", "sample"},
     "disclosure": {"evaluate", "approve", "publish"},
 }
@@ -48,9 +49,10 @@ def test_parsing_imports_nothing_heavy(airflow_home):
 def test_the_steps_follow_each_other_and_sampling_is_mapped(release_dag):
     assert [task.task_id for task in release_dag.topological_sort()] == ORDER
     for task, following in itertools.pairwise(ORDER):
-        more = {"publish"} if task == "evaluate" else set()
+        more = {"evaluate": {"publish"}, "select": {"fit"}}.get(task, set())
         assert release_dag.get_task(task).downstream_task_ids == {following, *more}
     assert release_dag.get_task("sample").is_mapped
+    assert release_dag.get_task("stratum").is_mapped
 
 
 def test_groups_show_the_steps_and_leave_their_names_alone(release_dag):

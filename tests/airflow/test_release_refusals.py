@@ -26,6 +26,7 @@ class Diary:
     calls: list[tuple[str, Runner, str | None]] = field(default_factory=list)
     spec: dict[str, Any] = field(default_factory=dict)
     cancelled: list[str] = field(default_factory=list)
+    parts: list[str] = field(default_factory=list)
 
     def prepare(self, spec: dict[str, Any], *, workspace: Path, runner: Runner) -> str:
         self.spec = spec
@@ -44,6 +45,14 @@ class Diary:
 
     def ask_approval(self, address: str, *, runner: Runner) -> None:
         return None
+
+    def strata(self, address: str) -> list[str]:
+        return [f"{Path(address).parent}/strata/{name}" for name in self.parts]
+
+    def fit_stratum(
+        self, address: str, stratum: str, *, cluster: str | None, runner: Runner, progress: steps.Progress
+    ) -> str:
+        return self._answer(f"fit {Path(stratum).name}", runner, cluster, f"{stratum}/model.npz")
 
     def shards(self, address: str) -> list[int]:
         return [0, 1]
@@ -70,7 +79,8 @@ class Diary:
 @pytest.fixture
 def diary(monkeypatch: pytest.MonkeyPatch, workspace: Path) -> Diary:
     diary = Diary()
-    for verb in ("cost", "prepare", "run_step", "shards", "sample_shard", "ask_approval", "cancel"):
+    verbs = ("cost", "prepare", "run_step", "strata", "fit_stratum", "shards", "sample_shard")
+    for verb in (*verbs, "ask_approval", "cancel"):
         monkeypatch.setattr(steps, verb, getattr(diary, verb))
     return diary
 
