@@ -24,12 +24,12 @@ from live_airflow import FORM, Live, assert_sound, kill, live_airflow  # noqa: E
 
 from infra.local.rest import FINISHED  # noqa: E402
 from infra.local.services import dask_cluster  # noqa: E402
-from synth_core.privacy.ledger import Record, State  # noqa: E402
+from synth_core.privacy.ledger import State  # noqa: E402
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(3600)]
 
 BEFORE = {"score": "ingest", "fit": "select"}
-"""The step before one that asks: when it has ended, Dask can be held still for the next."""
+"""The step before one that asks."""
 
 Seen = Callable[[str, object], None]
 
@@ -162,16 +162,21 @@ def test_nothing_was_left_behind(live, seen):
 
 @contextmanager
 def in_the_middle(live: Live, run: str, step: str, release: str) -> Iterator[list[str]]:
-    """A block in which a step has begun a question and waits for counts, because Dask is held still.
+    """A block in which a step has begun to ask and cannot go on, because Dask is held still.
 
-    Yields the keys of the questions that had been answered by then.
+    `score` stops in its first question. `fit` needs Dask before it asks, so it is stopped once it has begun a question,
+    and stays in that one or in the estimation after it. Yields the keys of what had been answered by then.
     """
     live.until(lambda: has_passed(live, run, BEFORE[step]), pause=0.1)
+    if step == "fit":
+        live.in_the_middle_of(step, release)
     workers = dask_workers(live)
     for worker in workers:
         worker.suspend()
     try:
-        live.until(lambda: is_measuring(live.records(release, step=step)), pause=0.1)
+        live.in_the_middle_of(step, release)
+        time.sleep(2)
+        assert live.task(run, step)["state"] == "running", f"{step} was over before the blow"
         yield answers(live, release)
     finally:
         for worker in workers:
@@ -184,12 +189,6 @@ def has_passed(live: Live, run: str, step: str) -> bool:
     state = live.states(run).get(step)
     assert state not in ("failed", "upstream_failed"), f"{step} failed before the blow"
     return state == "success"
-
-
-def is_measuring(records: list[Record]) -> bool:
-    """Whether a question was begun and has no answer yet."""
-    latest = {(record.key, record.attempt): record.state for record in records}
-    return State.MEASURING in latest.values()
 
 
 def dask_workers(live: Live) -> list[psutil.Process]:
