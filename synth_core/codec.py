@@ -66,6 +66,14 @@ def decode(codes: NDArray[np.integer[Any]], schema: Schema, rng: np.random.Gener
     )
 
 
+def bin_edges(column: Integer | Real) -> NDArray[np.float64]:
+    """Edges such that every bin is closed below and open above."""
+    edges = np.array(column.edges, dtype=np.float64)
+    if isinstance(column, Real):
+        edges[-1] = np.nextafter(edges[-1], np.inf)  # the last bin is closed
+    return edges
+
+
 def check_names(names: Iterable[object], schema: Schema, *, source: str) -> None:
     """Refuse a source that lacks a declared column, or has it twice."""
     found = Counter(names)
@@ -186,10 +194,7 @@ def _number_marks(chunk: pa.Array, column: Integer | Real, source: str) -> NDArr
         _refuse(
             source, column, "has a value that is not a whole number; correct the source or declare kind: real"
         )
-    edges = np.array(column.edges, dtype=np.float64)
-    if isinstance(column, Real):
-        edges[-1] = np.nextafter(edges[-1], np.inf)  # the last bin is closed
-    marks = np.searchsorted(edges, numbers, side="right") - 1
+    marks = np.searchsorted(bin_edges(column), numbers, side="right") - 1
     if column.unseen == "clip":
         np.clip(marks, 0, column.declared - 1, out=marks)
     else:

@@ -22,6 +22,7 @@ from synth_core.columns import Categorical
 from synth_core.errors import SourceError
 from synth_core.schema import Schema
 from synth_core.storage.contribution import ContributionBound, unit_hashes
+from synth_core.storage.csv_text import plain_codes
 from synth_core.storage.locations import ENDINGS, PARQUET_ENDINGS, open_file
 
 CSV_BLOCK_BYTES = 16 << 20
@@ -73,6 +74,9 @@ def encoded_batches(
 
     A refusal names the file and the column.
     """
+    if bound is None and _is_range(piece) and (codes := _plain(piece, schema)) is not None:
+        yield codes
+        return
     for batch in piece_batches(piece, schema):
         codes = encode(batch, schema, source=piece.address)
         yield codes if bound is None else codes | unit_hashes(batch, bound, source=piece.address)
@@ -157,12 +161,22 @@ def csv_bytes(piece: Piece) -> bytes:
     return text.partition(b"\n")[2] if follows else text
 
 
+def _is_range(piece: Piece) -> bool:
+    """Whether the piece is a range of a CSV file's bytes."""
+    return bool(piece.names) and piece.end >= 0
+
+
+def _plain(piece: Piece, schema: Schema) -> dict[str, Codes] | None:
+    text = _readable(csv_bytes, piece, address=piece.address)
+    return plain_codes(text, piece.names, schema)
+
+
 def _csv_batches(piece: Piece, schema: Schema) -> Iterator[pa.RecordBatch]:
     types = _csv_types(schema)
     convert = pa_csv.ConvertOptions(
         column_types=types, include_columns=list(types), null_values=[""], strings_can_be_null=True
     )
-    if piece.end < 0:
+    if not _is_range(piece):
         with open_file(piece.address) as file, pa.CompressedInputStream(file, "gzip") as stream:
             options = pa_csv.ReadOptions(block_size=CSV_BLOCK_BYTES)
             yield from pa_csv.open_csv(stream, read_options=options, convert_options=convert)

@@ -1,0 +1,68 @@
+"""Plain CSV text to codes by compiled loops, or nothing where the text is not plain (see `csv_kernels`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.codec import AnyColumn, Codes, bin_edges
+from synth_core.columns import Categorical, Integer
+from synth_core.schema import Schema
+from synth_core.storage.csv_kernels import code_numbers, code_words, find_cells, letter_sum
+
+BLOCK_ROWS = 4096
+"""Rows whose cells are found before they are coded: their places stay in the second cache."""
+
+Coder: TypeAlias = Callable[[NDArray[np.uint8], NDArray[np.int64], NDArray[Any]], bool]
+
+
+def plain_codes(text: bytes, names: Sequence[str], schema: Schema) -> dict[str, Codes] | None:
+    """The codes of lines without their header, or None where a cell is not plain."""
+    letters = np.frombuffer(text, dtype=np.uint8)
+    columns = schema.columns
+    positions = {column.name: k for k, column in enumerate(columns)}
+    fields = np.array([positions.get(name, -1) for name in names], dtype=np.int64)
+    most = int(np.count_nonzero(letters == ord("\n"))) + 1
+    codes = [np.empty(most, dtype=column.dtype) for column in columns]
+    coders = [_coder(column) for column in columns]
+    cells = np.empty((BLOCK_ROWS, len(columns), 3), dtype=np.int64)
+    at = done = 0
+    while at < len(letters):
+        rows, at = find_cells(letters, at, fields, cells)
+        if rows < 0:
+            return None
+        for k, (coder, column) in enumerate(zip(coders, codes, strict=True)):
+            if not coder(letters, cells[:rows, k], column[done : done + rows]):
+                return None
+        done += rows
+    return {column.name: own[:done] for column, own in zip(columns, codes, strict=True)}
+
+
+def _coder(column: AnyColumn) -> Coder:
+    """The loop that codes this column's cells, with the tables it needs; no code for a cell is -1."""
+    empty = -1 if column.null_code is None else column.null_code
+    unseen = -1 if column.other_code is None else column.other_code
+    if not isinstance(column, Categorical):
+        edges, whole, clip = bin_edges(column), isinstance(column, Integer), column.unseen == "clip"
+        return lambda text, cells, codes: code_numbers(text, cells, edges, whole, clip, empty, unseen, codes)
+    # What is no declared whole number letter by letter may still be one, written otherwise.
+    other = unseen if column.is_text else -1
+    slots, words, letters = _word_table([str(value) for value in column.values])
+    return lambda text, cells, codes: code_words(text, cells, slots, words, letters, empty, other, codes)
+
+
+def _word_table(values: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+    """An open hash table of the values, at most half full."""
+    slots = np.full(1 << (2 * len(values)).bit_length(), -1, dtype=np.int64)
+    encoded = [np.frombuffer(value.encode(), dtype=np.uint8) for value in values]
+    ends = np.cumsum([len(word) for word in encoded])
+    words = np.column_stack([ends - [len(word) for word in encoded], ends, np.arange(len(values))])
+    for code, word in enumerate(encoded):
+        slot = letter_sum(word) & (len(slots) - 1)
+        while slots[slot] >= 0:
+            slot = (slot + 1) & (len(slots) - 1)
+        slots[slot] = code
+    return slots, words.astype(np.int64), np.concatenate(encoded)
