@@ -75,12 +75,14 @@ def compose_is_valid(root: Path) -> Problems:
         if build and not (path.parent / build["context"] / build["dockerfile"]).exists():
             yield f"{path.name}: service {name} is built from a file that is not there"
     if _answers("docker", "compose", "version"):
-        profiles = ("--profile", "gpu", "--profile", "monitoring")
-        yield from _run(["docker", "compose", "-f", str(path), *profiles, "config", "--quiet"])
+        for profiles in ((), ("gpu",), ("monitoring",), ("gpu", "monitoring")):
+            chosen = [word for profile in profiles for word in ("--profile", profile)]
+            settings = ("--env-file", str(path.parent / ".env.example"))
+            yield from _run(["docker", "compose", "-f", str(path), *settings, *chosen, "config", "--quiet"])
 
 
 def kubernetes_is_valid(root: Path) -> Problems:
-    """Every manifest fits the schema of its kind, and kustomization.yaml lists every one."""
+    """Every manifest fits the schema of its kind; kustomization.yaml lists all, and kubectl reads it, where it is."""
     folder = root / "infra" / "kubernetes"
     listed = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]
     there = {path.name for path in folder.glob("*.yaml")} - {"kustomization.yaml", "airflow-values.yaml"}
@@ -99,6 +101,8 @@ def kubernetes_is_valid(root: Path) -> Problems:
                 yield f"{label}: {error.message.splitlines()[0]}"
             except kubernetes_validate.SchemaNotFoundError:
                 yield f"{label}: there is no such kind in {document.get('apiVersion')}"
+    if _answers("kubectl", "version", "--client"):
+        yield from _run(["kubectl", "kustomize", str(folder)])
 
 
 def alerts_are_valid(root: Path) -> Problems:
@@ -246,15 +250,21 @@ def _run(command: list[str]) -> Problems:
         yield from (f"{Path(command[0]).name}: {line}" for line in lines)
 
 
+def _found(name: str, root: Path) -> list[str]:
+    """The problems that one check finds; a file that is no YAML does not keep the other checks from running."""
+    try:
+        return list(CHECKS[name](root))
+    except yaml.YAMLError as error:
+        return [f"a file is not valid YAML, and yamllint says which: {str(error).splitlines()[0]}"]
+
+
 def main() -> int:
     """Run the checks that were asked for, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("root", type=Path)
     parser.add_argument("--only", choices=CHECKS, action="append")
     arguments = parser.parse_args()
-    problems = [
-        f"{name}: {problem}" for name in arguments.only or CHECKS for problem in CHECKS[name](arguments.root)
-    ]
+    problems = [f"{name}: {p}" for name in arguments.only or CHECKS for p in _found(name, arguments.root)]
     sys.stdout.writelines(f"{problem}\n" for problem in problems)
     return 1 if problems else 0
 

@@ -7,6 +7,7 @@ an image build would not fail on our side. This needs root, overlay mounts and t
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -17,7 +18,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 Instruction = tuple[str, str]
-CHANGED_ROOT = "{scratch}/root"
+SUBCOMMAND = re.compile(r"[a-z][a-z-]*")
+LARGEST_LAYER = "40G"
 
 
 def instructions(dockerfile: Path) -> Iterator[Instruction]:
@@ -63,33 +65,44 @@ def script(stage: Sequence[Instruction], context: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def programs(dockerfile: Path) -> list[str]:
-    """The program of the image's command: it must be there when the stage is built."""
-    commands = [json.loads(rest) for word, rest in instructions(dockerfile) if word == "CMD"]
-    return [command[0] for command in commands if command[0] != "python"]
+def commands(dockerfile: Path) -> list[str]:
+    """What the image runs, as far as it names a program and its subcommands: these must be there when it is built."""
+    written = [json.loads(rest) for word, rest in instructions(dockerfile) if word == "CMD"]
+    named = [itertools.takewhile(SUBCOMMAND.fullmatch, command) for command in written]
+    return [" ".join(words) for words in named]
 
 
 def run_stage(dockerfile: Path, root: Path, scratch: Path) -> int:
-    """Run one build stage; the mounts are this process's own and vanish with it."""
-    changed = CHANGED_ROOT.format(scratch=scratch)
-    (scratch / "stage.sh").write_text(script(build_stage(dockerfile), str(root)), encoding="utf-8")
-    checks = "".join(f"test -x /opt/synth/bin/{name}\n" for name in programs(dockerfile))
-    (scratch / "stage.sh").open("a", encoding="utf-8").write(checks)
+    """Run one build stage; the mounts are this process's own and vanish with it.
+
+    What the stage writes goes to a file system in a sparse file, because packages for a GPU would fill the memory.
+    """
+    changed, layer, disk = scratch / "root", scratch / "layer", scratch / "layer.ext4"
+    stage = script(build_stage(dockerfile), str(root))
+    checks = "".join(f"/opt/synth/bin/{command} --help > /dev/null\n" for command in commands(dockerfile))
+    (scratch / "stage.sh").write_text(stage + checks, encoding="utf-8")
     python = Path(sys.executable).resolve().parent
     mounts = f"""
 set -eu
-mkdir -p {scratch}/layer && mount -t tmpfs tmpfs {scratch}/layer
-mkdir -p {scratch}/layer/upper {scratch}/layer/work {changed}
-mount -t overlay overlay -o lowerdir=/,upperdir={scratch}/layer/upper,workdir={scratch}/layer/work {changed}
+mkdir {changed} {layer}
+truncate -s {LARGEST_LAYER} {disk}
+mkfs.ext4 -q {disk}
+mount -o loop {disk} {layer}
+mkdir {layer}/upper {layer}/work
+mount -t overlay overlay -o lowerdir=/,upperdir={layer}/upper,workdir={layer}/work {changed}
 mount --rbind /proc {changed}/proc
 mount --rbind /dev {changed}/dev
-exec chroot {changed} /bin/sh {scratch}/stage.sh
+chroot {changed} /bin/sh {scratch}/stage.sh
+du -sh {layer}/upper/opt | sed 's/\\t.*/ in the image below \\/opt/'
 """
-    return subprocess.run(
-        ["unshare", "--mount", "--propagation", "private", "sh", "-c", mounts],
-        env={**os.environ, "PATH": f"{python}:{os.environ['PATH']}"},
-        check=False,
-    ).returncode
+    try:
+        return subprocess.run(
+            ["unshare", "--mount", "--propagation", "private", "sh", "-c", mounts],
+            env={**os.environ, "PATH": f"{python}:{os.environ['PATH']}"},
+            check=False,
+        ).returncode
+    finally:
+        disk.unlink(missing_ok=True)
 
 
 def main() -> int:

@@ -49,8 +49,10 @@ def test_a_command_that_fails_fails_the_stage(tmp_path):
     assert subprocess.run(["sh", "-c", stages.script(stage, str(tmp_path))], check=False).returncode
 
 
-def test_the_program_of_the_command_is_known(tmp_path):
-    assert stages.programs(written(tmp_path, DOCKERFILE)) == ["dask"]
+def test_the_command_of_the_image_is_known(tmp_path):
+    assert stages.commands(written(tmp_path, DOCKERFILE)) == ["dask worker"]
+    cuda = 'CMD ["dask", "cuda", "worker", "tcp://a:1", "--nthreads", "1"]'
+    assert stages.commands(written(tmp_path, cuda)) == ["dask cuda worker"]
 
 
 def test_what_needs_an_engine_is_refused(tmp_path):

@@ -78,3 +78,15 @@ def test_a_broken_file_is_found(original, check, path, good, bad, named):
         assert named in problems(original, check)
     finally:
         file.write_text(text, encoding="utf-8")
+
+
+def test_a_file_that_is_no_yaml_keeps_no_check_from_running(original):
+    file = original / "docker/compose.yaml"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("name: census-release", "name: [census-release", 1), encoding="utf-8")
+    try:
+        found = problems(original, "compose", "yaml")
+    finally:
+        file.write_text(text, encoding="utf-8")
+    assert "compose: a file is not valid YAML" in found
+    assert "compose.yaml" in found
