@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import unicodedata
 from abc import abstractmethod
+from bisect import bisect_right
 from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any, Literal, TypeAlias
@@ -124,9 +125,21 @@ class ColumnBase(Declaration):
             *(["missing"] if self.nullable else []),
         )
 
+    @property
+    def groups(self) -> tuple[int, ...] | None:
+        """The group of every code in the declared hierarchy, OTHER and NULL each its own; None without one."""
+        declared = self._declared_groups()
+        if declared is None:
+            return None
+        return (*declared, *range(max(declared) + 1, max(declared) + 1 + self.size - len(declared)))
+
     @abstractmethod
     def _declared_captions(self) -> tuple[str, ...]:
         """The captions of values or bins."""
+
+    @abstractmethod
+    def _declared_groups(self) -> tuple[int, ...] | None:
+        """The groups of values or bins."""
 
 
 class Categorical(ColumnBase):
@@ -158,6 +171,13 @@ class Categorical(ColumnBase):
 
     def _declared_captions(self) -> tuple[str, ...]:
         return tuple(self.labels.get(value, str(value)) for value in self.values)
+
+    def _declared_groups(self) -> tuple[int, ...] | None:
+        if self.hierarchy is None:
+            return None
+        held = [members for members in self.hierarchy.values() if members]
+        of = {value: group for group, members in enumerate(held) for value in members}
+        return tuple(of[value] for value in self.values)
 
     @model_validator(mode="after")
     def _check(self) -> Categorical:
@@ -217,6 +237,11 @@ class NumberBase(ColumnBase):
     def has_missing(self) -> bool:
         """Whether a decoded column may hold nulls: OTHER has no number to stand for it."""
         return self.nullable or self.unseen == "other"
+
+    def _declared_groups(self) -> tuple[int, ...] | None:
+        if self.hierarchy is None:
+            return None
+        return tuple(bisect_right(self.hierarchy, low) - 1 for low in self.edges[:-1])
 
     @abstractmethod
     def _equal_edges(self, low: Any, high: Any, *, count: int) -> tuple[Any, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from synth_core.errors import SchemaError
@@ -30,12 +30,14 @@ class Impossible:
 class Domain:
     """Attribute names with their sizes; a table over it holds codes 0 … size-1 in each column.
 
-    What is `impossible` is part of the domain, so whatever is built on it keeps those records out.
+    What is `impossible` is part of the domain, so whatever is built on it keeps those records out. `coarser` holds, for
+    attributes with a declared hierarchy, the group of each code; it is a hint for methods and makes no other domain.
     """
 
     attributes: tuple[str, ...]
     sizes: tuple[int, ...]
     impossible: tuple[Impossible, ...] = ()
+    coarser: tuple[tuple[str, tuple[int, ...]], ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         if len(self.attributes) != len(self.sizes):
@@ -52,6 +54,9 @@ class Domain:
                     raise SchemaError(
                         f"rule {excluded.rule!r} names a code that {attribute!r} has not; use declared values"
                     )
+        for attribute, groups in self.coarser:
+            if len(groups) != self.size(attribute) or set(groups) != set(range(len(set(groups)))):
+                raise SchemaError(f"the hierarchy of {attribute!r} needs one group for each of its codes")
 
     @classmethod
     def of(cls, sizes: dict[str, int]) -> Domain:
@@ -94,7 +99,7 @@ class Domain:
         """The domain of some of the attributes, in this domain's order, with the rules that speak about them alone."""
         clique = self.clique(attributes)
         inside = tuple(excluded for excluded in self.impossible if set(excluded.attributes) <= set(clique))
-        return Domain(clique, self.shape(clique), inside)
+        return Domain(clique, self.shape(clique), inside, self._coarser(clique))
 
     def given(self, attribute: str, code: int) -> Domain:
         """The domain of the other attributes in the records that have this code."""
@@ -104,14 +109,18 @@ class Domain:
             codes = dict(excluded.codes)
             if code in codes.pop(attribute, (code,)):
                 left.append(Impossible(excluded.rule, tuple(codes.items())))
-        return Domain(others, self.shape(others), tuple(left))
+        return Domain(others, self.shape(others), tuple(left), self._coarser(others))
 
     @property
     def unruled(self) -> Domain:
         """The same attributes, every record possible."""
-        return Domain(self.attributes, self.sizes)
+        return Domain(self.attributes, self.sizes, (), self.coarser)
 
     @property
     def rule_cliques(self) -> tuple[Clique, ...]:
         """The sets of attributes that rules speak about, each once."""
         return tuple(dict.fromkeys(self.clique(excluded.attributes) for excluded in self.impossible))
+
+    def _coarser(self, attributes: Iterable[str]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        kept = set(attributes)
+        return tuple((attribute, groups) for attribute, groups in self.coarser if attribute in kept)

@@ -84,9 +84,11 @@ class Schema(Declaration):
 
     @cached_property
     def domain(self) -> Domain:
-        """Names and sizes of the columns, OTHER and NULL codes counted, and what the rules exclude."""
+        """Names and sizes of the columns, OTHER and NULL codes counted, what the rules exclude, and the hierarchies."""
         names, sizes = tuple(c.name for c in self.columns), tuple(c.size for c in self.columns)
-        return Domain(names, sizes, tuple(one for rule in self.rules for one in self.impossible(rule)))
+        excluded = tuple(one for rule in self.rules for one in self.impossible(rule))
+        coarser = tuple((c.name, c.groups) for c in self.columns if c.groups is not None)
+        return Domain(names, sizes, excluded, coarser)
 
     def column(self, name: str) -> Categorical | Integer | Real:
         """The column of that name."""

@@ -109,8 +109,17 @@ def by_size(domain: Domain, *, group: int) -> Hierarchies:
 def with_declared(
     hierarchies: Hierarchies, domain: Domain, declared: Iterable[tuple[str, tuple[int, ...]]]
 ) -> Hierarchies:
-    """The hierarchies, with one level instead for some attributes: groups that begin at the declared codes."""
+    """The hierarchies, with one level instead for some attributes.
+
+    An attribute that has levels because of its size has the groups of the schema's hierarchy instead, if there is one.
+    Those `declared` here, which begin at the given codes, come before both.
+    """
     levels = dict(hierarchies.levels)
+    large = {level.attribute for level in levels.values()}
+    for attribute, groups in domain.coarser:
+        if attribute in large:
+            levels = {name: level for name, level in levels.items() if level.attribute != attribute}
+            levels[f"{attribute}/declared"] = Level(attribute, np.array(groups, dtype=np.int64))
     for attribute, starts in declared:
         size = domain.size(attribute)
         if starts[:1] != (0,) or list(starts) != sorted(set(starts)) or starts[-1] >= size:
@@ -118,8 +127,8 @@ def with_declared(
                 f"options: levels of {attribute!r} must be increasing codes from 0 on, below its {size} codes"
             )
         levels = {name: level for name, level in levels.items() if level.attribute != attribute}
-        groups = np.searchsorted(starts, np.arange(size), side="right") - 1
-        levels[f"{attribute}/declared"] = Level(attribute, groups.astype(np.int64))
+        from_starts = np.searchsorted(starts, np.arange(size), side="right") - 1
+        levels[f"{attribute}/declared"] = Level(attribute, from_starts.astype(np.int64))
     return Hierarchies(MappingProxyType(levels))
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from synth_core.domain import Domain
 from synth_core.errors import SchemaError, SpecError
+from synth_core.schema import Schema
 from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, by_size, spread, summed, with_declared
 
 DOMAIN = Domain.of({"age": 100, "sex": 2, "income": 1000})
@@ -77,3 +78,30 @@ def test_wrong_groups_are_refused(starts):
 def test_groups_of_an_unknown_column_are_refused():
     with pytest.raises(SchemaError, match="'weight' is not in the schema"):
         with_declared(HIERARCHIES, DOMAIN, [("weight", (0, 3))])
+
+
+def test_the_schemas_hierarchy_takes_the_place_of_even_groups_where_an_attribute_is_large():
+    values = [f"v{k}" for k in range(90)]
+    groups = {"odd": values[1::2], "even": values[0::2]}
+    columns = [
+        {"name": "place", "kind": "categorical", "values": values, "hierarchy": groups, "nullable": True},
+        {"name": "small", "kind": "categorical", "values": ["x", "y"], "hierarchy": {"both": ["x", "y"]}},
+        {"name": "age", "kind": "integer", "bounds": [0, 99], "bins": 100, "hierarchy": [0, 18, 65, 100]},
+        {"name": "plain", "kind": "integer", "bounds": [0, 99], "bins": 100},
+    ]
+    domain = Schema.model_validate({"columns": columns}).domain
+    found = with_declared(by_size(domain, group=8), domain, [])
+    assert set(found.levels) == {"place/declared", "age/declared", "plain/8"}
+    assert found.levels["place/declared"].groups.tolist() == [1, 0] * 45 + [2]
+    assert np.bincount(found.levels["age/declared"].groups).tolist() == [18, 47, 35]
+    assert domain.project(["age", "small"]).coarser == domain.coarser[1:]
+    assert domain.given("age", 3).coarser == domain.coarser[:2]
+    assert domain == Domain(domain.attributes, domain.sizes)
+    nearer = with_declared(by_size(domain, group=8), domain, [("age", (0, 50))])
+    assert np.bincount(nearer.levels["age/declared"].groups).tolist() == [50, 50]
+
+
+@pytest.mark.parametrize("groups", [(0, 1), (0, 0, 2), (1, 1, 2), (0, 1, 2, 3)])
+def test_a_hierarchy_that_does_not_group_the_codes_is_refused(groups):
+    with pytest.raises(SchemaError, match="hierarchy of 'a' needs one group for each"):
+        Domain(("a",), (3,), (), (("a", groups),))
