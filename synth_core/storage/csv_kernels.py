@@ -19,7 +19,7 @@ from synth_core.models.compiled import compiled
 Text = NDArray[np.uint8]
 Index = NDArray[np.int64]
 Cells = NDArray[np.int64]
-"""Where each cell begins and ends, without its quotes, and the sum of its letters; rows, columns, these three."""
+"""Where each cell begins and ends, without its quotes, and a mixed sum of its letters; rows, columns, these three."""
 
 MOST_DIGITS = 15
 """Numbers below 10^15 and powers of ten up to 10^15 are exact as float64, so their quotient is rounded but once."""
@@ -27,16 +27,16 @@ MOST_DIGITS = 15
 _COMMA, _LINE_FEED, _RETURN, _QUOTE = 44, 10, 13, 34
 _POINT, _MINUS, _ZERO, _NINE = 46, 45, 48, 57
 _LEAST_LETTER, _NOT_ASCII = 32, 128
-_MULTIPLIER = np.uint32(31)
+_MULTIPLIER, _MIX = np.uint32(31), np.uint64(0x9E3779B97F4A7C15)
 
 
 @compiled
 def letter_sum(word: Text) -> np.int64:
-    """The sum that `find_cells` gives to a cell with these letters."""
+    """The mixed sum that `find_cells` gives to a cell with these letters."""
     total = np.uint32(0)
     for k in range(word.size):
         total = total * _MULTIPLIER + np.uint32(word[k])
-    return np.int64(total)
+    return np.int64((np.uint64(total) * _MIX) >> np.uint64(32))
 
 
 @compiled
@@ -68,7 +68,7 @@ def find_cells(text: Text, at: int, fields: Index, cells: Cells) -> tuple[int, i
             if column >= 0:
                 cells[row, column, 0] = begin
                 cells[row, column, 1] = at
-                cells[row, column, 2] = total
+                cells[row, column, 2] = np.int64((np.uint64(total) * _MIX) >> np.uint64(32))
             if quoted:
                 if at >= length or text[at] != _QUOTE:
                     return -1, at
