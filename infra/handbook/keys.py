@@ -65,13 +65,13 @@ def key_tables(model: type[BaseModel]) -> str:
 
 
 def key_table(told: dict[str, Any]) -> str:
-    """One line for each key: what it takes, what it is without it, what it means."""
+    """One line for each key: what it means, what it takes, what it is without it."""
     required = set(told.get("required", ()))
-    lines = ["| key | takes | if left out | meaning |", "|---|---|---|---|"]
+    lines = ["| key | meaning | takes | if left out |", "|---|---|---|---|"]
     for key, value in told["properties"].items():
         default = "refused" if key in required else _default(value)
         meaning = value.get("description") or _meaning(told["title"], key)
-        lines.append(f"| `{key}` | {takes(value)} | {default} | {meaning} |")
+        lines.append(f"| `{key}` | {meaning} | {takes(value)} | {default} |")
     return "\n".join(line.replace("\n", " ") for line in lines)
 
 

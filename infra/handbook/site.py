@@ -24,6 +24,15 @@ LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#\s:]+)(#[^)\s]*)?\)")
 FENCE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 
 
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Let the navigation end with what was measured; the pages bring their titles."""
+    root = Path(config.config_file_path).parent
+    config.nav.append(
+        {"Measured": [shown for place, shown in _shown(root).items() if place not in ELSEWHERE]}
+    )
+    return config
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that live elsewhere."""
     root = Path(config.config_file_path).parent
