@@ -16,6 +16,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
@@ -122,9 +123,10 @@ class Witness:
         *,
         purpose: str,
         weights: Sequence[float] | None = None,
+        pure: bool = False,
     ) -> list[Measurement]:
         """Ask the audited curator and weigh the noisy counts."""
-        given = self._curator.measure(cliques, mu2, purpose=purpose, weights=weights)
+        given = self._curator.measure(cliques, mu2, purpose=purpose, weights=weights, pure=pure)
         asked = [measurement.clique for measurement in given]
         exact = [
             np.concatenate([[], *(GRID * table.ravel() for table in _tables(world, asked))])
@@ -209,7 +211,8 @@ class Witness:
         key, self._notebook.fresh = self._notebook.fresh, None
         if key is None:
             return  # nothing asked, or asked before and answered from the ledger
-        variances = self._notebook.requests[key].mechanism.variances()
+        mechanism = self._notebook.requests[key].mechanism
+        variances = mechanism.variances()
         scaled = [float(v * unit) for v, unit in zip(variances, units or [1] * len(sizes), strict=True)]
         variance = np.repeat(np.array(scaled), sizes) * GRID**2
         outputs = [answer.astype(np.float64) for answer in self._notebook.answers.get(key, [])]
@@ -218,8 +221,15 @@ class Witness:
             outputs.append(given)
         absent, present = exact
         for output in outputs:
-            self._ratio += float((((output - absent) ** 2 - (output - present) ** 2) / (2 * variance)).sum())
-            self._noise.append((output - exact[self._here]) / np.sqrt(variance))
+            noise = output - exact[self._here]
+            if mechanism.name == "discrete_laplace":
+                scale = np.sqrt(variance / 2)
+                ratios = (np.abs(output - absent) - np.abs(output - present)) / scale
+                self._noise.append(_normal_scores(noise / scale))
+            else:
+                ratios = ((output - absent) ** 2 - (output - present) ** 2) / (2 * variance)
+                self._noise.append(noise / np.sqrt(variance))
+            self._ratio += float(ratios.sum())
 
     def _weigh_choices(
         self, exact: list[NDArray[np.float64]], positions: Answer, mechanism: Mechanism, *, again: bool
@@ -234,6 +244,11 @@ class Witness:
             self._surprise += float(utilities[position]) - mean
             self._spread += float(chance @ (utilities - mean) ** 2)
             left[position] = again
+
+
+def _normal_scores(noise: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Laplace noise of scale 1 as the standard normal numbers of the same ranks."""
+    return np.asarray(-np.sign(noise) * ndtri(np.exp(-np.abs(noise)) / 2))
 
 
 def _tables(world: CountSource, cliques: Sequence[Clique]) -> list[NDArray[np.int64]]:

@@ -49,6 +49,9 @@ def verb_experiments(domain: Domain = DOMAIN, *, rows: int = ROWS) -> dict[str, 
     def measure_by_weight(curator: Curator) -> None:
         curator.measure(single, HOT_MU2, purpose="tables", weights=[float(i + 1) for i in range(len(single))])
 
+    def measure_purely(curator: Curator) -> None:
+        curator.measure(single, HOT_MU2, purpose="tables", pure=True)
+
     def answer(curator: Curator) -> None:
         """Counts of the codes from each one up, which include the canary, the last code, as often as possible."""
         strategies = [
@@ -83,6 +86,7 @@ def verb_experiments(domain: Domain = DOMAIN, *, rows: int = ROWS) -> dict[str, 
     return {
         "measure": measure,
         "measure by weight": measure_by_weight,
+        "measure purely": measure_purely,
         "answer": answer,
         "score": score,
         "choose": choose,
@@ -118,7 +122,7 @@ class PlantedFault(LedgerCurator, ABC):
         self, purpose: str, mechanism: Mechanism, *, asked: Sequence[Clique], draw: Callable[[], Answer]
     ) -> Answer:
         def spoiled() -> Answer:
-            if mechanism.name != "discrete_gaussian":
+            if mechanism.name == "exponential":
                 return draw()
             truth = self._truth(draw)
             return truth + np.rint(self.spoil(draw() - truth, asked)).astype(np.int64)

@@ -74,9 +74,11 @@ class Mechanism:
         return _ceil(self.count * Fraction(mu) ** 2 * (1 + Fraction(_FLOAT_SLACK)))
 
     def variances(self) -> tuple[Fraction, ...]:
-        """The noise variance of each query of a Gaussian, in squared units of the query."""
+        """The noise variance of each query, in squared units of the query; of a Laplace number it is 2 b^2."""
+        if self.name == "discrete_laplace":
+            return (2 * self.scale**2,) * self.count
         if self.name != "discrete_gaussian":
-            raise LedgerError(f"mechanism {self.name!r} has no variances; only 'discrete_gaussian' has")
+            raise LedgerError(f"mechanism {self.name!r} has no variances; only noise on numbers has")
         weights = self.weights or (Fraction(1),) * self.count
         return tuple(self.scale / weight for weight in weights)
 

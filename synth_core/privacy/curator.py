@@ -19,10 +19,10 @@ from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
 from synth_core.measurement import Measurement
 from synth_core.possibility import without_impossible
-from synth_core.privacy.budget import Mechanism, exponential_for, gaussian_for
+from synth_core.privacy.budget import Mechanism, exponential_for, gaussian_for, laplace_for
 from synth_core.privacy.entropy import Entropy, SystemEntropy
 from synth_core.privacy.ledger import Answer, Ledger, Runner, SpendRequest, Stratum
-from synth_core.privacy.noise import GRID, exponential_choice, grid_noise, noisy_counts
+from synth_core.privacy.noise import GRID, exponential_choice, grid_noise, noisy_counts, purely_noisy_counts
 from synth_core.privacy.private import Private, open_private
 from synth_core.privacy.queries import Counts, Query
 from synth_core.privacy.strategies import Answers, Strategy, fingerprint
@@ -51,8 +51,9 @@ class Curator(Protocol):
         *,
         purpose: str,
         weights: Sequence[float] | None = None,
+        pure: bool = False,
     ) -> list[Measurement]:
-        """Noisy counts of the cliques' cells."""
+        """Noisy counts of the cliques' cells; `pure` asks for Laplace noise, whose answer alone is purely private."""
         ...
 
     def answer(
@@ -152,12 +153,23 @@ class LedgerCurator:
         *,
         purpose: str,
         weights: Sequence[float] | None = None,
+        pure: bool = False,
     ) -> list[Measurement]:
-        """Noisy counts of the cliques' cells; `weights` says how the spend is shared among them."""
+        """Noisy counts of the cliques' cells; `weights` says how the spend is shared among them.
+
+        With `pure` the noise is Laplace's, of one scale for all tables. A table's L1 sensitivity is 1, so each is
+        (1 / scale)-differentially private without a delta; the ledger charges the Gaussian price of that.
+        """
         cliques = [self.domain.clique(clique) for clique in cliques]
         if not cliques:
             return []
-        mechanism = _gaussian(mu2, len(cliques), weights)
+        if pure and weights is not None:
+            raise SpecError("Laplace noise has one scale for all tables; leave the weights out")
+        mechanism = (
+            laplace_for(mu2, sensitivity=Fraction(1), count=len(cliques))
+            if pure
+            else _gaussian(mu2, len(cliques), weights)
+        )
         variances = mechanism.variances()
         parts = self._noisy(
             purpose,
@@ -282,11 +294,15 @@ class LedgerCurator:
         sizes: Sequence[int],
         exact: Callable[[], list[Counts]],
     ) -> list[NDArray[np.float64]]:
-        """The exact tables as vectors of these sizes, with Gaussian noise of these variances, in records."""
+        """The exact tables as vectors of these sizes, with the mechanism's noise, in records."""
+
+        def noisy(table: Counts, variance: Fraction) -> Answer:
+            if mechanism.name == "discrete_laplace":
+                return purely_noisy_counts(table.ravel(), mechanism.scale, self._entropy)
+            return noisy_counts(table.ravel(), variance, self._entropy)
 
         def draw() -> Answer:
-            tables = zip(exact(), variances, strict=True)
-            return np.concatenate([noisy_counts(table.ravel(), v, self._entropy) for table, v in tables])
+            return np.concatenate(list(map(noisy, exact(), variances)))
 
         answer = self._answer(purpose, mechanism, asked=asked, draw=draw)
         return np.split(answer / GRID, np.cumsum(sizes)[:-1])

@@ -53,11 +53,24 @@ def noisy_counts(counts: NDArray[np.int64], variance: Fraction, entropy: Entropy
     No sum overflows: counts fill at most 62 bits, and the noise 58 but for an event of probability below
     2^-(2^20) (the tail of a `staircase` starts below 2^40 and falls to a half at least every 2^37).
     """
+    return _on_grid(counts) + grid_noise(variance, counts.size, entropy).reshape(counts.shape)
+
+
+def purely_noisy_counts(counts: NDArray[np.int64], scale: Fraction, entropy: Entropy) -> NDArray[np.int64]:
+    """Counts plus Laplace noise of `scale` (in records), in units of 1/GRID records; sums as of `noisy_counts`.
+
+    A record moves one cell by GRID steps, so each output is at most exp(GRID / (GRID * scale)) = exp(1 / scale) times
+    as likely with it as without: pure differential privacy, exactly, on integers.
+    """
+    return _on_grid(counts) + discrete_laplace(scale * GRID, counts.size, entropy).reshape(counts.shape)
+
+
+def _on_grid(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     if counts.dtype != np.int64:
         raise WallError("counts must be 64-bit integers; check the counting step")
     if counts.size and max(-int(counts.min()), int(counts.max())) * GRID > _LARGEST:
         raise WallError("a count leaves no room for noise; check the counting step")
-    return counts * GRID + grid_noise(variance, counts.size, entropy).reshape(counts.shape)
+    return counts * GRID
 
 
 def exponential_choice(utilities: Sequence[int], rate: Fraction, entropy: Entropy) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique
+from synth_core.errors import SpecError
 from synth_core.privacy.noise import GRID
 
 Counts = NDArray[np.int64]
@@ -66,23 +67,33 @@ class Dependence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Misfit:
-    """sum |c - reference| - penalty: L1 distance of a table from a public guess, in records.
+    """weight * (sum |c - reference| - penalty): L1 distance of a table from a public guess, in records.
 
     Sensitivity 1: a record changes one cell of c by one, so by the triangle inequality one term by at most one; the
     reference and the penalty are public constants (the reference is scaled by a frozen noisy total, never by n).
     Half of it against the product of noisy one-way marginals is S(A, B), of sensitivity 1/2. The reference
     is rounded to the grid first, so the arithmetic is exact.
+
+    The weight, a public constant too, is at most 1, so it moves no value further: queries of different weights are
+    divided by the largest before they are asked. On the grid the weighted value is floored; floor(x + m) = floor(x) + m
+    for an integer m, so reals that differ by at most GRID have floors that do, and the sensitivity is still 1.
     """
 
     clique: Clique
     reference: NDArray[np.float64]
     penalty: float = 0.0
+    weight: Fraction = Fraction(1)
     sensitivity: ClassVar[Fraction] = Fraction(1)
 
+    def __post_init__(self) -> None:
+        if not 0 < self.weight <= 1:
+            raise SpecError("the weight of a misfit lies in (0, 1]; divide weights by the largest of them")
+
     def evaluate(self, counts: Counts) -> int:
-        """The misfit in grid units."""
+        """The weighted misfit in grid units."""
         guess = np.rint(self.reference * GRID).astype(np.int64)
-        return int(np.abs(GRID * counts - guess).sum()) - round(self.penalty * GRID)
+        value = int(np.abs(GRID * counts - guess).sum()) - round(self.penalty * GRID)
+        return value * self.weight.numerator // self.weight.denominator
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,9 @@ from synth_core.privacy.ledger import Ledger, Record, SpendRequest, State, Strat
 from synth_core.privacy.noise import GRID
 from synth_core.release.division import Division
 
+NUMBERS = ("discrete_gaussian", "discrete_laplace")
+"""Mechanisms whose answers are noisy numbers."""
+
 
 def stored_measurements(
     ledger: Ledger, domain: Domain, *, dataset: str, release: str, division: Division | None = None
@@ -26,7 +29,7 @@ def stored_measurements(
     if division is not None:
         inside = {division.stratum(part): (division.domain(domain, part), []) for part in division.parts}
     for record in ledger.records(dataset=dataset, release=release):
-        if record.state is not State.MEASURED or record.mechanism.name != "discrete_gaussian":
+        if record.state is not State.MEASURED or record.mechanism.name not in NUMBERS:
             continue
         if record.stratum is None:
             found += _marginals(ledger, domain, record)

@@ -102,9 +102,10 @@ class _Listener(LedgerCurator):
         *,
         purpose: str,
         weights: Sequence[float] | None = None,
+        pure: bool = False,
     ) -> list[Measurement]:
         self.asked += mu2
-        return super().measure(cliques, mu2, purpose=purpose, weights=weights)
+        return super().measure(cliques, mu2, purpose=purpose, weights=weights, pure=pure)
 
     def answer(
         self,

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
-from synth_core.errors import SpecError
 from synth_core.measurement import Measurement, total_by_inverse_variance
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.triangulation import TriangulatedGraph, mask_of
@@ -34,6 +33,8 @@ from synth_core.workloads import Workload
 
 TRIPLES = Workload(ways=3)
 """Every three attributes, every code."""
+WEIGHT_GRID = 2**16
+"""Weights are multiples of 1 over this."""
 TOGETHER = 2048
 """Small tables across the model's tree are computed together, as sums of one table of at most so many cells."""
 
@@ -78,6 +79,7 @@ class AIM:
         if len(domain) == 1:
             return model
         sets, graph, number = closure(domain, self.workload), TriangulatedGraph.empty(domain), 0
+        weights = importance(domain, self.workload, sets)
         share, left = Fraction(1, self._rounds(domain)), Fraction(1)
         while left:
             number += 1
@@ -87,7 +89,7 @@ class AIM:
             limits = scores.total / noise, self.largest_model * float(1 - left)
             pool = self._pool(graph, sets, limits, rng=np.random.default_rng(number))
             queries = [
-                Misfit(clique, table, self.penalty * noise * table.size)
+                Misfit(clique, table, self.penalty * noise * table.size, weights[clique])
                 for clique, table in zip(pool, tables(model, pool), strict=True)
             ]
             (worst,) = curator.choose(queries, plan.mu2("choices") * share, purpose=f"round {number}: choice")
@@ -187,6 +189,26 @@ def closure(domain: Domain, workload: Workload) -> list[Clique]:
     return sorted(found, key=lambda clique: (len(clique), [domain.position(a) for a in clique]))
 
 
+def importance(domain: Domain, workload: Workload, sets: Sequence[Clique]) -> dict[Clique, Fraction]:
+    """How much the workload cares for each set, at most 1.
+
+    With declared weights it is, as in the paper, the sum over the marginals of weight times attributes shared with the
+    set, divided by the largest. Without them all sets count alike.
+    """
+    if not workload.weights:
+        return dict.fromkeys(sets, Fraction(1))
+    parts = workload.parts(domain)
+    members = np.array(
+        [[attribute in part.clique for attribute in domain] for part in parts], dtype=np.float64
+    )
+    weights = np.array([part.weight for part in parts])
+    shared = np.array([[attribute in clique for attribute in domain] for clique in sets]) @ (
+        weights @ members
+    )
+    grid = np.maximum(np.rint(shared / shared.max() * WEIGHT_GRID), 1)
+    return {clique: Fraction(int(w), WEIGHT_GRID) for clique, w in zip(sets, grid, strict=True)}
+
+
 def tables(model: MarkovRandomField, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
     """The model's tables of many cliques; small ones that lie in no clique of its tree are asked for together.
 
@@ -222,8 +244,6 @@ def build(preset: str, options: dict[str, Any]) -> AIM:
     if "workload" in options:
         options = options | {"workload": Workload.parse(options["workload"])}
     built: AIM = with_options(PAPER if preset == "paper" else AIM(), options, method=f"aim/{preset}")
-    if built.workload.weights:
-        raise SpecError("options: aim treats all marginals of its workload alike; leave weights out")
     return built
 
 

@@ -22,7 +22,7 @@ from synth_core.errors import SpecError
 from synth_core.measurement import Measurement, total_by_inverse_variance
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.loopy import Agreement, LoopyOracle
-from synth_core.privacy.budget import BudgetPlan, gaussian_for
+from synth_core.privacy.budget import BudgetPlan, gaussian_for, laplace_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
@@ -54,6 +54,7 @@ class PrivMN:
     theta: float = 0.05
     alpha: float = 0.05
     usefulness: float = 4.0
+    pure: bool = False  # Laplace noise on the cluster tables: pure differential privacy of that step
     nearest: bool = True  # agreement in turns with the nearest non-negative table; else as in Section 4.4
     algorithm: str = "sound"
 
@@ -106,7 +107,7 @@ class PrivMN:
     def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
         """Section 4.4 before 4.3: only noisy tables are made consistent and calibrated; then (14)."""
         domain, scores, clusters = curator.domain, structure.scores, structure.cliques
-        measured = curator.measure(clusters, plan.mu2("clusters"), purpose="cluster tables")
+        measured = curator.measure(clusters, plan.mu2("clusters"), purpose="cluster tables", pure=self.pure)
         agreement = calibrated(domain, self._ready([*measured, *scores.measurements])[: len(clusters)])
         how = "converged" if agreement.converged else "stopped before it converged"
         tools.progress(f"{len(clusters)} clusters: loopy propagation {how}, {agreement.passes} passes")
@@ -145,7 +146,8 @@ class PrivMN:
         return math.sqrt(mechanism.scale)
 
     def _sigma(self, domain: Domain, plan: BudgetPlan, *, count: int) -> float:
-        return math.sqrt(gaussian_for(plan.mu2("clusters"), sensitivity=Fraction(1), count=count).scale)
+        mechanism = laplace_for if self.pure else gaussian_for
+        return math.sqrt(mechanism(plan.mu2("clusters"), sensitivity=Fraction(1), count=count).variances()[0])
 
 
 def calibrated(
@@ -187,4 +189,4 @@ def build(preset: str, options: dict[str, Any]) -> PrivMN:
     return built
 
 
-PRESETS = {"default": PrivMN(), "paper": PrivMN(nearest=False)}
+PRESETS = {"default": PrivMN(), "paper": PrivMN(nearest=False), "laplace": PrivMN(pure=True)}

@@ -62,6 +62,18 @@ def test_planted_faults_are_caught(worlds, fault, verb):
     assert not certified.passed
 
 
+@pytest.mark.parametrize("fault", PLANTED_FAULTS)
+def test_planted_faults_are_caught_in_laplace_noise(worlds, fault):
+    """Half of it tells runs apart less sharply than half of Gaussian noise, but has the wrong variance as well."""
+    planted = PLANTED_FAULTS[fault]
+    certified = run_audit(fault, EXPERIMENTS["measure purely"], worlds=worlds, runs=600, curator=planted)
+    expected = {
+        "noise shared by all answers": "correlated",
+        "a second draw": "not the stored ones",
+    }.get(fault, "variance")
+    assert any(expected in failure for failure in certified.failures)
+
+
 def test_a_second_draw_is_caught_in_choices(worlds):
     fault = PLANTED_FAULTS["a second draw"]
     certified = run_audit("choose", EXPERIMENTS["choose"], worlds=worlds, runs=600, curator=fault)

@@ -196,9 +196,10 @@ def test_malformed_mechanisms_are_refused(change, message):
         Mechanism.from_json(GOOD_RECORD | change)
 
 
-def test_only_gaussians_have_variances():
+def test_only_noise_on_numbers_has_variances():
+    assert Mechanism.from_json(GOOD_RECORD).variances() == (Fraction(8),)
     with pytest.raises(LedgerError, match="no variances"):
-        Mechanism.from_json(GOOD_RECORD).variances()
+        Mechanism.from_json(GOOD_RECORD | {"name": "exponential"}).variances()
 
 
 @pytest.mark.parametrize(

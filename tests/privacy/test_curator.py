@@ -4,12 +4,15 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy.stats import kstest, laplace
+from seeded_entropy import SeededEntropy
 
 from synth_core.domain import Domain
 from synth_core.errors import BudgetRefused, SpecError, WallError
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
 from synth_core.privacy.ledger import CHARGED, Account, State
+from synth_core.privacy.noise import GRID, purely_noisy_counts
 from synth_core.privacy.queries import Dependence, Misfit, Total
 from synth_core.privacy.wall import wall
 from synth_core.release.manifest import charged_records
@@ -50,6 +53,31 @@ def test_measure_charges_exactly_its_share(curator, ledger):
     assert [m.noisy.shape for m in measurements] == [(2, 3), (4,)]
     assert spent(ledger) == BUDGET / 2
     assert abs(measurements[0].noisy.sum() - 5000) < 6 * measurements[0].sigma * 6**0.5
+
+
+def test_laplace_noise_has_the_scale_that_is_charged(curator, ledger, codes):
+    tables = curator.measure([("a", "b", "c"), ("a",)], BUDGET / 2, purpose="tables", pure=True)
+    (record,) = charged_records(ledger.records())
+    assert record.mechanism.name == "discrete_laplace"
+    assert record.mechanism.count == 2
+    assert BUDGET / 2 * Fraction(999_999, 1_000_000) < spent(ledger) <= BUDGET / 2
+    assert [m.sigma for m in tables] == [pytest.approx(float(record.mechanism.scale) * 2**0.5)] * 2
+    again = curator.measure([("a", "b", "c"), ("a",)], BUDGET / 2, purpose="tables", pure=True)
+    np.testing.assert_array_equal(again[0].noisy, tables[0].noisy)
+
+
+@pytest.mark.parametrize(("factor", "fits"), [(0.7, False), (1.0, True), (1.3, False)])
+def test_laplace_noise_is_laplace_noise(factor, fits):
+    """4,000 draws on one cell against the distribution, also on two of wrong scale, which must be rejected."""
+    scale, entropy = Fraction(3), SeededEntropy(1)
+    noise = purely_noisy_counts(np.zeros(4000, dtype=np.int64), scale, entropy) / GRID
+    p = kstest(noise, laplace(scale=float(scale) * factor).cdf).pvalue
+    assert bool(p > 1e-4) is fits
+
+
+def test_laplace_noise_takes_no_weights(curator):
+    with pytest.raises(SpecError, match="one scale for all tables"):
+        curator.measure([("a",)], BUDGET, purpose="tables", weights=[1.0], pure=True)
 
 
 def test_weights_share_the_noise(curator, ledger):

@@ -1,10 +1,13 @@
 """Sensitivities are searched exhaustively over small tables: never above the stated one, and close to it."""
 
+from dataclasses import replace
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
 import pytest
 
+from synth_core.errors import SpecError
 from synth_core.privacy.queries import GRID, BoxCount, Dependence, Misfit, Total
 
 
@@ -57,10 +60,25 @@ def test_misfit_moves_by_at_most_one_and_that():
     assert change == Misfit.sensitivity * GRID
 
 
+@pytest.mark.parametrize("weight", [Fraction(1), Fraction(2, 3), Fraction(1, 7), Fraction(65535, 65536)])
+def test_a_weighted_misfit_moves_by_at_most_one_and_by_its_weight(weight):
+    query = Misfit(("a", "b"), np.array([[0.3, 2.7], [1.0, 0.0]]), penalty=3.2, weight=weight)
+    change = largest_change(query, (2, 2), 4)
+    assert change <= Misfit.sensitivity * GRID
+    assert weight * GRID - 1 < change < weight * GRID + 1
+
+
+@pytest.mark.parametrize("weight", [Fraction(0), Fraction(-1), Fraction(5, 4)])
+def test_a_weight_that_would_move_a_misfit_further_is_refused(weight):
+    with pytest.raises(SpecError, match="divide weights by the largest"):
+        Misfit(("a",), np.zeros(2), weight=weight)
+
+
 def test_misfit_is_the_formula():
     counts = np.array([5, 0, 2], dtype=np.int64)
     query = Misfit(("a",), np.array([4.0, 1.5, 2.0]), penalty=0.5)
     assert query.evaluate(counts) == GRID * 2
+    assert replace(query, weight=Fraction(1, 4)).evaluate(counts) == GRID // 2
 
 
 def test_total():

@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synth_core.domain import Domain
-from synth_core.errors import SpecError
 from synth_core.measurement import Measurement
 from synth_core.models.estimators import estimate
 from synth_core.privacy.budget import mu2_of
 from synth_core.synthesizers import aim
-from synth_core.synthesizers.aim import AIM, closure, tables, unions
+from synth_core.synthesizers.aim import AIM, closure, importance, tables, unions
 from synth_core.synthesizers.methods import synthesizer
 from synth_core.workloads import Workload
 
@@ -105,12 +104,34 @@ def test_more_candidates_than_allowed_are_drawn_the_same_again():
     )
 
 
-def test_workloads_are_read_and_weights_refused():
+def test_workloads_are_read():
     pairs = synthesizer("aim", "default", {"workload": {"ways": 2}})
     assert pairs.workload == Workload(ways=2)
-    weighted = {"marginals": [["a", "b"]], "weights": [2.0]}
-    with pytest.raises(SpecError, match="leave weights out"):
-        synthesizer("aim", "paper", {"workload": weighted})
+    weighted = synthesizer("aim", "paper", {"workload": {"marginals": [["a", "b"]], "weights": [2.0]}})
+    assert weighted.workload.weights == (2.0,)
+
+
+def test_a_set_matters_by_the_weights_of_what_it_shares():
+    domain = Domain.of({"a": 2, "b": 2, "c": 2, "d": 2})
+    workload = Workload(marginals=(("a", "b"), ("b", "c", "d")), weights=(4.0, 1.0))
+    found = importance(domain, workload, closure(domain, workload))
+    shared = {("a",): 4, ("b",): 5, ("c",): 1, ("a", "b"): 9, ("b", "c"): 6, ("b", "c", "d"): 7}
+    for clique, value in shared.items():
+        assert float(found[clique]) == pytest.approx(value / 9, abs=1e-4)
+    assert max(found.values()) == 1
+    alike = Workload(marginals=workload.marginals)
+    assert set(importance(domain, alike, closure(domain, alike)).values()) == {1}
+
+
+def test_what_matters_most_is_measured_first():
+    """Two pairs depend equally; the heavier one is asked about in the first round."""
+    domain, codes = chain([4, 4, 4, 4], 4000)
+    pairs = (("x00", "x01"), ("x02", "x03"))
+    for heavy in pairs:
+        workload = Workload(marginals=pairs, weights=tuple(50.0 if pair == heavy else 1.0 for pair in pairs))
+        told = conversation(AIM(workload=workload), domain, codes)
+        rounds = [r.asked[0] for r in told.measured if r.purpose.endswith("marginal")]
+        assert rounds[0] == heavy
 
 
 def test_paper_starts_rounds_with_the_noise_of_the_one_way_marginals():
