@@ -46,7 +46,7 @@ topology: $(READY) ## one release through PostgreSQL, Airflow's parts and Dask, 
 check: $(READY) $(CHECKS)/.ready ## lint, format, types, layers, the DAGs import, and the deployment files are valid
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy -p synth_core -p infra.local -p infra.topology
+	$(BIN)/mypy -p synth_core -p infra.handbook -p infra.local -p infra.topology
 	$(BIN)/lint-imports
 	$(BIN)/python -m infra.local.dag_import
 	$(CHECKS)/bin/python infra/checks/check.py .

@@ -72,7 +72,7 @@ def methods() -> str:
         presets = table(
             ["preset", "what it is"], [[f"`{name}`", words] for name, words in method.presets.items()]
         )
-        built = {name: synthesizer(method.name, name) for name in method.presets}
+        built: dict[str, Any] = {name: synthesizer(method.name, name) for name in method.presets}
         names = dict.fromkeys(field.name for one in built.values() for field in fields(one))
         rows = [[f"`{name}`", *(_constant(one, name) for one in built.values())] for name in names]
         constants = (
