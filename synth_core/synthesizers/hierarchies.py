@@ -51,11 +51,6 @@ class Hierarchies:
         """The attribute and its levels, from fine to coarse."""
         return (attribute, *(name for name, level in self.levels.items() if level.attribute == attribute))
 
-    def coarsest(self, domain: Domain) -> dict[str, Codes | None]:
-        """For each attribute the groups of its coarsest version; None where it has no other."""
-        last = {attribute: self.versions(attribute)[-1] for attribute in domain}
-        return {a: self.levels[name].groups if name in self.levels else None for a, name in last.items()}
-
     def extended(self, clique: Clique) -> frozenset[str]:
         """The clique's attributes with every coarser version of each: all that its table tells about."""
         found: set[str] = set()

@@ -36,7 +36,7 @@ from synth_core.synthesizers.consistency import (
 from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, Codes, Hierarchies, by_size, with_declared
 from synth_core.synthesizers.pooling import pooled
 from synth_core.synthesizers.privbayes_model import GENERATIONS, BayesianNetwork, within_groups
-from synth_core.synthesizers.privbayes_network import Growth
+from synth_core.synthesizers.privbayes_network import Growth, shared_by_versions, version_pairs
 from synth_core.synthesizers.structure import all_pairs, pair_matrix
 
 LIMIT_COUNTED = 20_000_000
@@ -49,7 +49,8 @@ class PrivBayes:
 
     `beta` is the share of all that comes before the tables, `one_way` that of the one-way marginals in it (0: none; the
     noisy n and the scores (2.1) instead). Attributes of more than g^2 codes get coarser versions in groups of g (0:
-    none), or the one that `levels` declares by its groups' first codes. A table has at most
+    none), or one by the schema's hierarchy, or the one that `levels` declares by its groups' first codes. Scored are
+    pairs of the coarsest versions, or with `every_level` all pairs of the enlarged set, as printed. A table has at most
     tau = n / (usefulness * sigma) cells; `sized` shares the budget in proportion to cells^(2/3), which adds up to the
     least absolute noise.
 
@@ -63,6 +64,7 @@ class PrivBayes:
     usefulness: float = 4.0
     g: int = 8
     levels: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    every_level: bool = False
     sized: bool = True
     pgm: bool = True
     usefulness_pgm: float = 1.2
@@ -82,7 +84,7 @@ class PrivBayes:
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """The shares of Section 2.4, n and every pair alike; or one-way marginals, scores and tables."""
         beta, one_way = Fraction(str(self.beta)), Fraction(str(self.one_way))
-        pairs = len(all_pairs(domain))
+        pairs = len(self._pairs(domain))
         first = ("one-way", one_way if pairs else beta) if one_way else ("n", beta / (pairs + 1))
         return BudgetPlan(total_mu2, (first, ("scores", beta - first[1]), ("tables", 1 - beta)))
 
@@ -91,27 +93,32 @@ class PrivBayes:
 
         Columns of many codes are scored in their coarsest versions, in which tables hold them as parents.
         """
-        domain = curator.domain
-        pairs, groups = all_pairs(domain), self._hierarchies(domain).coarsest(domain)
-        purpose = f"scores in groups of {self.g}" if any(g is not None for g in groups.values()) else "scores"
+        domain, pairs = curator.domain, self._pairs(curator.domain)
+        hierarchies = self._hierarchies(domain)
+        groups = {name: level.groups for name, level in hierarchies.levels.items()}
+        purpose = f"scores in groups of {self.g}" if groups else "scores"
         if not self.one_way:
             (total,) = curator.score([Total()], plan.mu2("n"), purpose="n")
-            questions = [_coarsened(Dependence(pair), groups) for pair in pairs]
+            questions = [
+                _coarsened(Dependence(_attributes(pair, hierarchies)), pair, groups) for pair in pairs
+            ]
             scores = curator.score(questions, plan.mu2("scores"), purpose=purpose)
-            return Scores(max(1.0, total), _scored(pairs, scores))
+            return Scores(max(1.0, total), self._named(pairs, scores, hierarchies))
         singles = [(attribute,) for attribute in domain]
         measured = curator.measure(singles, plan.mu2("one-way"), purpose="one-way marginals")
         total = max(1.0, total_by_inverse_variance(measured))
         guesses = _guesses(measured, total=total)
-        for a, own in groups.items():
-            guesses[a] = (
-                guesses[a] if own is None else np.bincount(own, weights=guesses[a]).astype(np.float64)
-            )
-        queries = [Misfit((a, b), np.multiply.outer(guesses[a], guesses[b]) / total) for a, b in pairs]
-        questions = [_coarsened(query, groups) for query in queries]
+        for name, own in groups.items():
+            fine = guesses[hierarchies.attribute(name)]
+            guesses[name] = np.bincount(own, weights=fine).astype(np.float64)
+        queries = [
+            Misfit(_attributes((a, b), hierarchies), np.multiply.outer(guesses[a], guesses[b]) / total)
+            for a, b in pairs
+        ]
+        questions = [_coarsened(query, pair, groups) for query, pair in zip(queries, pairs, strict=True)]
         misfits = curator.score(questions, plan.mu2("scores"), purpose=purpose)
         excess = [(m - sampling_misfit(q.reference)) / 2 for m, q in zip(misfits, queries, strict=True)]
-        return Scores(total, _scored(pairs, excess), tuple(measured))
+        return Scores(total, self._named(pairs, excess, hierarchies), tuple(measured))
 
     def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """Section 2.1.2, on the noisy scores alone."""
@@ -120,14 +127,13 @@ class PrivBayes:
         if self._graphical(domain):
             limit, usefulness = float(self.limit_cells), self.usefulness_pgm
         tau = min(limit, scores.total / (usefulness * self._sigma(domain, plan)))
-        growth = Growth(
-            domain,
-            self._hierarchies(domain),
-            pair_matrix(domain, scores.pairs, scale=scores.total),
-            tau,
-            LIMIT_COUNTED,
-            limit,
-        )
+        hierarchies = self._hierarchies(domain)
+        if self.every_level:
+            affinity = pair_matrix(hierarchies.domain(domain), scores.pairs, scale=scores.total)
+        else:
+            alike = pair_matrix(domain, scores.pairs, scale=scores.total)
+            affinity = shared_by_versions(domain, hierarchies, alike)
+        growth = Growth(domain, hierarchies, affinity, tau, LIMIT_COUNTED, limit, any_parent=self.every_level)
         return Structure(scores, tuple(growth.families()), largest_table=int(tau))
 
     def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
@@ -183,6 +189,21 @@ class PrivBayes:
     def _hierarchies(self, domain: Domain) -> Hierarchies:
         return with_declared(by_size(domain, group=self.g) if self.g else NO_HIERARCHIES, domain, self.levels)
 
+    def _pairs(self, domain: Domain) -> list[Clique]:
+        """The pairs of versions that are scored."""
+        hierarchies = self._hierarchies(domain)
+        if self.every_level:
+            return version_pairs(domain, hierarchies)
+        last = {attribute: hierarchies.versions(attribute)[-1] for attribute in domain}
+        return [(last[a], last[b]) for a, b in all_pairs(domain)]
+
+    def _named(
+        self, pairs: Sequence[Clique], scores: Sequence[float], hierarchies: Hierarchies
+    ) -> tuple[tuple[str, str, float], ...]:
+        """The scores by versions, or by attributes where all versions share them."""
+        named = pairs if self.every_level else [_attributes(pair, hierarchies) for pair in pairs]
+        return tuple((a, b, score) for (a, b), score in zip(named, scores, strict=True))
+
     def _graphical(self, domain: Domain) -> bool:
         return self.pgm and not self._hierarchies(domain).levels
 
@@ -224,13 +245,13 @@ def sampling_misfit(expected: NDArray[np.float64]) -> float:
     return float(2 * np.exp((k + 1) * np.log(e) - e - gammaln(k + 1)).sum())
 
 
-def _coarsened(query: Dependence | Misfit, groups: Mapping[str, Codes | None]) -> Query:
-    own = tuple(groups[attribute] for attribute in query.clique)
+def _coarsened(query: Dependence | Misfit, versions: Clique, groups: Mapping[str, Codes]) -> Query:
+    own = tuple(groups.get(name) for name in versions)
     return query if all(g is None for g in own) else Coarsened(query, own)
 
 
-def _scored(pairs: Sequence[Clique], scores: Sequence[float]) -> tuple[tuple[str, str, float], ...]:
-    return tuple((a, b, score) for (a, b), score in zip(pairs, scores, strict=True))
+def _attributes(versions: Clique, hierarchies: Hierarchies) -> Clique:
+    return tuple(map(hierarchies.attribute, versions))
 
 
 def _guesses(measured: Sequence[Measurement], *, total: float) -> dict[str, NDArray[np.float64]]:
@@ -264,7 +285,13 @@ def _strategy(clique: Clique, domain: Domain, hierarchies: Hierarchies) -> Strat
 
 
 PAPER = PrivBayes(
-    one_way=0.0, sized=False, pgm=False, usefulness_pgm=4.0, last_fit=0.7, generation="without replacement"
+    one_way=0.0,
+    every_level=True,
+    sized=False,
+    pgm=False,
+    usefulness_pgm=4.0,
+    last_fit=0.7,
+    generation="without replacement",
 )
 PRESETS = {"default": PrivBayes(), "paper": PAPER, "pgm": replace(PAPER, pgm=True)}
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +24,11 @@ from synth_core.synthesizers.structure import with_clique
 class Growth:
     """What decides how a network grows.
 
-    `affinity` has a row and a column for each attribute of the domain; all versions of an attribute share its scores.
-    A table holds at most `tau` cells, is counted from at most `limit_counted` cells of the attributes' finest versions,
-    and all tables together make a junction tree of at most `limit_cells`.
+    `affinity` has a row and a column for each version of an attribute (see `shared_by_versions`). Parents are the
+    coarsest versions, because finer ones leave no room for others; with `any_parent` all versions that were drawn, of
+    each attribute the one of the largest score. A table holds at most `tau` cells, is counted from at most
+    `limit_counted` cells of the attributes' finest versions, and all tables together make a junction tree of at most
+    `limit_cells`.
     """
 
     domain: Domain
@@ -34,6 +37,7 @@ class Growth:
     tau: float
     limit_counted: float = math.inf
     limit_cells: float = math.inf
+    any_parent: bool = False
 
     @cached_property
     def versions(self) -> Domain:
@@ -42,12 +46,12 @@ class Growth:
 
     @cached_property
     def _coarsest(self) -> Clique:
-        """The coarsest version of each attribute: finer ones would leave no room for others in a table."""
         return tuple(self.hierarchies.versions(attribute)[-1] for attribute in self.domain)
 
     @cached_property
-    def _sizes(self) -> NDArray[np.float64]:
-        return np.array(self.versions.shape(self._coarsest), dtype=float)
+    def _own(self) -> dict[str, int]:
+        """Where the attribute of each version stands in the domain."""
+        return {name: self.domain.position(self.hierarchies.attribute(name)) for name in self.versions}
 
     def families(self) -> list[Clique]:
         """The head, then every other version of an attribute after its parents, in the order of drawing."""
@@ -58,24 +62,26 @@ class Growth:
             candidates = [(name, self._parents(name, drawn)) for name in self._open(drawn)]
             name, parents = max(candidates, key=lambda pair: self._sum(*pair))
             graph, parents = self._tractable(graph, name, parents)
-            found.append((*(self._coarsest[k] for k in parents), name))
+            found.append((*parents, name))
             drawn.add(name)
         return found
 
     def _head(self) -> Clique:
         """Algorithm 2: the attributes of the largest scores for each cell, as many as one table can hold."""
-        each = self.affinity / np.outer(self._sizes, self._sizes)
+        places = [self.versions.position(name) for name in self._coarsest]
+        sizes = np.array(self.versions.shape(self._coarsest), dtype=float)
+        each = self.affinity[np.ix_(places, places)] / np.outer(sizes, sizes)
         np.fill_diagonal(each, -np.inf)
         first = int(np.argmax(each.max(axis=1)))
-        inside, room, counted = [first], self.tau / self._sizes[first], self.domain.sizes[first]
+        inside, room, counted = [first], self.tau / sizes[first], self.domain.sizes[first]
         left = set(range(len(self.domain))) - {first}
         while left:
             best = max(sorted(left), key=lambda k: each[inside, k].sum())
             left.remove(best)
-            fits = self._sizes[best] <= room and counted * self.domain.sizes[best] <= self.limit_counted
+            fits = sizes[best] <= room and counted * self.domain.sizes[best] <= self.limit_counted
             if fits and each[inside, best].sum() > 0:
                 inside.append(best)
-                room /= self._sizes[best]
+                room /= sizes[best]
                 counted *= self.domain.sizes[best]
         return tuple(self._coarsest[k] for k in inside)
 
@@ -85,33 +91,50 @@ class Growth:
             waiting = [name for name in self.hierarchies.versions(attribute) if name not in drawn]
             yield from waiting[-1:]
 
-    def _parents(self, name: str, drawn: set[str]) -> list[int]:
+    def _parents(self, name: str, drawn: set[str]) -> Clique:
         """Algorithm 3, inner loop: parents of positive score, the largest first, while the table can hold them."""
-        own = self._own(name)
-        room, counted = self.tau / self.versions.size(name), self.domain.sizes[own]
-        chosen = []
-        for k in map(int, np.argsort(-self.affinity[own], kind="stable")):
-            if k == own or self._coarsest[k] not in drawn or self.affinity[own, k] <= 0:
+        scores = self.affinity[self.versions.position(name)]
+        room, counted = self.tau / self.versions.size(name), self.domain.sizes[self._own[name]]
+        taken = {self._own[name]}
+        chosen: list[str] = []
+        allowed = set(self.versions if self.any_parent else self._coarsest) & drawn
+        for k in map(int, np.argsort(-scores, kind="stable")):
+            other = self.versions.attributes[k]
+            own, size = self._own[other], self.versions.sizes[k]
+            if other not in allowed or own in taken or scores[k] <= 0:
                 continue
-            if self._sizes[k] <= room and counted * self.domain.sizes[k] <= self.limit_counted:
-                chosen.append(k)
-                room /= self._sizes[k]
-                counted *= self.domain.sizes[k]
-        return chosen
+            if size <= room and counted * self.domain.sizes[own] <= self.limit_counted:
+                chosen.append(other)
+                taken.add(own)
+                room /= size
+                counted *= self.domain.sizes[own]
+        return tuple(chosen)
 
-    def _sum(self, name: str, parents: list[int]) -> float:
-        return float(self.affinity[self._own(name), parents].sum())
-
-    def _own(self, name: str) -> int:
-        return self.domain.position(self.hierarchies.attribute(name))
+    def _sum(self, name: str, parents: Clique) -> float:
+        at = self.versions.position
+        return float(self.affinity[at(name), [at(parent) for parent in parents]].sum())
 
     def _tractable(
-        self, graph: TriangulatedGraph, name: str, parents: list[int]
-    ) -> tuple[TriangulatedGraph, list[int]]:
+        self, graph: TriangulatedGraph, name: str, parents: Clique
+    ) -> tuple[TriangulatedGraph, Clique]:
         """The graph with the family, less the last parents that would make its junction tree too large."""
         for count in range(len(parents), 0, -1):
-            family = self.versions.clique((name, *(self._coarsest[k] for k in parents[:count])))
+            family = self.versions.clique((name, *parents[:count]))
             grown = with_clique(graph, family)
             if grown.cells <= self.limit_cells:
                 return grown, parents[:count]
-        return graph, []
+        return graph, ()
+
+
+def shared_by_versions(
+    domain: Domain, hierarchies: Hierarchies, affinity: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Scores of attributes as scores of all their versions."""
+    own = [domain.position(hierarchies.attribute(name)) for name in hierarchies.domain(domain)]
+    return affinity[np.ix_(own, own)]
+
+
+def version_pairs(domain: Domain, hierarchies: Hierarchies) -> list[Clique]:
+    """The pairs of versions of two attributes: those of the enlarged set, less versions of one attribute."""
+    pairs = combinations(hierarchies.domain(domain), 2)
+    return [(a, b) for a, b in pairs if hierarchies.attribute(a) != hierarchies.attribute(b)]

@@ -24,7 +24,7 @@ from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, by_size
 from synth_core.synthesizers.methods import synthesizer
 from synth_core.synthesizers.privbayes import sampling_misfit
 from synth_core.synthesizers.privbayes_model import BayesianNetwork, within_groups
-from synth_core.synthesizers.privbayes_network import Growth
+from synth_core.synthesizers.privbayes_network import Growth, shared_by_versions
 
 BUDGET = mu2_of(2.0, 1e-6)
 
@@ -38,7 +38,8 @@ def affinity(domain, scores):
 
 
 def grown(domain, scores, *, tau, hierarchies=NO_HIERARCHIES, **limits):
-    return Growth(domain, hierarchies, affinity(domain, scores), tau, **limits).families()
+    matrix = shared_by_versions(domain, hierarchies, affinity(domain, scores))
+    return Growth(domain, hierarchies, matrix, tau, **limits).families()
 
 
 def test_the_paper_example_network():
@@ -83,14 +84,31 @@ def test_what_is_counted_has_a_limit():
     assert any(len({name.split("/")[0] for name in f} & {"one", "two"}) == 2 for f in free)
 
 
-@given(st.integers(0, 200), st.sampled_from([6.0, 30.0, 200.0]))
-@settings(max_examples=25, deadline=None)
-def test_any_network_draws_every_version_once_within_its_limits(seed, tau):
+def test_a_finer_version_of_a_larger_score_is_the_parent():
+    domain = Domain.of({"code": 100, "sex": 4, "age": 5})
+    hierarchies = by_size(domain, group=4)
+    versions = hierarchies.domain(domain)
+    scores = {("code/16", "age"): 0.9, ("code/4", "age"): 0.3}
+    scores |= {("code/4", "sex"): 0.5, ("code/16", "sex"): 0.2, ("code", "sex"): 0.4}
+    matrix = affinity(versions, scores)
+    start = [("code/16", "age"), ("age", "code/4")]
+    found = Growth(domain, hierarchies, matrix, 130, any_parent=True).families()
+    assert found == [*start, ("code/4", "sex"), ("code",)]
+    assert Growth(domain, hierarchies, matrix, 130).families() == [*start, ("code/16", "sex"), ("code",)]
+
+
+@given(st.integers(0, 200), st.sampled_from([6.0, 30.0, 200.0]), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_any_network_draws_every_version_once_within_its_limits(seed, tau, any_parent):
     domain = Domain.of({"a": 2, "b": 3, "c": 20, "d": 5, "e": 2})
     hierarchies = by_size(domain, group=3)
     rng = np.random.default_rng(seed)
-    matrix = np.triu(rng.normal(0.1, 0.2, (5, 5)), 1)
-    growth = Growth(domain, hierarchies, matrix + matrix.T, tau)
+    size = len(hierarchies.domain(domain)) if any_parent else 5
+    matrix = np.triu(rng.normal(0.1, 0.2, (size, size)), 1)
+    matrix += matrix.T
+    if not any_parent:
+        matrix = shared_by_versions(domain, hierarchies, matrix)
+    growth = Growth(domain, hierarchies, matrix, tau, any_parent=any_parent)
     drawn = []
     for position, family in enumerate(growth.families()):
         fresh = family if position == 0 else family[-1:]
@@ -302,6 +320,22 @@ def test_paper_divides_beta_evenly_among_n_and_pairs():
     domain = Domain.of({"a": 2, "b": 2, "c": 2, "d": 2})
     plan = synthesizer("privbayes", "paper").plan(domain, BUDGET)
     assert dict(plan.shares) == {"n": Fraction(1, 35), "scores": Fraction(6, 35), "tables": Fraction(4, 5)}
+
+
+def test_paper_scores_every_pair_of_the_enlarged_set_but_those_of_one_hierarchy():
+    domain = Domain.of({"one": 100, "two": 70, "sex": 2})  # one, one/8, two, two/8, sex
+    plan = synthesizer("privbayes", "paper").plan(domain, BUDGET)
+    assert dict(plan.shares)["n"] == Fraction(1, 5) / (1 + 10 - 2)
+    rng = np.random.default_rng(3)
+    codes = {name: rng.integers(0, size, 2000) for name, size in zip(domain, domain.sizes, strict=True)}
+    _, structure, _ = conversation(synthesizer("privbayes", "paper"), codes, domain)
+    scored = {frozenset(pair[:2]) for pair in structure.scores.pairs}
+    assert len(scored) == 8
+    assert {frozenset({"one/8", "two"}), frozenset({"one", "two/8"}), frozenset({"one/8", "sex"})} <= scored
+    _, structure, _ = conversation(synthesizer("privbayes"), codes, domain)
+    assert {frozenset(pair[:2]) for pair in structure.scores.pairs} == {
+        frozenset(pair) for pair in (("one", "two"), ("one", "sex"), ("two", "sex"))
+    }
 
 
 def test_tau_is_the_papers():
