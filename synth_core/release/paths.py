@@ -110,6 +110,11 @@ class ReleasePaths:
         """One shard of the synthetic table."""
         return self.extract / f"part-{number:05d}.parquet"
 
+    def shards(self, count: int, *, csv: bool) -> list[Path]:
+        """Every file of the synthetic table: Parquet, and the same rows as CSV where the spec asks for it."""
+        parquet = [self.shard(number) for number in range(count)]
+        return [*parquet, *(path.with_suffix(".csv") for path in parquet if csv)]
+
     @property
     def quality(self) -> Path:
         """Quality from noisy answers, public."""

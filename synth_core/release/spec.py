@@ -47,6 +47,7 @@ class ReleaseSpec(BaseModel):
         default="noisy", description="`noisy` (the noisy number of records) or a public number"
     )
     shards: Annotated[int, Field(ge=1, le=10_000)] = Field(default=4, description="number of output files")
+    csv: bool = Field(default=False, description="whether the shards are written as CSV files too")
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
         default=0, description="seed of the row sampler, which is post-processing; privacy noise has no seed"
     )

@@ -95,14 +95,16 @@ def shards(address: str) -> list[int]:
 def finished(address: str) -> tuple[str, ...]:
     """The steps whose artifacts are there already: a runner that goes on may pass over them."""
     from synth_core.release.paths import ReleasePaths
+    from synth_core.release.spec import ReleaseSpec
 
     paths = ReleasePaths.of_address(address)
+    spec = ReleaseSpec.load(paths.spec)
     artifacts = {
         "ingest": [paths.snapshot],
         "score": [paths.scores],
         "select": [paths.structure],
         "fit": [paths.model],
-        "sample": [paths.shard(number) for number in shards(address)],
+        "sample": paths.shards(spec.shards, csv=spec.csv),
         "evaluate": [paths.evaluation, paths.internal_report],
         "publish": [paths.manifest],
     }

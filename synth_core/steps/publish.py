@@ -98,7 +98,12 @@ def summarise(address: str) -> dict[str, Any]:
 def _artifacts(run: StepRun) -> list[Path]:
     """All files of the release but manifest and signature; one that another step should have written is refused."""
     spec, paths = run.spec, run.paths
-    missing = [number for number in range(spec.shards) if not paths.shard(number).is_file()]
+    missing = [
+        number
+        for number in range(spec.shards)
+        if not paths.shard(number).is_file()
+        or (spec.csv and not paths.shard(number).with_suffix(".csv").is_file())
+    ]
     if missing:
         raise PublishError(
             f"release {spec.release!r}: shard {missing[0]} is missing; run the step `sample` again"
@@ -109,7 +114,7 @@ def _artifacts(run: StepRun) -> list[Path]:
         *(paths.schema, paths.scores, paths.structure, paths.model, paths.quality),
         *stratified.artifacts(run),
         *(paths.public_report, paths.certificate, paths.deployment),
-        *(paths.shard(number) for number in range(spec.shards)),
+        *paths.shards(spec.shards, csv=spec.csv),
     ]
 
 

@@ -163,5 +163,5 @@ def test_a_column_of_many_values_finds_each_at_once():
     home = np.array([csv_text.letter_sum(letters[a:b]) for a, b, _ in words]) % len(slots)
     found = np.empty(30_000, dtype=int)
     found[slots[slots >= 0]] = np.flatnonzero(slots >= 0)
-    assert ((found - home) % len(slots)).mean() < 1
+    assert ((found - home) % len(slots)).max() < 50
     assert bytes(letters[words[12_345, 0] : words[12_345, 1]]) == b"12345"
