@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -63,7 +64,7 @@ def _signature_problems(content: bytes, paths: ReleasePaths) -> list[str]:
     if not signing.signed_by(content, signed, pem):
         found.append("manifest.json: does not match its signature")
     secret = signing.key_path(paths)
-    if secret.exists():
+    if os.access(secret, os.R_OK):  # a reviewer without access to the confidential zone compares fingerprints
         try:
             own = signing.public_pem(signing.private_key(secret, create=False))
         except PublishError as refusal:

@@ -1,6 +1,7 @@
 """A published release: signed, complete, found out when a byte changes, and free of anything real rows alone know."""
 
 import json
+import os
 import re
 import shutil
 import sqlite3
@@ -335,3 +336,12 @@ def test_the_registry_entry_states_the_guarantee(released):
     assert entry["privacy_loss"]["privacy_parameters"]["delta"] == guarantee["delta"]
     assert entry["privacy_loss"]["privacy_unit"] == "person"
     assert entry["product"]["data_product_type"] == "Synthetic data"
+
+
+def test_a_reviewer_who_may_not_read_the_confidential_zone_can_verify(copy, monkeypatch):
+    (copy / "confidential" / "signing.key").write_text("no key")
+    allowed = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: "confidential" not in str(path) and allowed(path, mode)
+    )
+    assert verify_release(copy / "public" / "r1") == []
