@@ -161,10 +161,15 @@ def stratum_run(run: StepRun, division: Division, part: Part) -> StratumRun:
 
 
 def converse(number: int, *, step: str, address: str, runner: Runner) -> None:
-    """One phase of the conversation about one part; runs on a worker, which counts the part's rows by itself."""
+    """One phase of the conversation about one part; runs on a worker, which counts the part's rows by itself.
+
+    A cluster that loses a worker asks again for what it had finished too: a part that is fitted stays as it is.
+    """
     with open_run(address, runner=runner) as run:
         division = Division.load(run.paths.division)
         own = stratum_run(run, division, division.parts[number])
+        if step == "fit" and own.paths.model.exists():
+            return
         own.paths.scores.parent.mkdir(parents=True, exist_ok=True)
         getattr(importlib.import_module(f"synth_core.steps.{step}"), step)(own)
 

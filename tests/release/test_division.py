@@ -1,8 +1,11 @@
 """Strata in codes: what the declarations mean, which strata share a model, and what is refused."""
 
 import math
+import re
+from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -178,3 +181,13 @@ def test_a_division_is_read_as_it_was_written(tmp_path):
     (tmp_path / "strata.json").write_text("{}")
     with pytest.raises(SourceError, match="run the step `score` first"):
         Division.load(tmp_path / "strata.json")
+
+
+def test_the_page_shows_every_key():
+    page = Path(__file__).resolve().parents[2] / "docs" / "strata.md"
+    short, long = (
+        yaml.safe_load(block)["strata"]
+        for block in re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    )
+    assert Strata.model_validate(short) == Strata(by="region")
+    assert set(long) == set(Strata.model_validate(long).model_dump())
