@@ -1,4 +1,4 @@
-"""Benchmarks from the command line: our methods and other libraries' on the same data and budget."""
+"""Benchmarks from the command line: methods against each other, and how cost grows with the size of a census."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import typer
 
 from synth_core.errors import SpecError
 
-app = typer.Typer(no_args_is_help=True, help="Measure methods against each other, on public data.")
+app = typer.Typer(
+    no_args_is_help=True, help="Measure methods against each other, and how cost grows, on public data."
+)
 
 EPSILONS = "0.1,0.2,0.4,0.8,1.6,3.2"
 DATASETS = "nltcs,acs,adult,br2000"
@@ -63,6 +65,46 @@ def utility(
     setting = Setting(data=data, out=out, cache=cache, delta=delta, limit=limit)
     results = benchmark(list(wanted), setting, tell=lambda line: typer.echo(line, err=True))
     typer.echo(f"{out / 'utility.csv'}: {len(results.frame)} numbers")
+
+
+@app.command()
+def scale(
+    out: Annotated[Path, typer.Option(help="Folder for scale.jsonl, scale.md and the generated tables.")],
+    rows: Annotated[str, typer.Option(help="Numbers of rows.")] = "100000,300000,1000000",
+    columns: Annotated[str, typer.Option(help="Numbers of columns.")] = "15",
+    workers: Annotated[str, typer.Option(help="Numbers of Dask workers, for `counting_on_workers`.")] = "1,2",
+    parts: Annotated[
+        str,
+        typer.Option(
+            help="`counting` (all pairs, one thread, beside np.bincount and np.histogramdd), `counting_on_workers`, "
+            "`ingest` (a CSV file), `reading` (Arrow only reads it), `sampling` (Parquet shards), `release` (all seven)."
+        ),
+    ] = "counting,ingest,reading,sampling",
+) -> None:
+    """Measure how cost and memory grow with rows, columns and workers, on a generated census.
+
+    Each size runs in a process of its own; exponents are fitted to every line of sizes. It goes on where it was
+    stopped: name the same --out again, with the same or other sizes.
+
+    Example: `synth bench scale --out bench-out/scale --rows 100000,1000000 --columns 15,30 --parts counting,release`
+    """
+    from synth_core.bench.scale import benchmark, wanted
+
+    tasks = wanted(
+        _list(parts),
+        rows=_counts(rows, "--rows"),
+        columns=_counts(columns, "--columns"),
+        workers=_counts(workers, "--workers"),
+    )
+    results = benchmark(tasks, out, tell=lambda line: typer.echo(line, err=True))
+    typer.echo(f"{out / 'scale.md'}: {len(results)} sizes")
+
+
+def _counts(text: str, option: str) -> list[int]:
+    numbers = [int(item) if item.isdigit() else 0 for item in _list(text)]
+    if not numbers or min(numbers) < 1:
+        raise SpecError(f"{option} {text} is not a list of positive whole numbers; write e.g. 100000,1000000")
+    return numbers
 
 
 def _list(text: str) -> list[str]:

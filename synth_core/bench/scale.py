@@ -1,0 +1,192 @@
+"""The scale benchmark: every task that is not in the results yet, the growth exponents, and a table for people."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from synth_core.errors import SourceError, SpecError
+from synth_core.storage.files import atomic_write
+
+PARTS = ("counting", "counting_on_workers", "ingest", "reading", "sampling", "release")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What one task took."""
+
+    part: str
+    rows: int
+    columns: int
+    workers: int
+    values: dict[str, float]
+
+    @property
+    def key(self) -> tuple[str, int, int, int]:
+        """Which task it was."""
+        return self.part, self.rows, self.columns, self.workers
+
+
+def wanted(
+    parts: Sequence[str], *, rows: Sequence[int], columns: Sequence[int], workers: Sequence[int]
+) -> list[tuple[str, int, int, int]]:
+    """The tasks of every size; only counting on workers depends on their number."""
+    for part in parts:
+        if part not in PARTS:
+            raise SpecError(f"--parts {part} is not among: {', '.join(PARTS)}")
+    return [
+        (part, n, d, w)
+        for part, n, d in product(parts, rows, columns)
+        for w in (workers if part == "counting_on_workers" else (1,))
+    ]
+
+
+def benchmark(
+    tasks: Iterable[tuple[str, int, int, int]], out: Path, *, tell: Callable[[str], None]
+) -> list[Result]:
+    """Run the tasks that are not in `out` yet, smallest first; stopping it loses the task under way and no other."""
+    data = out / "data"
+    data.mkdir(parents=True, exist_ok=True)
+    results = load(out / "scale.jsonl")
+    for key in sorted(tasks, key=lambda task: (task[1] * task[2], task)):
+        if key in {result.key for result in results}:
+            continue
+        part, rows, columns, workers = key
+        task = {"part": part, "rows": rows, "columns": columns, "workers": workers}
+        result = _run(task, data)
+        results.append(result)
+        _save(results, out)
+        tell(f"{part}, {rows:,} x {columns}, workers {workers}: {_in_words(result.values)}")
+    _save(results, out)
+    return results
+
+
+def load(path: Path) -> list[Result]:
+    """Results of earlier runs."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        return [Result(**json.loads(line)) for line in lines]
+    except (OSError, ValueError, TypeError):
+        raise SourceError(f"{path}: is not a table of this benchmark; name another --out") from None
+
+
+def exponent(points: Iterable[tuple[float, float]]) -> float:
+    """The power by which cost grows: the slope of its logarithm over that of the size; nan for fewer than two sizes."""
+    sizes, costs = zip(*points, strict=True) if points else ((), ())
+    if len(set(sizes)) < 2:
+        return math.nan
+    return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0])
+
+
+def growth(results: Sequence[Result], axis: str) -> list[tuple[str, str, str, float]]:
+    """Exponents over `rows` or `columns` of every part's cost: (part, step, what was held fixed, exponent)."""
+    other = "columns" if axis == "rows" else "rows"
+    lines: dict[tuple[str, str, int], list[tuple[float, float]]] = defaultdict(list)
+    for result in results:
+        for name, value in result.values.items():
+            if name.endswith("cpu_s") and value > 0:
+                lines[result.part, name.removesuffix("_cpu_s"), getattr(result, other)].append(
+                    (getattr(result, axis), value)
+                )
+    found = []
+    for (part, step, fixed), points in sorted(lines.items()):
+        power = exponent(points)
+        if not math.isnan(power):
+            found.append((part, "all" if step == "cpu_s" else step, f"{fixed:,} {other}", power))
+    return found
+
+
+def markdown(results: Sequence[Result]) -> str:
+    """The results as tables, with the exponents."""
+    lines = [
+        "# Scale",
+        "",
+        "Written by `synth bench scale`; seconds are CPU seconds unless they say wall.",
+        "",
+    ]
+    for part in PARTS:
+        own = sorted((r for r in results if r.part == part), key=lambda r: r.key)
+        if not own:
+            continue
+        names = list(dict.fromkeys(name for r in own for name in r.values))
+        head = [
+            "rows",
+            "columns",
+            "workers",
+            *(_TITLES.get(name, name.replace("_cpu_s", " s")) for name in names),
+        ]
+        lines += [f"## {part.replace('_', ' ')}", "", f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+        for r in own:
+            cells = [
+                f"{r.rows:,}",
+                str(r.columns),
+                str(r.workers),
+                *(_number(r.values.get(n)) for n in names),
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
+        lines.append("")
+    for axis in ("rows", "columns"):
+        found = growth(results, axis)
+        if found:
+            lines += [
+                f"## Growth over {axis}",
+                "",
+                "| part | step | held fixed | exponent |",
+                "|---|---|---|---|",
+            ]
+            lines += [f"| {part} | {step} | {fixed} | {power:.2f} |" for part, step, fixed, power in found]
+            lines.append("")
+    return "\n".join(lines)
+
+
+_TITLES = {
+    "cpu_s": "s",
+    "wall_s": "wall s",
+    "peak_mb": "peak MB",
+    "row_pairs_per_s": "row-pairs/s",
+    "times_bincount": "x np.bincount",
+    "times_histogramdd": "x np.histogramdd",
+    "rows_per_s": "rows/s",
+    "bytes_per_row": "bytes/row",
+}
+
+
+def _run(task: dict[str, Any], folder: Path) -> Result:
+    order = folder / "order.json"
+    order.write_text(json.dumps({"task": task, "folder": str(folder.resolve())}), encoding="utf-8")
+    command = [sys.executable, "-m", "synth_core.bench.scale_tasks", str(order)]
+    done = subprocess.run(command, capture_output=True, check=False)
+    answer = order.with_suffix(".done")
+    if done.returncode or not answer.exists():
+        size = f"{task['rows']:,} x {task['columns']}"
+        raise SourceError(f"{task['part']} of {size} did not finish; is there memory and disk enough for it?")
+    result = Result(**json.loads(answer.read_text(encoding="utf-8")))
+    answer.unlink()
+    return result
+
+
+def _save(results: Sequence[Result], out: Path) -> None:
+    with atomic_write(out / "scale.jsonl") as temporary:
+        temporary.write_text("".join(json.dumps(asdict(r)) + "\n" for r in results), encoding="utf-8")
+    with atomic_write(out / "scale.md") as temporary:
+        temporary.write_text(markdown(results), encoding="utf-8")
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+
+
+def _in_words(values: dict[str, float]) -> str:
+    return ", ".join(f"{_TITLES.get(name, name)} {_number(value)}" for name, value in values.items())

@@ -1,0 +1,231 @@
+"""What one part of a release costs at one size: each task runs in a process of its own, so its memory is its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from synth_core.bench.scale_data import census_blocks, census_schema, write_source
+from synth_core.cluster import Cluster
+from synth_core.codec import Codes
+from synth_core.domain import Clique, Domain
+from synth_core.models.junction_tree import junction_tree
+from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.privacy.ledger import Account
+from synth_core.steps import STEPS, prepare, run_step
+from synth_core.steps.sample import Recipe, write_shard
+from synth_core.storage.counting import PartitionCounts, count_codes
+from synth_core.storage.parquet import ingest_partitions
+from synth_core.storage.sql_ledger import SqlLedger, ledger_url
+
+SAMPLE_ROWS = 1_000_000
+"""Other ways to count are timed on so many rows; their cost for a row does not depend on the number of rows."""
+
+SHARD_ROWS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A part of the work, and its size."""
+
+    part: str
+    rows: int
+    columns: int
+    workers: int = 1
+
+
+Values = dict[str, float]
+
+
+def counting(task: Task, _: Path) -> Values:
+    """All pairs in memory, one thread; np.bincount and np.histogramdd on some of the pairs and rows."""
+    codes, domain = _table(task)
+    pairs = list(combinations(domain, 2))
+    count_codes({name: column[:1000] for name, column in codes.items()}, domain, pairs)
+    seconds = min(_cpu(lambda: count_codes(codes, domain, pairs)) for _ in range(3))
+    some = {name: column[:SAMPLE_ROWS] for name, column in codes.items()}
+    rows = len(next(iter(some.values())))
+    few = pairs[:: max(1, len(pairs) // 40)]
+    by_bincount = min(_cpu(lambda: [_bincount(some, domain, pair) for pair in few]) for _ in range(3))
+    fewer = few[:: max(1, len(few) // 4)]
+    by_histogram = _cpu(lambda: [_histogram(some, domain, pair) for pair in fewer])
+    mine = task.rows * len(pairs) / seconds
+    others = rows * len(few) / by_bincount, rows * len(fewer) / by_histogram
+    return {
+        "cpu_s": seconds,
+        "row_pairs_per_s": mine,
+        "times_bincount": mine / others[0],
+        "times_histogramdd": mine / others[1],
+    }
+
+
+def counting_on_workers(task: Task, folder: Path) -> Values:
+    """All pairs of Parquet partitions, on Dask workers of one thread each; the best of three passes by the clock."""
+    from distributed import Client, LocalCluster
+
+    schema, source = census_schema(task.columns), _source(task, folder)
+    with TemporaryDirectory(dir=folder) as site:
+        snapshot = ingest_partitions([source], schema, Path(site) / "encoded", key=bytes(32))
+        paths = [Path(site) / "encoded" / name for name in snapshot.partitions]
+        pairs = list(combinations(schema.domain, 2))
+        with (
+            LocalCluster(n_workers=task.workers, threads_per_worker=1, dashboard_address=None) as local,
+            Client(local) as client,
+        ):
+            place = Cluster(client)
+            PartitionCounts(paths, schema.domain, place).tables(pairs)
+            passes = [
+                _wall(lambda: PartitionCounts(paths, schema.domain, place).tables(pairs)) for _ in range(3)
+            ]
+    return {"wall_s": min(passes), "row_pairs_per_s": task.rows * len(pairs) / min(passes)}
+
+
+def ingest(task: Task, folder: Path) -> Values:
+    """A CSV file to encoded partitions, by the threads of one process."""
+    source, schema = _source(task, folder), census_schema(task.columns)
+    with TemporaryDirectory(dir=folder) as site:
+        few = _source(Task(part="ingest", rows=1000, columns=task.columns), folder)
+        ingest_partitions([few], schema, Path(site) / "first", key=bytes(32))
+        with _clock() as values:
+            ingest_partitions([source], schema, Path(site) / "encoded", key=bytes(32))
+    return values | {"rows_per_s": task.rows / values["wall_s"]}
+
+
+def reading(task: Task, folder: Path) -> Values:
+    """The same file, only read: by Arrow, into memory, by as many threads."""
+    source = _source(task, folder)
+    with _clock() as values:
+        pa_csv.read_csv(source)
+    return values | {"rows_per_s": task.rows / values["wall_s"]}
+
+
+def sampling(task: Task, folder: Path) -> Values:
+    """Shards drawn from a chain of triples, decoded and written as Parquet, one after the other on one thread."""
+    pa.set_cpu_count(1)
+    schema = census_schema(task.columns)
+    with TemporaryDirectory(dir=folder) as site:
+        model, declared = Path(site) / "model.npz", Path(site) / "schema.yaml"
+        _chain(task.columns).save(model)
+        schema.save(declared)
+        shards = max(1, task.rows // SHARD_ROWS)
+        recipe = Recipe(model, declared, "bench", task.rows, shards, 0)
+        write_shard((0, Path(site) / "first.parquet"), recipe=recipe)
+        size = 0
+        with _clock() as values:
+            for number in range(shards):
+                path = write_shard((number, Path(site) / f"{number}.parquet"), recipe=recipe)
+                size += path.stat().st_size
+    return values | {"rows_per_s": task.rows / values["cpu_s"], "bytes_per_row": size / task.rows}
+
+
+def release(task: Task, folder: Path) -> Values:
+    """A whole release, step by step, in CPU seconds."""
+    source = _source(task, folder)
+    with TemporaryDirectory(dir=folder) as site:
+        workspace, declared = Path(site) / "workspace", Path(site) / "schema.yaml"
+        workspace.mkdir()
+        census_schema(task.columns).save(declared)
+        account = Account(dataset="bench", delta=1e-9, cap_epsilon=1.0, largest_n=100_000_000)
+        SqlLedger(ledger_url(workspace, None)).declare(account, actor="bench")
+        spec = {
+            "release": "bench",
+            "dataset": "bench",
+            "source": str(source),
+            "schema": str(declared),
+            "method": "absyn",
+            "epsilon": 1.0,
+            "delta": 1e-9,
+        }
+        address = prepare(spec, workspace=workspace)
+        values = {f"{step}_cpu_s": _cpu(lambda step=step: run_step(step, address)) for step in STEPS}  # type: ignore[misc]
+    return values | {"cpu_s": sum(values.values())}
+
+
+PARTS: dict[str, Callable[[Task, Path], Values]] = {
+    part.__name__: part for part in (counting, counting_on_workers, ingest, reading, sampling, release)
+}
+
+
+def _table(task: Task) -> tuple[dict[str, Codes], Domain]:
+    domain = census_schema(task.columns).domain
+    codes = np.empty((task.columns, task.rows), dtype=np.uint8)
+    at = 0
+    for block in census_blocks(task.rows, task.columns):
+        codes[:, at : at + len(block)] = block.T
+        at += len(block)
+    return dict(zip(domain, codes, strict=True)), domain
+
+
+def _source(task: Task, folder: Path) -> Path:
+    """The generated file, made once."""
+    path = folder / f"{task.rows}x{task.columns}.csv"
+    if not path.exists():
+        write_source(path, task.rows, task.columns)
+    return path
+
+
+def _chain(columns: int) -> MarkovRandomField:
+    """A model with the triples of neighbouring columns, as a table of the generator has them."""
+    task = Task(part="sampling", rows=200_000, columns=columns)
+    codes, domain = _table(task)
+    cliques = [domain.attributes[k : k + 3] for k in range(max(1, columns - 2))]
+    tables = count_codes(codes, domain, cliques)
+    potentials = np.concatenate([np.log(table.ravel() + 0.5) for table in tables]) / 3
+    return MarkovRandomField(junction_tree(domain, cliques), cliques, potentials, total=task.rows)
+
+
+def _bincount(codes: dict[str, Codes], domain: Domain, pair: Clique) -> object:
+    width = domain.size(pair[1])
+    return np.bincount(codes[pair[0]].astype(np.int32) * width + codes[pair[1]], minlength=domain.cells(pair))
+
+
+def _histogram(codes: dict[str, Codes], domain: Domain, pair: Clique) -> object:
+    edges = [np.arange(domain.size(name) + 1) for name in pair]
+    return np.histogramdd(np.column_stack([codes[name] for name in pair]), bins=edges)
+
+
+def _cpu(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def _wall(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+@contextmanager
+def _clock() -> Iterator[Values]:
+    values: Values = {}
+    cpu, wall = time.process_time(), time.perf_counter()
+    yield values
+    values |= {"cpu_s": time.process_time() - cpu, "wall_s": time.perf_counter() - wall}
+
+
+def main(order: Path) -> None:
+    """Do the task written in the order, and write what it took beside it."""
+    given = json.loads(order.read_text(encoding="utf-8"))
+    task = Task(**given["task"])
+    values = PARTS[task.part](task, Path(given["folder"]))
+    values["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    order.with_suffix(".done").write_text(json.dumps(asdict(task) | {"values": values}), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    main(Path(sys.argv[1]))
