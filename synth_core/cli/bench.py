@@ -77,7 +77,7 @@ def scale(
         str,
         typer.Option(
             help="`counting` (all pairs, one thread, beside np.bincount and np.histogramdd), `counting_on_workers`, "
-            "`ingest` (a CSV file), `reading` (Arrow only reads it), `sampling` (Parquet shards), `release` (all seven)."
+            "`ingest` (a CSV file), `reading` (Arrow only reads it), `sampling` (Parquet shards), `release` (all steps)"
         ),
     ] = "counting,ingest,reading,sampling",
 ) -> None:
