@@ -8,7 +8,7 @@ shuffled within the group; so rows are exchangeable, and counts stray far less t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -16,17 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Domain
-from synth_core.errors import FeasibilityError
 from synth_core.models import sampling_kernels as kernels
 from synth_core.models.calibration import Table
-from synth_core.possibility import breaking_rows
 
 Codes: TypeAlias = NDArray[Any]
 """One row for each record, one column for each attribute, in the smallest of uint8, uint16 and int32 that fits."""
-MOST_DRAWN = 1000
-"""Rows drawn for each one wanted before a model is refused in which hardly any record is possible,"""
-LEAST_DRAWN = 100_000
-"""but at least so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +47,18 @@ def sample_rows(
     columns = np.zeros((len(domain), rows), dtype=code_type(domain))
     if rows:
         for step in steps(domain, beliefs):
-            seed = rng.integers(2**64, dtype=np.uint64)
-            places = (step.given, step.strides, step.fresh, step.divisors, step.sizes)
-            if independent:
-                kernels.draw(columns, *places, np.cumsum(step.table, axis=1), seed)
-            else:
-                kernels.deal(columns, *places, step.table, seed)
+            draw_step(columns, step, rng=rng, independent=independent)
     return columns.T
+
+
+def draw_step(columns: Codes, step: Step, *, rng: np.random.Generator, independent: bool = False) -> None:
+    """Write the columns of one turn."""
+    seed = rng.integers(2**64, dtype=np.uint64)
+    places = (step.given, step.strides, step.fresh, step.divisors, step.sizes)
+    if independent:
+        kernels.draw(columns, *places, np.cumsum(step.table, axis=1), seed)
+    else:
+        kernels.deal(columns, *places, step.table, seed)
 
 
 def sample_shards(
@@ -79,34 +78,6 @@ def shards(
     count = -(-rows // shard_rows)
     sizes = [min(shard_rows, rows - k * shard_rows) for k in range(count)]
     return list(zip(sizes, seed.spawn(count), strict=True))
-
-
-def sample_possible(
-    draw: Callable[[int, np.random.Generator], Codes], rows: int, *, domain: Domain, rng: np.random.Generator
-) -> Codes:
-    """Rows of a sampler that break no rule of the domain: its distribution given that the rules hold, by rejection.
-
-    It serves models that cannot hold the rules' tables; a junction tree holds them and draws no such row.
-    """
-    kept = draw(rows, rng)
-    if not domain.impossible:
-        return kept
-    drawn, kept = rows, kept[~breaking_rows(kept, domain)]
-    while len(kept) < rows:
-        if drawn >= max(MOST_DRAWN * rows, LEAST_DRAWN):
-            raise FeasibilityError(
-                f"hardly any record of this model obeys the rules ({', '.join(_rules(domain))}); use a method that "
-                "holds them, such as privmrf"
-            )
-        wanted = (rows - len(kept)) * drawn // max(len(kept), 1) + 1
-        fresh = draw(min(wanted, max(rows, LEAST_DRAWN)), rng)
-        drawn += len(fresh)
-        kept = np.concatenate([kept, fresh[~breaking_rows(fresh, domain)]])
-    return np.asfortranarray(kept[:rows])
-
-
-def _rules(domain: Domain) -> list[str]:
-    return list(dict.fromkeys(excluded.rule for excluded in domain.impossible))
 
 
 def code_type(domain: Domain) -> np.dtype[Any]:

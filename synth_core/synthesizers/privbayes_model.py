@@ -18,7 +18,8 @@ from synth_core.domain import Clique, Domain
 from synth_core.errors import SourceError
 from synth_core.models.calibration import Table, split
 from synth_core.models.junction_tree import JunctionTree, junction_tree
-from synth_core.models.sampling import Codes, Step, code_type, sample_possible, sample_rows, steps
+from synth_core.models.lawful_rows import redrawn, sample_lawful
+from synth_core.models.sampling import Codes, Step, code_type, sample_rows, steps
 from synth_core.models.stored import excluded_json, excluded_records
 from synth_core.synthesizers.hierarchies import Hierarchies
 from synth_core.synthesizers.privbayes_kernels import EMPTY, draw_records
@@ -39,8 +40,8 @@ class BayesianNetwork:
 
     Records are dealt (each group of equal parents gets floor or ceiling of its expected counts), drawn with
     replacement, or drawn without replacement. With `step_back`, a row of a table that is empty sends a record back
-    instead of being filled in. A network of many parents is no junction tree that could hold the domain's rules, so
-    records that break one are drawn again: the distribution is that of the network given the rules.
+    instead of being filled in. A network of many parents is no junction tree that could hold the domain's rules: where
+    there are rules, records are dealt, or drawn with replacement, around them (see `lawful_rows`).
     """
 
     domain: Domain
@@ -52,13 +53,18 @@ class BayesianNetwork:
 
     def sample(self, rows: int, rng: np.random.Generator) -> Codes:
         """Records of codes in the domain's order."""
-        return sample_possible(self._drawn, rows, domain=self.domain, rng=rng)
+        return redrawn(self._drawn, rows, domain=self.domain, rng=rng)
 
     def _drawn(self, rows: int, rng: np.random.Generator) -> Codes:
-        if rows and (self.step_back or self.generation == "without replacement"):
+        independent = self.generation == "with replacement"
+        if self.domain.impossible:
+            rules = self.domain.impossible
+            codes = sample_lawful(
+                self.versions, self.filled, rows, rules=rules, rng=rng, independent=independent
+            )
+        elif rows and (self.step_back or self.generation == "without replacement"):
             codes = self._one_by_one(rows, rng)
         else:
-            independent = self.generation == "with replacement"
             codes = sample_rows(self.versions, self.filled, rows, rng=rng, independent=independent)
         kept = codes[:, [self.versions.position(a) for a in self.domain]]
         return np.asfortranarray(kept.astype(code_type(self.domain), copy=False))
@@ -87,11 +93,13 @@ class BayesianNetwork:
 
     @cached_property
     def filled(self) -> tuple[Table, ...]:
-        """The tables with what their own other rows say where a row of parents is empty."""
+        """The tables with what their own other rows say where a row of parents is empty, or emptied by rules."""
+        spare = LEAST if self.domain.impossible else 0.0
         drawn: set[str] = set()
         found = []
         for table in self.tables:
-            found.append(Table(table.clique, _filled(table, drawn, self._groups(table.clique, drawn))))
+            groups = self._groups(table.clique, drawn)
+            found.append(Table(table.clique, _filled(table, drawn, groups, spare=spare)))
             drawn.update(table.clique)
         return tuple(found)
 
@@ -230,11 +238,14 @@ def _flat(tables: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
     return np.concatenate([table.ravel() for table in tables])
 
 
-def _filled(table: Table, drawn: set[str], groups: set[str]) -> NDArray[np.float64]:
-    """The values, with empty rows replaced by the sum over other parents, or evenly where that is empty too."""
+def _filled(table: Table, drawn: set[str], groups: set[str], *, spare: float) -> NDArray[np.float64]:
+    """The values, with empty rows replaced by the sum over other parents, or evenly where that is empty too.
+
+    Rows that are not empty get `spare` times that sum as well, for when nothing else is left of them.
+    """
     fresh = tuple(k for k, name in enumerate(table.clique) if name not in drawn)
     others = tuple(k for k, name in enumerate(table.clique) if name in drawn and name not in groups)
     values = table.values
     elsewhere = values.sum(axis=others, keepdims=True)
-    values = np.where(values.sum(axis=fresh, keepdims=True) > EMPTY, values, elsewhere)
+    values = np.where(values.sum(axis=fresh, keepdims=True) > EMPTY, values + spare * elsewhere, elsewhere)
     return np.where(values.sum(axis=fresh, keepdims=True) > 0, values, 1.0)

@@ -15,14 +15,15 @@ from synth_core.domain import Domain, Impossible
 from synth_core.errors import FeasibilityError, SchemaError
 from synth_core.measurement import Measurement
 from synth_core.models import inference
-from synth_core.models.calibration import Linear, Log, calibrate, calibrate_in, split
+from synth_core.models.calibration import Linear, Log, Table, calibrate, calibrate_in, split
 from synth_core.models.estimators import estimate
 from synth_core.models.inference import marginal_oracle
 from synth_core.models.junction_tree import junction_tree
+from synth_core.models.lawful_rows import redrawn, sample_lawful
 from synth_core.models.loopy import ClusterGraphField
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.problem import Problem
-from synth_core.models.sampling import sample_possible, sample_rows
+from synth_core.models.sampling import sample_rows
 from synth_core.models.triangulation import TriangulatedGraph
 from synth_core.possibility import breaking_rows, forbidden_cells, forbidden_tables, without_impossible
 
@@ -225,7 +226,7 @@ def test_rejection_draws_the_samplers_distribution_given_the_rules():
     def drawn(rows, rng):
         return np.column_stack([rng.integers(size, size=rows) for size in RULED.sizes])
 
-    rows = sample_possible(drawn, 40_000, domain=RULED, rng=np.random.default_rng(0))
+    rows = redrawn(drawn, 40_000, domain=RULED, rng=np.random.default_rng(0))
     assert len(rows) == 40_000
     counts = np.zeros(RULED.sizes)
     np.add.at(counts, tuple(rows.T), 1)
@@ -239,4 +240,43 @@ def test_a_sampler_that_hardly_ever_obeys_is_refused_by_the_rules_names():
         return np.zeros((rows, 3), dtype=np.uint8)
 
     with pytest.raises(FeasibilityError, match=r"obeys the rules \(r, s\); use a method that holds them"):
-        sample_possible(stubborn, 10, domain=RULED, rng=np.random.default_rng(0))
+        redrawn(stubborn, 10, domain=RULED, rng=np.random.default_rng(0))
+
+
+def test_attributes_drawn_early_follow_their_tables_and_later_ones_give_way():
+    """Drawing independent columns around the rules: a is even, b is never 0 or 1 with a = 0, c never 1 with b = 2."""
+    tables = [Table((name,), np.ones(size)) for name, size in zip(RULED, RULED.sizes, strict=True)]
+    for independent in (False, True):
+        rng = np.random.default_rng(0)
+        rows = sample_lawful(
+            RULED.unruled, tables, 30_000, rules=RULED.impossible, rng=rng, independent=independent
+        )
+        assert not breaking_rows(rows, RULED).any()
+        counts = np.zeros(RULED.sizes)
+        np.add.at(counts, tuple(rows.T), 1 / 30_000)
+        np.testing.assert_allclose(counts.sum(axis=(1, 2)), [0.5, 0.5], atol=0.01)
+        np.testing.assert_allclose(counts.sum(axis=2)[1], [1 / 6] * 3, atol=0.01)
+        np.testing.assert_allclose(counts.sum(axis=0)[0], [1 / 12, 1 / 12], atol=0.01)
+
+
+@given(case=ruled(), seed=st.integers(0, 10**6))
+@settings(max_examples=25, deadline=None)
+def test_rows_drawn_around_rules_break_none_after_dead_ends_are_drawn_again(case, seed):
+    domain, _ = case
+    tables = [Table((name,), np.ones(domain.size(name))) for name in domain]
+
+    def drawn(rows, rng):
+        return sample_lawful(domain.unruled, tables, rows, rules=domain.impossible, rng=rng)
+
+    rows = redrawn(drawn, 300, domain=domain, rng=np.random.default_rng(seed))
+    assert len(rows) == 300
+    assert not breaking_rows(rows, domain).any()
+
+
+def test_many_rules_at_once_are_told_apart():
+    rules = tuple(Impossible(f"r{k}", (("a", (k,)), ("b", (k,)))) for k in range(70))
+    domain = Domain(("a", "b"), (70, 70), rules)
+    tables = [Table((name,), np.ones(70)) for name in domain]
+    rows = sample_lawful(domain.unruled, tables, 20_000, rules=rules, rng=np.random.default_rng(0))
+    assert not breaking_rows(rows, domain).any()
+    assert (np.bincount(rows[:, 0], minlength=70) > 0).all()
