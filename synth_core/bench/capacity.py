@@ -37,11 +37,8 @@ class Law:
 
     def at(self, rows: int, columns: int) -> float:
         """CPU seconds at another size."""
-        return (
-            self.seconds
-            * (rows / self.rows) ** self.over_rows
-            * (columns / self.columns) ** self.over_columns
-        )
+        longer, wider = rows / self.rows, columns / self.columns
+        return self.seconds * math.pow(longer, self.over_rows) * math.pow(wider, self.over_columns)
 
 
 def law(results: Sequence[Result], part: str, *, cost: str = "cpu_s") -> Law:

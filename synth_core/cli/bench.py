@@ -100,6 +100,22 @@ def scale(
     typer.echo(f"{out / 'scale.md'}: {len(results)} sizes")
 
 
+@app.command()
+def capacity(
+    results: Annotated[Path, typer.Option(help="scale.jsonl of `synth bench scale`.")],
+) -> None:
+    """Show what large censuses would cost on clusters, computed from measured costs and their exponents.
+
+    The results need the parts counting, counting_on_workers, ingest, sampling and release.
+
+    Example: `synth bench capacity --results bench-out/scale/scale.jsonl`
+    """
+    from synth_core.bench.capacity import markdown
+    from synth_core.bench.scale import load
+
+    typer.echo(markdown(load(results)), nl=False)
+
+
 def _counts(text: str, option: str) -> list[int]:
     numbers = [int(item) if item.isdigit() else 0 for item in _list(text)]
     if not numbers or min(numbers) < 1:
