@@ -12,7 +12,8 @@ RUN python -m venv --without-pip /opt/synth \
 COPY pyproject.toml README.md LICENSE ./
 COPY synth_core synth_core
 RUN uv/bin/uv pip install --quiet --python /opt/synth/bin/python --compile-bytecode --no-deps . \
-    && /opt/synth/bin/python -m synth_core.warm
+    && /opt/synth/bin/python -m synth_core.warm \
+    && /opt/synth/bin/python -c "import rmm; from cupy_backends.cuda.libs import cublas, nvrtc"
 
 FROM python:${PYTHON}
 RUN groupadd --gid 50000 synth && useradd --uid 50000 --gid synth --create-home synth \
@@ -28,10 +29,11 @@ ENV PATH=/opt/synth/bin:$PATH \
     SYNTH_ARRAYS=auto
 USER 50000
 WORKDIR /home/synth
-# One worker for each GPU. RMM takes 40 % of a card's memory at the start and may grow to 80 %; what does not fit
-# goes to the host. The resource GPU is what fits and large cliques ask for.
+# One worker for each GPU. RMM takes 40 % of a card's memory at the start and may grow to 80 %, and CuPy allocates from
+# it; what does not fit goes to the host. The resource GPU is what fits and large cliques ask for.
 CMD ["dask", "cuda", "worker", "tcp://dask-scheduler:8786", "--nthreads", "1", "--resources", "GPU=1", \
     "--rmm-pool-size", "0.4", "--rmm-maximum-pool-size", "0.8", "--device-memory-limit", "0.8", \
+    "--set-rmm-allocator-for-libs", "cupy", \
     "--local-directory", "/workspace/confidential/spill", "--dashboard-address", ":8787"]
 EXPOSE 8787
 HEALTHCHECK --interval=15s --timeout=5s --start-period=60s --retries=4 \

@@ -7,7 +7,6 @@ an image build would not fail on our side. This needs root, overlay mounts and t
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import re
@@ -18,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 Instruction = tuple[str, str]
-SUBCOMMAND = re.compile(r"[a-z][a-z-]*")
 LARGEST_LAYER = "40G"
 
 
@@ -66,10 +64,8 @@ def script(stage: Sequence[Instruction], context: str) -> str:
 
 
 def commands(dockerfile: Path) -> list[str]:
-    """What the image runs, as far as it names a program and its subcommands: these must be there when it is built."""
-    written = [json.loads(rest) for word, rest in instructions(dockerfile) if word == "CMD"]
-    named = [itertools.takewhile(SUBCOMMAND.fullmatch, command) for command in written]
-    return [" ".join(words) for words in named]
+    """What the image runs; asked for help, it tells whether the program and its subcommands are there."""
+    return [shlex.join(json.loads(rest)) for word, rest in instructions(dockerfile) if word == "CMD"]
 
 
 def run_stage(dockerfile: Path, root: Path, scratch: Path) -> int:

@@ -51,8 +51,8 @@ def test_a_command_that_fails_fails_the_stage(tmp_path):
 
 def test_the_command_of_the_image_is_known(tmp_path):
     assert stages.commands(written(tmp_path, DOCKERFILE)) == ["dask worker"]
-    cuda = 'CMD ["dask", "cuda", "worker", "tcp://a:1", "--nthreads", "1"]'
-    assert stages.commands(written(tmp_path, cuda)) == ["dask cuda worker"]
+    options = 'CMD ["dask", "worker", "tcp://a:1", \\\n    "--nthreads", "1"]'
+    assert stages.commands(written(tmp_path, options)) == ["dask worker tcp://a:1 --nthreads 1"]
 
 
 def test_what_needs_an_engine_is_refused(tmp_path):
