@@ -27,6 +27,12 @@ YAMLLINT = (
     "{extends: default, rules: {line-length: {max: 140}, document-start: disable, braces: disable, "
     "brackets: disable, truthy: {check-keys: false}}}"
 )
+EXTRAS = {
+    "airflow": ("airflow", "fab", "postgres"),
+    "worker": ("monitoring",),
+    "worker-cuda": ("cuda", "monitoring"),
+}
+"""The parts of the package that each image has."""
 UNLIKE_TESTS = {"airflow.lock": {"python-dateutil"}}
 """Packages that an image has in another version than the tests: Flask-AppBuilder asks for python-dateutil 2."""
 KUBERNETES_VERSION = "1.34.0"
@@ -140,8 +146,14 @@ def dashboards_are_valid(root: Path) -> Problems:
 
 
 def locks_agree(root: Path) -> Problems:
-    """Images hold the versions that the tests ran with."""
+    """Images hold what the package asks for, in the versions that the tests ran with."""
     tested = _pins(root / "requirements.lock")
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for image, extras in EXTRAS.items():
+        asked = [*project["dependencies"], *(d for e in extras for d in project["optional-dependencies"][e])]
+        names = {found[0].lower() for line in asked if (found := re.match(r"[\w.-]+", line))}
+        for name in sorted(names - set(_pins(root / "docker" / f"{image}.lock"))):
+            yield f"docker/{image}.lock: {name}, which pyproject.toml asks for, is not there; run `make lock`"
     for path in sorted(root.glob("docker/*.lock")):
         for name, version in _pins(path).items():
             if name in tested and tested[name] != version and name not in UNLIKE_TESTS.get(path.name, ()):

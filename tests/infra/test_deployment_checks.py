@@ -37,6 +37,7 @@ BREAKS = [
     ("dashboards", STEPS, "synth_steps_total", "synth_step_total", "synth_step_total"),
     ("dashboards", STEPS, '"uid": "steps"', '"uid": "releases"', "releases"),
     ("locks", "docker/worker.lock", "dask==2026.7.1", "dask==2026.8.0", "worker.lock: dask is 2026.8.0"),
+    ("locks", "pyproject.toml", '"jinja2>=3.1",', '"jinja2>=3.1", "forgotten>=1",', "worker-cuda.lock: forgotten"),
     ("versions", "docker/.env.example", "VERSION=0.1.0", "VERSION=0.2.0", ".env.example"),
     ("versions", "infra/kubernetes/metrics.yaml", "census-release/airflow:0.1.0", "census-release/airflow:9.9", "9.9"),
 ]  # fmt: skip
