@@ -61,9 +61,19 @@ def test_types_and_limits_in_words():
     assert keys.takes({"type": "array", "items": {"type": "string"}}) == "list of text"
 
 
-def test_all_commands_are_there():
+def mounted():
     from synth_core.cli import app
 
-    listed = set(re.findall(r"^## `synth ([a-z]+)", reference.commands(), re.MULTILINE))
-    mounted = {command.name or command.callback.__name__ for command in app.registered_commands}
-    assert listed == mounted | {group.name for group in app.registered_groups}
+    commands = {command.name or command.callback.__name__ for command in app.registered_commands}
+    return commands | {group.name for group in app.registered_groups}
+
+
+def test_all_commands_are_there():
+    assert set(re.findall(r"^## `synth ([a-z]+)", reference.commands(), re.MULTILINE)) == mounted()
+
+
+def test_the_readme_lists_every_command():
+    listed = re.findall(
+        r"^\| `synth ([a-z]+)", (reference.ROOT / "README.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert set(listed) == mounted()
