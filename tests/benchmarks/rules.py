@@ -102,8 +102,8 @@ def page(results: list[dict]) -> str:
         f"""# Edit rules: figures
 
 Written by `tests/benchmarks/rules.py`. The generated population ({EXAMPLE_ROWS:,} rows, 14 columns; its 24 rules hold
-in every row), delta {DELTA:g}, one thread; the same data with the rules declared and with the rules left out. Errors are
-mean total variation distances of fixed 1-, 2- and 3-way marginals; a ratio below 1 means that declaring rules helps.
+in every row), delta {DELTA:g}, one thread; the same data with the rules declared and with the rules left out. Errors
+are mean total variation distances of fixed 1-, 2- and 3-way marginals; below a ratio of 1, declaring the rules helps.
 
 {many["rows"]:,} rows of a privmrf model at epsilon 0.8, drawn in shards of {SHARD:,}: **{many["broken"]} break a rule**
 (counted on codes; of {many["decoded_rows"]:,} of them decoded and counted as rows, {many["decoded_broken"]}).
