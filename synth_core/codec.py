@@ -74,18 +74,21 @@ def bin_edges(column: Integer | Real) -> NDArray[np.float64]:
     return edges
 
 
-def check_names(names: Iterable[object], schema: Schema, *, source: str) -> None:
+def check_names(names: Iterable[str], schema: Schema, *, source: str) -> None:
     """Refuse a source that lacks a declared column, or has it twice."""
     found = Counter(names)
     for column in schema.columns:
-        if found[column.name] == 0:
-            _refuse(source, column, "is missing; add it to the source or remove it from the schema")
-        if found[column.name] > 1:
+        origin = column.origin(found)
+        if found[origin] == 0:
+            derived = "" if origin == column.name else f", and so is {origin!r}, from which it is derived"
+            _refuse(source, column, f"is missing{derived}; add it to the source or remove it from the schema")
+        if found[origin] > 1:
             _refuse(source, column, "appears more than once; give each column its own name")
 
 
 def _encode_column(frame: pd.DataFrame | pa.Table, column: AnyColumn, source: str) -> Codes:
-    parts = [_encode_chunk(chunk, column, source) for chunk in _chunks(frame, column.name)]
+    names = frame.column_names if isinstance(frame, pa.Table) else frame.columns
+    parts = [_encode_chunk(chunk, column, source) for chunk in _chunks(frame, column.origin(names))]
     return np.concatenate(parts) if parts else np.empty(0, dtype=column.dtype)
 
 
@@ -142,8 +145,8 @@ def _categorical_marks(chunk: pa.Array, column: Categorical, source: str) -> NDA
     coded = _dictionary(chunk)
     if coded is None:
         _refuse(source, column, "has a type that is neither text nor numbers; convert it in the source")
-    code_of: dict[int | str | None, int] = {value: code for code, value in enumerate(column.values)}
     read = _as_text if column.is_text else _as_whole
+    code_of = {read(value): code for value, code in column.code_of.items()}
     marks = [
         _MISSING if _is_missing(v) else code_of.get(read(v), _UNSEEN) for v in coded.dictionary.to_pylist()
     ]

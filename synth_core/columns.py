@@ -10,6 +10,7 @@ from __future__ import annotations
 import unicodedata
 from abc import abstractmethod
 from bisect import bisect_right
+from collections.abc import Iterable
 from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any, Literal, TypeAlias
@@ -90,6 +91,15 @@ class ColumnBase(Declaration):
     nullable: bool = Field(default=False, strict=True)
     unseen: Literal["refuse", "other", "clip"] = "refuse"
     description: str = ""
+    reads: str | None = Field(
+        default=None,
+        min_length=1,
+        description="the source's column it is derived from, where the source has none of its own name",
+    )
+
+    def origin(self, names: Iterable[str]) -> str:
+        """Which of a table's columns it is read from."""
+        return self.name if self.reads is None or self.name in names else self.reads
 
     @property
     @abstractmethod
@@ -152,12 +162,22 @@ class Categorical(ColumnBase):
     unseen: Literal["refuse", "other"] = "refuse"
     values: tuple[Value, ...] = Field(min_length=1)
     labels: dict[Value, str] = {}
+    recode: dict[Value, Value] = Field(
+        default={},
+        description="values of the source that are not declared, and the declared value each becomes",
+    )
     hierarchy: dict[str, tuple[Value, ...]] | None = None
 
     @property
     def declared(self) -> int:
         """How many values are declared."""
         return len(self.values)
+
+    @property
+    def code_of(self) -> dict[int | str, int]:
+        """The code of every value, declared or recoded."""
+        codes: dict[int | str, int] = {value: code for code, value in enumerate(self.values)}
+        return codes | {value: codes[target] for value, target in self.recode.items()}
 
     @property
     def is_text(self) -> bool:
@@ -194,6 +214,15 @@ class Categorical(ColumnBase):
                 raise ValueError(
                     f"labels: {value!r} is not among the values; add it there or remove its label"
                 )
+        for value, target in self.recode.items():
+            if type(value) is not type(self.values[0]):
+                raise ValueError(
+                    f"recode: {value!r} is not written as the values are; text or whole numbers, as they"
+                )
+            if value in self.values:
+                raise ValueError(f"recode: {value!r} is among the values; only undeclared ones become others")
+            if target not in self.values:
+                raise ValueError(f"recode: {target!r} is not among the values; add it there")
         if self.hierarchy is not None:
             self._check_partition([value for group in self.hierarchy.values() for value in group])
         return self

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,19 +23,20 @@ def plain_codes(text: bytes, names: Sequence[str], schema: Schema) -> dict[str, 
     """The codes of lines without their header, or None where a cell is not plain."""
     letters = np.frombuffer(text, dtype=np.uint8)
     columns = schema.columns
-    positions = {column.name: k for k, column in enumerate(columns)}
+    origins = [column.origin(names) for column in columns]
+    positions = {name: k for k, name in enumerate(dict.fromkeys(origins))}
     fields = np.array([positions.get(name, -1) for name in names], dtype=np.int64)
     most = int(np.count_nonzero(letters == ord("\n"))) + 1
     codes = [np.empty(most, dtype=column.dtype) for column in columns]
     coders = [_coder(column) for column in columns]
-    cells = np.empty((BLOCK_ROWS, len(columns), 3), dtype=np.int64)
+    cells = np.empty((BLOCK_ROWS, len(positions), 3), dtype=np.int64)
     at = done = 0
     while at < len(letters):
         rows, at = find_cells(letters, at, fields, cells)
         if rows < 0:
             return None
-        for k, (coder, column) in enumerate(zip(coders, codes, strict=True)):
-            if not coder(letters, cells[:rows, k], column[done : done + rows]):
+        for origin, coder, own in zip(origins, coders, codes, strict=True):
+            if not coder(letters, cells[:rows, positions[origin]], own[done : done + rows]):
                 return None
         done += rows
     return {column.name: own[:done] for column, own in zip(columns, codes, strict=True)}
@@ -50,19 +51,19 @@ def _coder(column: AnyColumn) -> Coder:
         return lambda text, cells, codes: code_numbers(text, cells, edges, whole, clip, empty, unseen, codes)
     # What is no declared whole number letter by letter may still be one, written otherwise.
     other = unseen if column.is_text else -1
-    slots, words, letters = _word_table([str(value) for value in column.values])
+    slots, words, letters = _word_table({str(value): code for value, code in column.code_of.items()})
     return lambda text, cells, codes: code_words(text, cells, slots, words, letters, empty, other, codes)
 
 
-def _word_table(values: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
-    """An open hash table of the values, at most half full."""
+def _word_table(values: Mapping[str, int]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+    """An open hash table of the values, at most half full, with their codes."""
     slots = np.full(1 << (2 * len(values)).bit_length(), -1, dtype=np.int64)
     encoded = [np.frombuffer(value.encode(), dtype=np.uint8) for value in values]
     ends = np.cumsum([len(word) for word in encoded])
-    words = np.column_stack([ends - [len(word) for word in encoded], ends, np.arange(len(values))])
-    for code, word in enumerate(encoded):
+    words = np.column_stack([ends - [len(word) for word in encoded], ends, list(values.values())])
+    for number, word in enumerate(encoded):
         slot = letter_sum(word) & (len(slots) - 1)
         while slots[slot] >= 0:
             slot = (slot + 1) & (len(slots) - 1)
-        slots[slot] = code
+        slots[slot] = number
     return slots, words.astype(np.int64), np.concatenate(encoded)

@@ -8,7 +8,7 @@ break. Files ending in .gz are unpacked on the way, and are one piece.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -172,7 +172,7 @@ def _plain(piece: Piece, schema: Schema) -> dict[str, Codes] | None:
 
 
 def _csv_batches(piece: Piece, schema: Schema) -> Iterator[pa.RecordBatch]:
-    types = _csv_types(schema)
+    types = _csv_types(schema, piece.names)
     convert = pa_csv.ConvertOptions(
         column_types=types, include_columns=list(types), null_values=[""], strings_can_be_null=True
     )
@@ -187,22 +187,26 @@ def _csv_batches(piece: Piece, schema: Schema) -> Iterator[pa.RecordBatch]:
         yield from pa_csv.open_csv(pa.BufferReader(text), read_options=options, convert_options=convert)
 
 
-def _csv_types(schema: Schema) -> dict[str, pa.DataType]:
+def _csv_types(schema: Schema, names: Sequence[str]) -> dict[str, pa.DataType]:
     """Categories come as dictionaries, so that each distinct text is looked at once.
 
     Numbers come as text, so that the codec decides what is a number and the refusal can name the column.
     """
     categories = pa.dictionary(pa.int32(), pa.string())
-    types = {c.name: categories if isinstance(c, Categorical) else pa.string() for c in schema.columns}
+    types = {
+        c.origin(names): categories if isinstance(c, Categorical) else pa.string() for c in schema.columns
+    }
     return types if schema.unit_column is None else types | {schema.unit_column: pa.string()}
 
 
 def _parquet_batches(piece: Piece, schema: Schema) -> Iterator[pa.RecordBatch]:
-    wanted = [*schema.domain, *([schema.unit_column] if schema.unit_column is not None else [])]
     with open_file(piece.address) as opened, pq.ParquetFile(opened) as file:
+        wanted = dict.fromkeys(column.origin(file.schema_arrow.names) for column in schema.columns)
+        if schema.unit_column is not None:
+            wanted[schema.unit_column] = None
         yield from file.iter_batches(
             batch_size=PARQUET_BATCH_ROWS,
-            columns=wanted,
+            columns=list(wanted),
             row_groups=range(piece.begin, piece.end),
             use_threads=False,
         )

@@ -50,7 +50,7 @@ NAMES = ("extra", "wide", "pay", "word", "age", "open", "whole", "more")
 
 def reference(text):
     """The codes by Arrow's reader and the codec, None where they refuse."""
-    types = _csv_types(SCHEMA)
+    types = _csv_types(SCHEMA, NAMES)
     try:
         table = pa_csv.read_csv(
             pa.BufferReader(text),
@@ -159,7 +159,7 @@ def test_anything_else_is_left_to_the_codec(line):
 
 def test_a_column_of_many_values_finds_each_at_once():
     """Values that differ in one letter only must not crowd into a few slots."""
-    slots, words, letters = csv_text._word_table([str(value) for value in range(30_000)])
+    slots, words, letters = csv_text._word_table({str(value): value for value in range(30_000)})
     home = np.array([csv_text.letter_sum(letters[a:b]) for a, b, _ in words]) % len(slots)
     found = np.empty(30_000, dtype=int)
     found[slots[slots >= 0]] = np.flatnonzero(slots >= 0)
