@@ -93,10 +93,13 @@ def _drawn(
     model: AnyModel, total: int, rng: np.random.Generator, *, recipe: Recipe, number: int
 ) -> Iterator[Codes]:
     """The shard's rows in blocks, each with little variance; one after the other from the shard's own generator."""
-    if isinstance(model, Mixture):
-        yield model.sample_shard(total, rng, shards=recipe.shards, number=number)
-        return
     rows = rows_of_shard(total, shards=recipe.shards, number=number)
+    if isinstance(model, Mixture):
+        blocks = max(1, -(-rows // BLOCK_ROWS))
+        for block in range(blocks):  # a smaller shard: one of every `blocks` rows of this one
+            own = number + recipe.shards * block
+            yield model.sample_shard(total, rng, shards=recipe.shards * blocks, number=own)
+        return
     for start in range(0, max(rows, 1), BLOCK_ROWS):
         yield model.sample(min(BLOCK_ROWS, rows - start), rng)
 

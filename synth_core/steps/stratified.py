@@ -107,7 +107,7 @@ def fit(run: StepRun) -> Path:
     models = [load_model(paths[part].model) for part in division.parts]
     known, agreed = load_scores(run.paths.scores), _part_scores(run, division, "agreed")
     targets = agreed_marginals(division, known, agreed, models)
-    settled = run.cluster.map(_settled, list(zip(models, targets, strict=True)))
+    settled = run.cluster.map(_settled, list(zip(models, targets, strict=True))) if any(targets) else models
     components = [
         Component(
             model,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -18,6 +19,9 @@ from synth_core.codec import Codes
 from synth_core.privacy.wall import wall
 from synth_core.storage.files import atomic_write, flush_to_disk
 from synth_core.storage.parquet import read_codes
+
+WAY = "parts.json"
+"""Says how the rows beside it were divided."""
 
 PARTITIONS_AT_ONCE = 8
 """Partitions that one task reads: it holds their rows, and every part gets one file of them."""
@@ -36,10 +40,13 @@ def split_rows(
 
     The columns `dropped` are left out. A part of one code loses the column too; in the others its codes are numbered
     anew, in the order given. Parts without rows have files as well. Everything is written beside `target`, which takes
-    its name at the end: after a crash it is absent or whole.
+    its name at the end: after a crash it is absent or whole. Rows that were divided in the same way stay as they are.
     """
+    way = json.dumps([column, parts, dropped])
     if target.exists():
-        return
+        if (target / WAY).read_text(encoding="utf-8") == way:
+            return
+        shutil.rmtree(target)
     building = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         for folder, _ in parts:
@@ -55,6 +62,7 @@ def split_rows(
             parts=tuple(parts),
             dropped=tuple(dropped),
         )
+        (building / WAY).write_text(way, encoding="utf-8")
         flush_to_disk(building)
         building.rename(target)
         flush_to_disk(target.parent)

@@ -132,3 +132,15 @@ def test_another_file_is_refused(tmp_path):
 def test_its_cliques_tell_the_parts_apart(mixture):
     assert mixture.cliques == (("age", "region", "state"), ("age", "region", "state", "sex"))
     assert mixture.tree.cliques == (("age", "region", "state", "sex"),)
+
+
+def test_a_shard_in_blocks_has_the_rows_of_the_shard(mixture):
+    """Blocks of a shard are smaller shards: those whose number is the shard's modulo the number of shards."""
+
+    def regions(shards, number):
+        return mixture.sample_shard(97, np.random.default_rng(0), shards=shards, number=number)[:, 1]
+
+    whole = np.bincount(regions(3, 1), minlength=4)
+    blocks = sum(np.bincount(regions(15, 1 + 3 * block), minlength=4) for block in range(5))
+    assert whole[[0, 3]].tolist() == blocks[[0, 3]].tolist()
+    assert whole.sum() == blocks.sum()

@@ -169,7 +169,7 @@ def test_a_conversation_needs_no_rows_but_its_own(tmp_path):
     first = strata(address)[0]
     shutil.rmtree(paths.encoded)
     for other in paths.divided_rows.iterdir():
-        if other.name != Path(first).name:
+        if other.is_dir() and other.name != Path(first).name:
             shutil.rmtree(other)
     fit_stratum(address, first)
     assert paths.stratum(Path(first).name).model.exists()

@@ -31,8 +31,8 @@ def partitions(tmp_path):
     return paths, {name: np.concatenate(values) for name, values in columns.items()}
 
 
-def divide(paths, target, cluster=None):
-    split_rows(paths, target, column="region", parts=PARTS, dropped=["state"], cluster=cluster or Cluster())
+def divide(paths, target, parts=PARTS):
+    split_rows(paths, target, column="region", parts=parts, dropped=["state"], cluster=Cluster())
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 8])
@@ -65,6 +65,8 @@ def test_what_was_divided_stays_and_a_failure_leaves_nothing(partitions, tmp_pat
     before = {file: file.read_bytes() for file in (tmp_path / "strata").rglob("*.parquet")}
     divide(paths[:1], tmp_path / "strata")
     assert {file: file.read_bytes() for file in (tmp_path / "strata").rglob("*.parquet")} == before
+    divide(paths, tmp_path / "strata", (("all", (0, 1, 2, 3, 4)),))
+    assert {file.parent.name for file in (tmp_path / "strata").rglob("*.parquet")} == {"all"}
     paths[1].write_bytes(b"torn")
     with pytest.raises(WallError):
         divide(paths, tmp_path / "others")
