@@ -31,6 +31,9 @@ Codes: TypeAlias = NDArray[np.unsignedinteger[Any]]
 AnyColumn: TypeAlias = Categorical | Integer | Real
 
 _UNSEEN, _MISSING = -1, -2
+_CACHED_ROWS = 1 << 14
+"""Numbers are drawn for so many rows at once: their steps stay in the caches."""
+
 _WHOLE_TEXT = re.compile(r"([+-]?[0-9]+)(\.0*)?")
 
 
@@ -245,18 +248,20 @@ def _inside_bins(
     never leaves its bin; a real sum may round up to the upper edge, the next bin's, and is held below it.
     """
     edges = np.array(column.edges, dtype=np.int64 if isinstance(column, Integer) else np.float64)
-    lows: NDArray[Any] = _padded(edges[:-1], column, edges.dtype)[codes]
-    widths = np.diff(edges)
-    if isinstance(column, Integer) and widths.max() == 1:
-        return lows
-    steps = rng.random(len(codes)) * _padded(widths, column, np.float64)[codes]
-    if isinstance(column, Integer):
-        lows += steps.astype(np.int64)
-        return lows
-    below = np.nextafter(edges[1:], -np.inf)
-    lows += steps
-    np.minimum(lows, _padded(below, column, np.float64)[codes], out=lows)
-    return lows
+    low_of, width_of = _padded(edges[:-1], column, edges.dtype), _padded(np.diff(edges), column, np.float64)
+    drawn: NDArray[Any] = low_of[codes]
+    if isinstance(column, Integer) and width_of.max() == 1:
+        return drawn
+    below = (
+        None if isinstance(column, Integer) else _padded(np.nextafter(edges[1:], -np.inf), column, np.float64)
+    )
+    for start in range(0, len(codes), _CACHED_ROWS):
+        own, some = drawn[start : start + _CACHED_ROWS], codes[start : start + _CACHED_ROWS]
+        steps = rng.random(len(some)) * width_of[some]
+        own += steps if below is not None else steps.astype(np.int64)
+        if below is not None:
+            np.minimum(own, below[some], out=own)
+    return drawn
 
 
 def _padded(values: Any, column: AnyColumn, dtype: Any) -> NDArray[Any]:
