@@ -309,3 +309,18 @@ def test_a_release_without_strata_has_none(tmp_path):
     address = run_steps(spec, tmp_path, CONVERSATION)
     assert strata(address) == []
     assert not ReleasePaths.of_address(address).division.exists()
+
+
+def test_rules_about_strata_are_kept_inside_them_and_in_pools(tmp_path):
+    frame = people()
+    frame = frame[~((frame["district"].isin(["a1", "b2"])) & (frame["sex"] == "m"))]
+    declared = {"by": "district", "pools": {"b": ["b1", "b2"]}}
+    spec = write_release(tmp_path, frame=frame, strata=declared, method="privmrf", epsilon=0.2, rows=5000)
+    rule = "rules: [{name: women only, when: {district: [a1, b2]}, never: {sex: [m]}}]\n"
+    path = tmp_path / "schema.yaml"
+    path.write_text(path.read_text() + rule)
+    address = run_steps(spec, tmp_path, STEPS[:5])
+    table = pd.read_parquet(ReleasePaths.of_address(address).extract)
+    men = table[table["sex"] == "m"].groupby("district").size()
+    assert not {"a1", "b2"} & set(men.index)
+    assert men["b1"] > 100
