@@ -13,6 +13,7 @@ from synth_core.codec import Codes
 from synth_core.privacy.wall import wall
 from synth_core.schema import Schema
 from synth_core.storage.contribution import ContributionBound
+from synth_core.storage.files import atomic_write
 from synth_core.storage.sources import Piece, encoded_batches, pieces
 
 
@@ -69,10 +70,10 @@ def _pieces(address: str, *, schema: Schema) -> list[Piece]:
 
 
 def _encode_piece(job: tuple[Piece, Path], *, schema: Schema, bound: ContributionBound | None) -> Slice:
-    """Encode one piece, a batch at a time; runs on a worker, and writes the same file if it runs again."""
+    """Encode one piece, a batch at a time; runs on a worker, and leaves the same file if it runs again or twice."""
     piece, path = job
     writer, rows = None, 0
-    with wall(), pa.OSFile(str(path), "wb") as file:
+    with wall(), atomic_write(path) as temporary, pa.OSFile(str(temporary), "wb") as file:
         for codes in encoded_batches(piece, schema, bound):
             batch = pa.RecordBatch.from_arrays(
                 [pa.array(column) for column in codes.values()], names=list(codes)
