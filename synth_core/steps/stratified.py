@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from synth_core.domain import Domain
-from synth_core.errors import SpecError
+from synth_core.errors import SourceError, SpecError
 from synth_core.measurement import Measurement
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Component, Mixture
@@ -55,8 +55,14 @@ class StratumRun(StepRun):
 
     @property
     def partitions(self) -> list[Path]:
-        """Addresses of the part's rows."""
-        return sorted(self.paths.encoded.glob("*.parquet"))
+        """Addresses of the part's rows; there are some even where the part has no rows."""
+        found = sorted(self.paths.encoded.glob("*.parquet"))
+        if not found:
+            raise SourceError(
+                f"the rows of stratum {self.part.name!r} are gone; remove {self.paths.divided_rows} and run the "
+                "step `score` again"
+            )
+        return found
 
     def spending(self, step: str) -> Spending:
         """On whose account the part spends."""

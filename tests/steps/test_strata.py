@@ -173,7 +173,7 @@ def test_a_conversation_needs_no_rows_but_its_own(tmp_path):
             shutil.rmtree(other)
     fit_stratum(address, first)
     assert paths.stratum(Path(first).name).model.exists()
-    with pytest.raises(Exception):  # noqa: B017, PT011 - whatever it is, it has no rows to count
+    with pytest.raises(SourceError, match="the rows of stratum 'a2' are gone"):
         fit_stratum(address, strata(address)[1])
 
 
