@@ -8,6 +8,7 @@ the ledger says so.
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -162,7 +163,7 @@ def test_nothing_was_left_behind(live, seen):
 
 @contextmanager
 def in_the_middle(live: Live, run: str, step: str, release: str) -> Iterator[list[str]]:
-    """A block in which a step has begun to ask and cannot go on, because Dask is held still.
+    """A block in which a step has begun to ask and cannot go on, because Dask is kept busy.
 
     `score` stops in its first question. `fit` needs Dask before it asks, so it is stopped once it has begun a question,
     and stays in that one or in the estimation after it. Yields the keys of what had been answered by then.
@@ -170,18 +171,30 @@ def in_the_middle(live: Live, run: str, step: str, release: str) -> Iterator[lis
     live.until(lambda: has_passed(live, run, BEFORE[step]), pause=0.1)
     if step == "fit":
         live.in_the_middle_of(step, release)
-    workers = dask_workers(live)
-    for worker in workers:
-        worker.suspend()
-    try:
+    with dask_is_busy(live):
         live.in_the_middle_of(step, release)
         time.sleep(2)
         assert live.task(run, step)["state"] == "running", f"{step} was over before the blow"
         yield answers(live, release)
+
+
+@contextmanager
+def dask_is_busy(live: Live) -> Iterator[None]:
+    """A block in which every worker has something to do that is not finished before its end."""
+    from distributed import Client, fire_and_forget
+
+    flag = live.site.home / "busy"
+    flag.touch()
+    wait = ["sh", "-c", f"while [ -e '{flag}' ]; do sleep 0.1; done"]
+    client = Client(live.dask.address)
+    try:
+        for worker in client.scheduler_info(n_workers=-1)["workers"]:
+            job = client.submit(subprocess.run, wait, workers=[worker], priority=1000, pure=False)
+            fire_and_forget(job)
+        yield
     finally:
-        for worker in workers:
-            if worker.is_running():
-                worker.resume()
+        flag.unlink()
+        client.close(timeout=5)
 
 
 def has_passed(live: Live, run: str, step: str) -> bool:
@@ -189,14 +202,6 @@ def has_passed(live: Live, run: str, step: str) -> bool:
     state = live.states(run).get(step)
     assert state not in ("failed", "upstream_failed"), f"{step} failed before the blow"
     return state == "success"
-
-
-def dask_workers(live: Live) -> list[psutil.Process]:
-    """Every process of the workers, their nannies too."""
-    described = str(live.site.home / "dask.json")
-    nannies = [one for one in psutil.process_iter() if {"worker", described} <= set(words(one))]
-    assert nannies
-    return [*nannies, *(child for nanny in nannies for child in nanny.children(recursive=True))]
 
 
 def is_dask_scheduler(process: psutil.Process, address: str) -> bool:
