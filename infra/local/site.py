@@ -51,7 +51,9 @@ class Site:
         return _keep(self.home / "passwords.json", lambda: {user: secrets.token_urlsafe(9) for user in USERS})
 
     def environment(self, *, port: int, dask: Dask | None = None) -> dict[str, str]:
-        """Variables for every process of this Airflow; it listens on the loopback interface alone."""
+        """Variables for every process of this Airflow and its Dask; they listen on the loopback interface alone."""
+        from synth_core.cluster import NO_SPILLING
+
         address = f"http://{LOOPBACK}:{port}"
         keys = _keep(self.home / "secrets.json", _secrets)
         self.releases.mkdir(parents=True, exist_ok=True)
@@ -89,6 +91,9 @@ class Site:
             variables["SYNTH_LEDGER_URL"] = self.ledger
         if dask:
             variables |= {"SYNTH_DASK_ADDRESS": dask.address, "SYNTH_DASK_DASHBOARD": dask.dashboard}
+        variables |= {
+            f"DASK_{name.upper().replace('.', '__')}": str(value) for name, value in NO_SPILLING.items()
+        }
         kept = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
         kept.pop("PYTHONDONTWRITEBYTECODE", None)  # Airflow's processes would compile every module anew
         return {**kept, **variables}

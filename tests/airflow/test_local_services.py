@@ -126,15 +126,20 @@ def test_a_slow_service_is_reported_too(tmp_path):
 
 
 def test_the_dask_cluster_computes_and_ends(site):
+    import dask
     from distributed import Client
 
-    with dask_cluster(site) as dask:
-        address = dask.address
-        assert urllib.request.urlopen(dask.dashboard, timeout=30).status == 200
+    with dask_cluster(site) as running:
+        address = running.address
+        assert urllib.request.urlopen(running.dashboard, timeout=30).status == 200
         assert address.startswith("tcp://127.0.0.1:")
         with Client(address, timeout="30s") as client:
             client.wait_for_workers(2, timeout=60)
             assert client.submit(sum, [1, 2, 3]).result(timeout=30) == 6
+            spilling = client.run(dask.config.get, "distributed.worker.memory.spill")
+            assert list(spilling.values()) == [False, False], (
+                "workers hold exact counts, and their disk is no zone"
+            )
     host, port = address.removeprefix("tcp://").split(":")
     with pytest.raises(OSError), socket.create_connection((host, int(port)), timeout=1):  # noqa: PT011
         pass
