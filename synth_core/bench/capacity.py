@@ -71,9 +71,13 @@ def laws(results: Sequence[Result]) -> dict[str, Law]:
 
 
 def efficiency(results: Sequence[Result]) -> float:
-    """How much of a second worker is work: speed of two over twice that of one, 1 where it was not measured."""
-    speed = {r.workers: r.values["row_pairs_per_s"] for r in results if r.part == "counting_on_workers"}
-    return min(1.0, speed[2] / speed[1] / 2) if {1, 2} <= set(speed) else 1.0
+    """How much of each of two workers is work: the least speed of two measured, over twice that of one."""
+    speeds = [
+        r.values["times_one_worker"] for r in results if r.part == "counting_on_workers" and r.workers == 2
+    ]
+    if not speeds:
+        raise SpecError("the results have no counting on two workers; run the part counting_on_workers first")
+    return min(1.0, min(speeds) / 2)
 
 
 def hours(

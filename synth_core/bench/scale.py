@@ -156,6 +156,7 @@ _TITLES = {
     "row_pairs_per_s": "row-pairs/s",
     "times_bincount": "x np.bincount",
     "times_histogramdd": "x np.histogramdd",
+    "times_one_worker": "x one worker",
     "rows_per_s": "rows/s",
     "bytes_per_row": "bytes/row",
 }

@@ -72,7 +72,7 @@ def scale(
     out: Annotated[Path, typer.Option(help="Folder for scale.jsonl, scale.md and the generated tables.")],
     rows: Annotated[str, typer.Option(help="Numbers of rows.")] = "100000,300000,1000000",
     columns: Annotated[str, typer.Option(help="Numbers of columns.")] = "15",
-    workers: Annotated[str, typer.Option(help="Numbers of Dask workers, for `counting_on_workers`.")] = "1,2",
+    workers: Annotated[str, typer.Option(help="Numbers of Dask workers, for `counting_on_workers`.")] = "2",
     parts: Annotated[
         str,
         typer.Option(

@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 def main() -> None:
     out = REPOSITORY / "bench-out" / "scale"
-    tasks = wanted(PARTS, rows=[100_000, 300_000], columns=[15], workers=[1, 2])
+    tasks = wanted(PARTS, rows=[100_000, 300_000], columns=[15], workers=[2])
     print(markdown(benchmark(tasks, out, tell=print)))
 
 

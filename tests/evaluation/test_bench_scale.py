@@ -97,6 +97,8 @@ def test_refusals(tmp_path, monkeypatch):
         scale._run({"part": "reading", "rows": 10, "columns": 2, "workers": 1}, tmp_path)
     with pytest.raises(SpecError, match="the results have no ingest"):
         capacity.laws([])
+    with pytest.raises(SpecError, match="the results have no counting on two workers"):
+        capacity.efficiency([])
     done = CliRunner().invoke(app, ["bench", "scale", "--out", str(tmp_path), "--rows", "many"])
     assert isinstance(done.exception, SpecError)
     assert "--rows many is not a list" in str(done.exception)
@@ -110,7 +112,7 @@ def made_up():
         result("release", n, d, fit_cpu_s=0.1 * d**2, evaluate_cpu_s=1e-6 * n * d)
         for n, d in ((10**5, 10), (10**6, 10), (10**5, 20))
     ]
-    return results + [result("counting_on_workers", 10**6, 10, w, row_pairs_per_s=w**0.9) for w in (1, 2)]
+    return [*results, result("counting_on_workers", 10**6, 10, 2, times_one_worker=1.8)]
 
 
 def test_capacity_follows_the_laws():
@@ -118,7 +120,7 @@ def test_capacity_follows_the_laws():
     assert found["counting"].at(10**7, 40) == pytest.approx(1e-10 * 10**7 * 1600)
     assert found["fit"].at(10**9, 40) == pytest.approx(160, rel=1e-6), "a fit does not grow with the rows"
     useful = capacity.efficiency(made_up())
-    assert useful == pytest.approx(2**0.9 / 2)
+    assert useful == pytest.approx(0.9)
     two, many = (capacity.hours(found, (10**7, 40), workers=w, gpus=0, useful=useful) for w in (2, 128))
     assert two["ingest"] / many["ingest"] == pytest.approx(64)
     assert two["evaluate"] == many["evaluate"], "one process evaluates"
