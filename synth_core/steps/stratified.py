@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,7 @@ from synth_core.steps.agreement import Table, agreed_marginals, agreed_scores
 from synth_core.steps.context import StepRun, open_run, rows_budget, stratum_budget, upper_budget
 from synth_core.storage.files import atomic_write
 from synth_core.storage.split import split_rows
+from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 from synth_core.synthesizers.base import Scores, Structure, load_scores, save_scores, save_structure
 from synth_core.synthesizers.levels import Upper, stratum_rows
 from synth_core.synthesizers.saved import AnyModel, load_model
@@ -173,11 +174,18 @@ def converse(number: int, *, step: str, address: str, runner: Runner) -> None:
     """
     with open_run(address, runner=runner) as run:
         division = Division.load(run.paths.division)
-        own = stratum_run(run, division, division.parts[number])
+        known = replace(run, ledger=_ledger(ledger_url(run.paths.workspace, None)))
+        own = stratum_run(known, division, division.parts[number])
         if step == "fit" and own.paths.model.exists():
             return
         own.paths.scores.parent.mkdir(parents=True, exist_ok=True)
         getattr(importlib.import_module(f"synth_core.steps.{step}"), step)(own)
+
+
+@lru_cache(maxsize=4)
+def _ledger(url: str) -> SqlLedger:
+    """A worker's own ledger: it reads the chain once and then what is new, not all of it again for each part."""
+    return SqlLedger(url)
 
 
 def _converse_each(run: StepRun, step: str, division: Division, parts: Sequence[Part]) -> None:
