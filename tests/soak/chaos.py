@@ -142,8 +142,10 @@ def test_a_run_that_is_cancelled_in_the_middle_keeps_its_charge_and_can_be_resum
     release = "cancelled"
     run = live.trigger(release, epsilon=0.5)
     with in_the_middle(live, run, "fit", release) as before:
+        process = live.task(run, "fit")["pid"]
         live.api.end_run(FORM, run, state="failed")
         live.until(lambda: live.ledger.balance("people").held_mu2 == 0)
+        live.until(lambda: not psutil.pid_exists(process))  # it is told at its next heartbeat
     assert_sound(live, release, published=False)
     assert not live.paths(release).manifest.exists()
     charged = live.ledger.balance("people").charged_mu2
