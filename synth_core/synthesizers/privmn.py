@@ -37,6 +37,8 @@ REFUSAL = (
 )
 PAIR_SENSITIVITY = Fraction(1, 2)
 """Of S(A, B), half of a misfit against public one-way marginals."""
+CLOSE = 0.02
+"""How near a field with rules comes to the agreed tables, as a share of the loss that their noise would leave."""
 LEAST = 1e-12
 """Share of a cell without records, so that its logarithm exists."""
 
@@ -108,7 +110,12 @@ class PrivMN:
         """Section 4.4 before 4.3: only noisy tables are made consistent and calibrated; then (14)."""
         domain, scores, clusters = curator.domain, structure.scores, structure.cliques
         measured = curator.measure(clusters, plan.mu2("clusters"), purpose="cluster tables", pure=self.pure)
-        agreement = calibrated(domain, self._ready([*measured, *scores.measurements])[: len(clusters)])
+        ready = self._ready([*measured, *scores.measurements])[: len(clusters)]
+        if (
+            domain.impossible
+        ):  # the product of (14), given rules, would have other columns: a field is fitted instead
+            return tools.estimate(domain, ready, total=scores.total, until=CLOSE)
+        agreement = calibrated(domain, ready)
         how = "converged" if agreement.converged else "stopped before it converged"
         tools.progress(f"{len(clusters)} clusters: loopy propagation {how}, {agreement.passes} passes")
         beliefs = [(table.clique, np.asarray(table.values)) for table in agreement.clusters]
