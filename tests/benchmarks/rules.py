@@ -108,8 +108,9 @@ are mean total variation distances of fixed 1-, 2- and 3-way marginals; below a 
 {many["rows"]:,} rows of a privmrf model at epsilon 0.8, drawn in shards of {SHARD:,}: **{many["broken"]} break a rule**
 (counted on codes; of {many["decoded_rows"]:,} of them decoded and counted as rows, {many["decoded_broken"]}).
 
-The models of privmrf, mst, swift and privmn hold the rules and are fitted with them. The network of privbayes:paper is drawn
-around them: what is drawn late gives way, which at epsilon 0.1, where tables are mostly noise, shows in single columns.
+The models of privmrf, mst, swift and privmn hold the rules and are fitted with them. The network of privbayes:paper is
+drawn around them: what is drawn late gives way, which at epsilon 0.1, where tables are mostly noise, shows in single
+columns.
 
 | method | epsilon | 1 / 2 / 3-way, rules declared | not declared | ratio | rows that break a rule, declared """
         """| not declared | CPU s, declared | not | runs |
