@@ -47,7 +47,7 @@ def find_cells(text: Text, at: int, fields: Index, cells: Cells) -> tuple[int, i
     """
     length, last, row = text.size, fields.size - 1, 0
     while at < length and row < cells.shape[0]:
-        if text[at] == _LINE_FEED:  # an empty line is no row
+        if text[at] == _LINE_FEED or text[at] == _RETURN:  # an empty line is no row
             at += 1
             continue
         for f in range(last + 1):

@@ -165,3 +165,9 @@ def test_a_column_of_many_values_finds_each_at_once():
     found[slots[slots >= 0]] = np.flatnonzero(slots >= 0)
     assert ((found - home) % len(slots)).max() < 50
     assert bytes(letters[words[12_345, 0] : words[12_345, 1]]) == b"12345"
+
+
+@pytest.mark.parametrize("text", [b"1\n\n0\n", b"1\r\n\r\n0\r\n\r\n", b"\n1\n0", b"\r\n\r\n1\r\n0"])
+def test_empty_lines_are_no_rows_of_a_single_column(text):
+    schema = Schema.from_sizes({"a": 2})
+    assert plain_codes(text, ("a",), schema)["a"].tolist() == [1, 0]
