@@ -42,7 +42,11 @@ class Law:
 
 
 def law(results: Sequence[Result], part: str, *, cost: str = "cpu_s") -> Law:
-    """The law of one cost, from the largest size measured; where only one length or width was, it grows by 1."""
+    """The law of one cost, from the largest size measured; where only one length or width was, the exponent is 1.
+
+    What every record passes through grows at least in proportion to them: an exponent below 1 is a fixed cost that
+    fades, and is not carried on.
+    """
     own = [result for result in results if result.part == part and result.values.get(cost, 0) > 0]
     if not own:
         raise SpecError(f"the results have no {part}; run `synth bench scale --parts {part}` first")
@@ -54,7 +58,7 @@ def law(results: Sequence[Result], part: str, *, cost: str = "cpu_s") -> Law:
         largest.values[cost],
         largest.rows,
         largest.columns,
-        1.0 if math.isnan(over_rows) else over_rows,
+        1.0 if math.isnan(over_rows) or (part in SPREAD and over_rows < 1) else over_rows,
         1.0 if math.isnan(over_columns) else over_columns,
     )
 
