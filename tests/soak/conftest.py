@@ -15,7 +15,7 @@ HEAD = """# Releases under Airflow while things break
 
 Written by `make soak`. Each case is one release of a small table under a real Airflow with LocalExecutor and an
 external Dask scheduler with two workers, on two cores that had other work too (the load is that of the whole machine at
-the end). Dask is kept busy when the blow falls, so that the step is surely in the middle of its questions. After each
+the end). Dask is held up when the blow falls, so that the step is surely in the middle of its questions. After each
 case the ledger verifies, no question has two answers, no answer is lost, and nothing stays set aside.
 
 | case | database | outcome | on (UTC) | seconds | load | tries of the step | begun and not answered, so paid again |
