@@ -118,6 +118,8 @@ def made_up():
 def test_capacity_follows_the_laws():
     found = capacity.laws(made_up())
     assert found["counting"].at(10**7, 40) == pytest.approx(1e-10 * 10**7 * 1600)
+    slow_start = [result("ingest", n, 10, cpu_s=1 + 1e-7 * n) for n in (10**5, 10**6)]
+    assert capacity.law(slow_start, "ingest").over_rows == 1
     assert found["fit"].at(10**9, 40) == pytest.approx(160, rel=1e-6), "a fit does not grow with the rows"
     useful = capacity.efficiency(made_up())
     assert useful == pytest.approx(0.9)
