@@ -111,8 +111,8 @@ def markdown(results: Sequence[Result]) -> str:
     lines = [
         "# Scale",
         "",
-        "Written by `synth bench scale`. Seconds are CPU seconds; wall seconds, those of the clock, say little on a machine",
-        "that other work shares.",
+        "Written by `synth bench scale`. Seconds are CPU seconds; wall seconds, those of the clock, say little on a",
+        "machine that other work shares.",
         "",
     ]
     for part in PARTS:
