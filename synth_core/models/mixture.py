@@ -19,6 +19,7 @@ from synth_core.domain import Clique, Domain
 from synth_core.errors import SchemaError, SourceError
 from synth_core.models.junction_tree import JunctionTree, junction_tree
 from synth_core.models.sampling import Codes, code_type
+from synth_core.models.stored import excluded_json, excluded_records
 
 FORMAT = "synth-core/mixture/1"
 
@@ -132,6 +133,7 @@ class Mixture:
             "format": FORMAT,
             "attributes": self.domain.attributes,
             "sizes": self.domain.sizes,
+            "impossible": excluded_json(self.domain),
             "components": [
                 {"rows": c.rows, "constants": c.constants, "codes": c.codes} for c in self.components
             ],
@@ -151,7 +153,8 @@ class Mixture:
         try:
             with np.load(Path(path), allow_pickle=False) as stored, TemporaryDirectory() as folder:
                 header = json.loads(stored["header"].tobytes())
-                domain = Domain(tuple(header["attributes"]), tuple(header["sizes"]))
+                excluded = excluded_records(header.get("impossible", ()))
+                domain = Domain(tuple(header["attributes"]), tuple(header["sizes"]), excluded)
                 components = tuple(
                     Component(
                         load_part(_unpacked(Path(folder) / f"{number}.npz", stored[f"part{number}"])),

@@ -49,6 +49,12 @@ def test_no_row_breaks_a_rule(method, preset, tmp_path):
     assert not breaking_rows(rows, RULED).any()
 
 
+def test_cliques_that_are_fitted_one_by_one_keep_the_rules():
+    parallel = synthesizer("absyn", "default", {"estimation": "parallel"})
+    model = conversation(parallel, RULED, codes_of(lawful_rows(3000)), epsilon=0.2).model
+    assert not breaking_rows(model.sample(20_000, np.random.default_rng(0)), RULED).any()
+
+
 def test_without_rules_the_same_data_make_rows_that_break_them():
     """The test above can fail."""
     codes = codes_of(lawful_rows(3000))
