@@ -49,7 +49,7 @@ def test_the_handbook_builds(copy):
         assert not fetched, f"{name} fetches {fetched}"
     assert 'href="runbook.html"' in pages[Path("index.html")]
     assert 'href="howto/restore-a-ledger.html#there-is-no-newer-backup"' in pages[Path("runbook.html")]
-    assert 'href="../runbook.html#sizing"' in pages[Path("howto/run-on-a-cluster.html")]
+    assert 'href="../runbook.html#install-on-kubernetes"' in pages[Path("howto/run-on-a-cluster.html")]
     assert "tests/benchmarks/utility.csv" in pages[Path("evaluation.html")]
 
 
