@@ -24,6 +24,10 @@ SPREAD = ("ingest", "counting", "sampling")
 """Parts that are shared among workers."""
 
 
+FIT = "fit_cpu_s"
+"""The one cost that need not grow with the records, since it sees their counts alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Law:
     """A cost in CPU seconds: `seconds` at a measured size, growing by powers of rows and columns."""
@@ -44,8 +48,8 @@ class Law:
 def law(results: Sequence[Result], part: str, *, cost: str = "cpu_s") -> Law:
     """The law of one cost, from the largest size measured; where only one length or width was, the exponent is 1.
 
-    What every record passes through grows at least in proportion to them: an exponent below 1 is a fixed cost that
-    fades, and is not carried on.
+    What every record passes through grows at least in proportion to the records: an exponent below 1 is that of a fixed
+    cost that fades, and is not carried on.
     """
     own = [result for result in results if result.part == part and result.values.get(cost, 0) > 0]
     if not own:
@@ -58,7 +62,7 @@ def law(results: Sequence[Result], part: str, *, cost: str = "cpu_s") -> Law:
         largest.values[cost],
         largest.rows,
         largest.columns,
-        1.0 if math.isnan(over_rows) or (part in SPREAD and over_rows < 1) else over_rows,
+        1.0 if math.isnan(over_rows) or (cost != FIT and over_rows < 1) else over_rows,
         1.0 if math.isnan(over_columns) else over_columns,
     )
 
@@ -68,7 +72,7 @@ def laws(results: Sequence[Result]) -> dict[str, Law]:
     return {
         "ingest": law(results, "ingest"),
         "counting": law(results, "counting"),
-        "fit": law(results, "release", cost="fit_cpu_s"),
+        "fit": law(results, "release", cost=FIT),
         "sampling": law(results, "sampling"),
         "evaluate": law(results, "release", cost="evaluate_cpu_s"),
     }
@@ -123,4 +127,7 @@ def markdown(results: Sequence[Result]) -> str:
 
 
 def _duration(value: float) -> str:
-    return f"{value:.1f} h" if value >= 1 else f"{value * 60:.1f} min"
+    for unit, size in (("h", 1.0), ("min", 1 / 60)):
+        if value >= size:
+            return f"{value / size:.1f} {unit}"
+    return f"{value * 3600:.0f} s"

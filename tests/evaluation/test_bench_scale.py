@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pyarrow.csv as pa_csv
@@ -16,6 +17,8 @@ from synth_core.bench.scale_data import census_blocks, census_schema, write_sour
 from synth_core.cli import app
 from synth_core.codec import encode
 from synth_core.errors import SourceError, SpecError
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def result(part, rows, columns, workers=1, **values):
@@ -130,3 +133,9 @@ def test_capacity_follows_the_laws():
         two["fit"] / capacity.GPU_SPEED
     )
     assert capacity.markdown(made_up()).count("million rows x") == 2
+
+
+def test_the_capacity_page_is_computed_from_the_committed_table():
+    results = load(REPOSITORY / "tests" / "benchmarks" / "scale.jsonl")
+    assert capacity.markdown(results) in (REPOSITORY / "docs" / "capacity.md").read_text(encoding="utf-8")
+    assert markdown(results) == (REPOSITORY / "tests" / "benchmarks" / "scale.md").read_text(encoding="utf-8")
