@@ -157,7 +157,8 @@ _TITLES = {
     "row_pairs_per_s": "row-pairs/s",
     "times_bincount": "x np.bincount",
     "times_histogramdd": "x np.histogramdd",
-    "times_one_worker": "x one worker",
+    "times_one_worker": "x one worker, by the clock",
+    "times_one_worker_cpu": "x one worker, by CPU s of the busiest",
     "rows_per_s": "rows/s",
     "bytes_per_row": "bytes/row",
 }

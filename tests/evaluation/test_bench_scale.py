@@ -115,7 +115,7 @@ def made_up():
         result("release", n, d, fit_cpu_s=0.1 * d**2, evaluate_cpu_s=1e-6 * n * d)
         for n, d in ((10**5, 10), (10**6, 10), (10**5, 20))
     ]
-    return [*results, result("counting_on_workers", 10**6, 10, 2, times_one_worker=1.8)]
+    return [*results, result("counting_on_workers", 10**6, 10, 2, times_one_worker_cpu=1.8)]
 
 
 def test_capacity_follows_the_laws():
