@@ -131,7 +131,7 @@ def _succeed(command: list[str], block: Block, folder: Path) -> str:
 
 def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    quiet = {"PATH": path, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", "PYTHONPATH": str(folder)}
+    quiet = {"PATH": path, "COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb", "PYTHONPATH": str(folder)}
     return subprocess.run(
         command,
         cwd=folder,
