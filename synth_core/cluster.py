@@ -233,6 +233,7 @@ def _cards() -> Any:
             device_memory_limit=0.8,
             rmm_pool_size=0.4,
             rmm_maximum_pool_size=0.8,
+            rmm_allocator_external_lib_list=["cupy"],
             **HERE_ONLY,
         )
 

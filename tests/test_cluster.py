@@ -135,6 +135,7 @@ def test_gpu_workers_are_one_for_each_card_and_have_the_resource(monkeypatch):
     assert settings["resources"] == {"GPU": 1}
     assert settings["threads_per_worker"] == 1
     assert settings["device_memory_limit"] == 0.8
+    assert settings["rmm_allocator_external_lib_list"] == ["cupy"], "CuPy takes its memory from the pool"
 
 
 def test_gpu_workers_without_a_gpu_or_without_dask_cuda_are_refused(monkeypatch):

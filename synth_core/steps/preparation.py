@@ -56,7 +56,8 @@ def _prepared(wanted: ReleaseSpec, paths: ReleasePaths, runner: Runner) -> str:
     else:
         method.plan(schema.domain, method_budget(wanted, account))
     _refuse_another(wanted, schema, paths)
-    ledger.hold(wanted.dataset, wanted.release, mu2=mu2_of(wanted.epsilon, wanted.delta), runner=runner)
+    if not paths.manifest.exists():  # a published release has all its answers, and needs nothing set aside
+        ledger.hold(wanted.dataset, wanted.release, mu2=mu2_of(wanted.epsilon, wanted.delta), runner=runner)
     paths.create()
     with atomic_write(paths.schema) as temporary:
         schema.save(temporary)

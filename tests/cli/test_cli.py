@@ -112,6 +112,8 @@ def test_from_init_to_a_verified_release(synth, example, tmp_path):
     code, out, err = synth("run", example / "release.yaml", "--cluster", "local")
     assert code == 0
     assert "fit — finished before" in err
+    ledger = SqlLedger(ledger_url(example / "workspace", None))
+    assert ledger.balance("fictional-census").held_mu2 == 0, "a published release sets nothing aside"
     public = example / "workspace" / "public" / "example"
     assert synth("verify", public)[0] == 0
     code, out, _ = synth("ledger", "show", "--workspace", example / "workspace")
