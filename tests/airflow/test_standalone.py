@@ -78,7 +78,13 @@ def test_a_release_by_rest_is_published_and_verified(live, capsys):
     events = live.api.get("/assets/events")["asset_events"]
     assert [event["extra"]["release"] for event in events] == ["r1"]
     instances = live.api.task_instances("census_release", events[0]["source_run_id"])
-    logs = {instance["task_id"]: live.api.log(instance) for instance in instances}
+    ran = [instance for instance in instances if instance["state"] != "skipped"]
+    assert {instance["task_id"] for instance in instances if instance not in ran} == {
+        "approve",
+        "strata",
+        "stratum",
+    }
+    logs = {instance["task_id"]: live.api.log(instance) for instance in ran}
     assert "encoding file 1 of 1" in logs["ingest"]
     assert not [line for lines in logs.values() for line in lines if "error" in line.lower()]
     told = capsys.readouterr().out
