@@ -17,8 +17,9 @@ from synth_core.models.junction_tree import JunctionTree, junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.synthesizers.base import Fit, Tools
 
-LEAST = 1e-300
-"""Least probability of a separator's cell, so that its logarithm exists."""
+LEAST = 1e-30
+"""Least probability of a separator's cell that is divided by. Where a fit goes deep, some are too small for floating
+point and read 0; dividing by less than they truly have would make the impossible the likeliest of all."""
 
 
 def estimate_by_clique(

@@ -66,6 +66,23 @@ def test_the_root_keeps_its_own_marginal_whatever_the_others_say():
     )
 
 
+def test_a_separator_too_unlikely_for_floating_point_stays_unlikely():
+    """Its tables, scaled one by one, multiply to 0, although beside the other value it has exp(-360)."""
+    domain = Domain.of({"r": 20, "s": 2, "u": 2, "v": 2})
+    tree = junction_tree(domain, [("r", "s"), ("s", "u", "v")])
+    models = []
+    for clique in tree.cliques:
+        own, cliques = domain.project(clique), [("r", "s")]
+        potentials = np.array([0.0, -20.0] * 20)
+        if "u" in clique:
+            cliques = [("s", "u"), ("s", "v")]
+            potentials = np.array([-400.0, -400.0, 0.0, 0.0, 0.0, 0.0, -760.0, -760.0])
+        models.append(MarkovRandomField(junction_tree(own, cliques), cliques, potentials, total=1.0))
+    assert tree.separator(1) == ("s",)
+    assert models[1].marginal(("s",))[1] == 0.0
+    assert joined(tree, models, total=1.0).marginal(("s",))[1] < 1e-6
+
+
 def measured(sigma=2.0, seed=0):
     """Noisy pairs of a random model on the cliques."""
     rng = np.random.default_rng(seed)
