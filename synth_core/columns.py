@@ -97,6 +97,12 @@ class ColumnBase(Declaration):
         description="the source's column it is derived from, where the source has none of its own name",
     )
 
+    role: Literal["area", "group", "income"] | None = Field(
+        default=None,
+        description="what it is for scores that need to know: a place such as a city, one of two groups such as "
+        "gender, or an income in numbers",
+    )
+
     def origin(self, names: Iterable[str]) -> str:
         """Which of a table's columns it is read from."""
         return self.name if self.reads is None or self.name in names else self.reads

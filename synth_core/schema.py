@@ -151,6 +151,19 @@ class Schema(Declaration):
 def _check_columns(schema: Schema) -> None:
     """A domain refuses names that are given twice."""
     Domain(tuple(c.name for c in schema.columns), tuple(c.size for c in schema.columns))
+    seen: set[str] = set()
+    for column in schema.columns:
+        if column.role is None:
+            continue
+        if column.role in seen:
+            raise SchemaError(
+                f"column {column.name!r}: another column has the role {column.role}; keep one of them"
+            )
+        seen.add(column.role)
+        if column.role == "income" and isinstance(column, Categorical):
+            raise SchemaError(f"column {column.name!r}: an income is a number; declare it as integer or real")
+        if column.role == "group" and column.declared != 2:
+            raise SchemaError(f"column {column.name!r}: a group column has two values; leave the role out")
 
 
 def _check_rules(schema: Schema) -> None:

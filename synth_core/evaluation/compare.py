@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -48,8 +49,9 @@ def compare(
 ) -> Evaluation:
     """Every true error of a synthetic table against the real one, both in the schema's own values.
 
-    A value outside the schema is refused with the table and the column it is in. With `pay_gap`, the columns it
-    names are given the NIST regression score too. The result is confidential.
+    A value outside the schema is refused with the table and the column it is in. With `pay_gap`, or where the schema
+    says which columns are area, group and income, these are given the NIST regression score too. The result is
+    confidential.
     """
     real_codes = _encoded(real, schema, source="real table")
     synthetic_codes = _encoded(synthetic, schema, source="synthetic table")
@@ -59,7 +61,7 @@ def compare(
         schema.domain,
         targets=targets,
         levels=numeric_levels(schema),
-        pay_gap=pay_gap,
+        pay_gap=pay_gap or declared_pay_gap(schema),
         violations=rule_violations(synthetic_codes, schema),
         progress=progress,
     )
@@ -123,6 +125,12 @@ def numeric_levels(schema: Schema) -> dict[str, NDArray[np.float64]]:
             levels[column.name] = np.full(column.size, np.nan)
             levels[column.name][: column.declared] = (edges[:-1] + edges[1:]) / 2
     return levels
+
+
+def declared_pay_gap(schema: Schema) -> PayGap | None:
+    """The columns with the roles area, group and income, if the schema has all three."""
+    named = {column.role: column.name for column in schema.columns if column.role is not None}
+    return PayGap(**named) if len(named) == len(fields(PayGap)) else None
 
 
 def _scores(

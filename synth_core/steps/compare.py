@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 
 from synth_core.codec import encode
 from synth_core.domain import Domain
-from synth_core.evaluation import Evaluation, compare_codes, numeric_levels, rule_violations
+from synth_core.evaluation import (
+    Evaluation,
+    compare_codes,
+    declared_pay_gap,
+    numeric_levels,
+    rule_violations,
+)
 from synth_core.metrics import tabulate
 from synth_core.report.build import HEADLINE_ALPHAS, internal_report
 from synth_core.schema import Schema
@@ -31,6 +37,7 @@ def compare_tables(
         codes,
         schema.domain,
         levels=numeric_levels(schema),
+        pay_gap=declared_pay_gap(schema),
         violations=rule_violations(codes, schema),
         progress=lambda what, done, parts: progress(f"{what} ({done} of {parts})"),
     )

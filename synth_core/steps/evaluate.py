@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 
 from synth_core.codec import encode
 from synth_core.domain import Clique, Domain
-from synth_core.evaluation import Evaluation, compare_codes, numeric_levels, rule_violations
+from synth_core.evaluation import (
+    Evaluation,
+    compare_codes,
+    declared_pay_gap,
+    numeric_levels,
+    rule_violations,
+)
 from synth_core.evaluation.public import BoughtError, PublicQuality, bought_error, public_quality
 from synth_core.metrics import alpha_way, tabulate
 from synth_core.privacy.budget import epsilon_of
@@ -47,6 +53,7 @@ def evaluate(run: StepRun) -> Path:
             synthetic,
             run.domain,
             levels=numeric_levels(run.schema),
+            pay_gap=declared_pay_gap(run.schema),
             violations=rule_violations(synthetic, run.schema),
             spread=run.cluster.map,
             progress=lambda what, done, parts: run.progress(f"{what} ({done} of {parts})"),

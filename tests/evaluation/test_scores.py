@@ -11,7 +11,7 @@ from scipy.spatial.distance import jensenshannon
 
 from synth_core.cluster import connect
 from synth_core.domain import Domain
-from synth_core.evaluation import PayGap, compare, compare_codes, numeric_levels
+from synth_core.evaluation import PayGap, compare, compare_codes, declared_pay_gap, numeric_levels
 from synth_core.evaluation.classification import split, target_errors
 from synth_core.evaluation.closeness import closeness, propensity_mse
 from synth_core.evaluation.nist import (
@@ -214,6 +214,13 @@ def test_every_score_of_a_comparison():
     assert scores["workload error"] == 0
     assert scores["NIST clustering"] == scores["NIST classification"] == scores["NIST regression"] == 1e6
     assert "NIST regression" not in compare(frame, frame, schema, targets=[]).scores
+    told = [c.model_copy(update={"role": r}) for c, r in zip(schema.columns, roles_of(schema), strict=True)]
+    assert compare(frame, frame, Schema(columns=tuple(told)), targets=[]).scores == scores
+    assert declared_pay_gap(Schema(columns=tuple(told[:2]))) is None
+
+
+def roles_of(schema):
+    return [{"city": "area", "sex": "group", "income": "income"}[column.name] for column in schema.columns]
 
 
 def test_distances_agree_with_scipy_and_pandas_on_real_rows(reference_data):

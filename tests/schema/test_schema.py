@@ -123,3 +123,28 @@ def test_a_refused_file_is_named(tmp_path, content, message):
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(SchemaError, match="cannot be read: No such file"):
         Schema.load(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("columns", "refusal"),
+    [
+        (
+            [
+                {"name": "a", "kind": "categorical", "values": ["x", "y"], "role": "area"},
+                {"name": "b", "kind": "categorical", "values": ["x", "y"], "role": "area"},
+            ],
+            "column 'b': another column has the role area",
+        ),
+        (
+            [{"name": "a", "kind": "categorical", "values": ["x", "y"], "role": "income"}],
+            "column 'a': an income is a number",
+        ),
+        (
+            [{"name": "a", "kind": "categorical", "values": ["x", "y", "z"], "role": "group"}],
+            "column 'a': a group column has two values",
+        ),
+    ],
+)
+def test_roles_that_no_score_could_use_are_refused(columns, refusal):
+    with pytest.raises(SchemaError, match=refusal):
+        Schema.model_validate({"columns": columns})
