@@ -93,10 +93,13 @@ def test_the_log_hears_where_the_cluster_is_and_how_work_goes_on(caplog, monkeyp
         processes=False, n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0"
     ) as local:
         with connect(local.scheduler_address) as cluster:
-            assert cluster.map(abs, [-1, -2]) == [1, 2]
+            assert cluster.map(abs, list(range(37))) == list(range(37))
             assert cluster.dashboard.startswith("http://")
         assert f"Dask cluster {local.scheduler_address}: 2 workers, dashboard http://" in caplog.text
-    assert "1 of 2 pieces of work finished" in caplog.text
+    told = [record.getMessage() for record in caplog.records if record.name == "synth_core.cluster"]
+    assert told[1:] == [f"{share} % of this work is finished" for share in (25, 50, 75)], (
+        "never how many pieces"
+    )
 
 
 def test_the_pages_of_a_local_cluster_are_seen_from_here_alone():
