@@ -19,7 +19,7 @@ from synth_core.domain import Clique, Domain
 from synth_core.errors import SchemaError, SourceError
 from synth_core.models.junction_tree import JunctionTree, junction_tree
 from synth_core.models.sampling import Codes, code_type
-from synth_core.models.stored import excluded_json, excluded_records
+from synth_core.models.stored import excluded_json, excluded_records, opened_arrays
 
 FORMAT = "synth-core/mixture/1"
 
@@ -151,7 +151,7 @@ class Mixture:
     def load(cls, path: str | os.PathLike[str], load_part: Callable[[Path], PartModel]) -> Mixture:
         """Read a mixture written by `save`; `load_part` reads a part's model, whatever its kind."""
         try:
-            with np.load(Path(path), allow_pickle=False) as stored, TemporaryDirectory() as folder:
+            with opened_arrays(path) as stored, TemporaryDirectory() as folder:
                 header = json.loads(stored["header"].tobytes())
                 excluded = excluded_records(header.get("impossible", ()))
                 domain = Domain(tuple(header["attributes"]), tuple(header["sizes"]), excluded)

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from threading import RLock
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -17,6 +20,17 @@ from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain, Impossible
 from synth_core.errors import SchemaError, SourceError
+
+_READING = RLock()
+"""NumPy reads an array's header with Python's parser, which two threads may not enter at once before Python 3.12:
+a garbage collection in the middle lets the other one in and ends in a SystemError."""
+
+
+@contextmanager
+def opened_arrays(path: str | os.PathLike[str]) -> Iterator[Mapping[str, NDArray[Any]]]:
+    """The arrays of a stored model, read when asked for, one thread at a time; a part may be opened inside."""
+    with _READING, np.load(Path(path), allow_pickle=False) as stored:
+        yield stored
 
 
 def write_model(
@@ -52,7 +66,7 @@ def read_model(
 ) -> tuple[Domain, tuple[Clique, ...], NDArray[np.float64], float]:
     """Domain, cliques, potentials and total of a stored model of this format."""
     try:
-        with np.load(Path(path), allow_pickle=False) as stored:
+        with opened_arrays(path) as stored:
             header = json.loads(stored["header"].tobytes())
             potentials = stored["potentials"]
         if header["format"] != name:

@@ -20,7 +20,7 @@ from synth_core.models.calibration import Table, split
 from synth_core.models.junction_tree import JunctionTree, junction_tree
 from synth_core.models.lawful_rows import redrawn, sample_lawful
 from synth_core.models.sampling import Codes, Step, code_type, sample_rows, steps
-from synth_core.models.stored import excluded_json, excluded_records
+from synth_core.models.stored import excluded_json, excluded_records, opened_arrays
 from synth_core.synthesizers.hierarchies import Hierarchies
 from synth_core.synthesizers.privbayes_kernels import EMPTY, draw_records
 
@@ -164,7 +164,7 @@ class BayesianNetwork:
     def load(cls, path: str | os.PathLike[str]) -> BayesianNetwork:
         """Read a network written by `save`."""
         try:
-            with np.load(Path(path), allow_pickle=False) as stored:
+            with opened_arrays(path) as stored:
                 header, values = json.loads(stored["header"].tobytes()), stored["tables"]
             if header["format"] != FORMAT:
                 raise ValueError(header["format"])

@@ -8,12 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from zipfile import BadZipFile
 
-import numpy as np
-
 from synth_core.errors import SourceError
 from synth_core.models import markov_random_field, mixture
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Mixture
+from synth_core.models.stored import opened_arrays
 from synth_core.synthesizers import privbayes_model
 from synth_core.synthesizers.privbayes_model import BayesianNetwork
 
@@ -28,7 +27,7 @@ LOADERS: dict[str, Callable[[str | os.PathLike[str]], AnyModel]] = {
 def load_model(path: str | os.PathLike[str]) -> AnyModel:
     """Read a model that a method's fit has saved."""
     try:
-        with np.load(Path(path), allow_pickle=False) as stored:
+        with opened_arrays(path) as stored:
             loader = LOADERS[json.loads(stored["header"].tobytes())["format"]]
     except (OSError, EOFError, BadZipFile, ValueError, KeyError) as error:
         raise SourceError(f"{Path(path).name} is not a stored model") from error

@@ -1,5 +1,9 @@
 """Mixtures: marginals and rows of the parts put together, whole numbers of rows, storage."""
 
+import gc
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -144,3 +148,31 @@ def test_a_shard_in_blocks_has_the_rows_of_the_shard(mixture):
     blocks = sum(np.bincount(regions(15, 1 + 3 * block), minlength=4) for block in range(5))
     assert whole[[0, 3]].tolist() == blocks[[0, 3]].tolist()
     assert whole.sum() == blocks.sum()
+
+
+class Unruly:
+    """Garbage whose end lets other threads go on, wherever the collector happens to run."""
+
+    def __init__(self):
+        self.cycle = self
+
+    def __del__(self):
+        time.sleep(1e-4)
+
+
+def test_shards_of_one_process_may_read_their_model_at_the_same_time(mixture, tmp_path):
+    path = tmp_path / "model.npz"
+    mixture.save(path)
+    before = gc.get_threshold()
+
+    def read(_):
+        for _ in range(25):
+            Unruly()
+            assert load_model(path).total == pytest.approx(mixture.total)
+
+    gc.set_threshold(23)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(read, range(4)))
+    finally:
+        gc.set_threshold(*before)
