@@ -54,7 +54,7 @@ class Cluster:
         return str(self._client.dashboard_link)
 
     def map_reduce(
-        self, work: Callable[..., T], items: Sequence[str], add: Callable[[Sequence[T]], T], **constants: Any
+        self, work: Callable[..., T], items: Sequence[Any], add: Callable[[Sequence[T]], T], **constants: Any
     ) -> T:
         """Run `work` on each item and add the results up as a tree.
 
