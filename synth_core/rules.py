@@ -83,7 +83,8 @@ Combination: TypeAlias = tuple[Part, ...]
 class Rule(Declaration):
     """What cannot be when every condition of `when` is met: all of `never` together, or anything but each of `only`.
 
-    A condition lists alternatives: declared values, `null`, "OTHER" for unseen text, and for numbers ranges.
+    A condition lists alternatives: declared values, `null`, "OTHER" for unseen text, and for numbers ranges and what is
+    declared as `not_in_universe`, which no range contains.
     For numbers and whole-number values `null` also covers unseen values, which have no other decoded form.
     """
 
@@ -160,6 +161,8 @@ def covered_codes(
             covered[_null_codes(column)] = True
         elif isinstance(column, Categorical):
             covered[_value_code(column, item)] = True
+        elif item == column.not_in_universe:
+            covered[column.outside_code] = True
         else:
             covered[: column.declared] |= _covered_bins(column, _as_range(item))
     return covered if holds else ~covered
@@ -174,9 +177,13 @@ def matching_rows(
     if isinstance(column, Categorical):
         matching |= series.isin([item for item in items if item is not None]).to_numpy(dtype=np.bool_)
         return matching
-    numbers = series.to_numpy(dtype=np.float64, na_value=np.nan)
+    mark = column.not_in_universe
+    marked = series.eq(mark).fillna(False).to_numpy(dtype=np.bool_) if mark is not None else matching & False
+    numbers = pd.to_numeric(series.mask(marked)).to_numpy(dtype=np.float64, na_value=np.nan)
     for item in items:
-        if item is not None:
+        if item is not None and item == mark:
+            matching |= marked
+        elif item is not None:
             span = _as_range(item)
             closed = isinstance(column, Integer) or span.max >= column.edges[-1]
             below = numbers <= span.max if closed else numbers < span.max

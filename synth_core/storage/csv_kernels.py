@@ -1,8 +1,9 @@
 """Compiled reading of plain CSV text straight to codes: find the cells of some rows, then code them column by column.
 
-Plain means: every declared cell is a declared value letter by letter, a decimal number of at most fifteen digits, or
-empty where that has a code. The first cell that is not ends the reading with nothing, and the text is read again by
-Arrow and the codec, which know every other way to write a cell and word the refusals. So this is only ever faster.
+Plain means: every declared cell is a declared value letter by letter, a decimal number of at most fifteen digits, the
+word for "not in universe", or empty where that has a code. The first cell that is not ends the reading with nothing,
+and the text is read again by Arrow and the codec, which know every other way to write a cell and word the refusals. So
+this is only ever faster.
 
 The loops call no other compiled function: the call would cost more than the cell.
 """
@@ -125,17 +126,23 @@ def code_words(
 
 
 @compiled
-def code_numbers(
+def code_numbers(  # noqa: C901 - a call would cost more than the cell
     text: Text,
     cells: Cells,
     edges: NDArray[np.float64],
     whole: bool,
     clip: bool,
+    word: Text,
+    mark: float,
+    outside: int,
     empty: int,
     unseen: int,
     codes: NDArray[Any],
 ) -> bool:
-    """Write the codes of one column's cells by its bins; whether all were plain."""
+    """Write the codes of one column's cells by its bins; whether all were plain.
+
+    A cell of the letters `word`, or of the number `mark`, has the code `outside`: an empty word and NaN are no cell's.
+    """
     for row in range(codes.size):
         begin, end = cells[row, 0], cells[row, 1]
         if begin == end:
@@ -143,6 +150,13 @@ def code_numbers(
                 return False
             codes[row] = empty
             continue
+        if end - begin == word.size:
+            same = 0
+            while same < word.size and text[begin + same] == word[same]:
+                same += 1
+            if same == word.size:
+                codes[row] = outside
+                continue
         negative = text[begin] == _MINUS
         first = begin + 1 if negative else begin
         value: Any = 0
@@ -161,6 +175,9 @@ def code_numbers(
         number = -value / scale if negative else value / scale
         if not 0 < digits <= MOST_DIGITS or (whole and number != np.floor(number)):
             return False
+        if number == mark:
+            codes[row] = outside
+            continue
         low, left = (
             0,
             edges.size,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.codec import AnyColumn, Codes, bin_edges
-from synth_core.columns import Categorical, Integer
+from synth_core.cells import Codes, bin_edges
+from synth_core.columns import AnyColumn, Categorical, Integer
 from synth_core.schema import Schema
 from synth_core.storage.csv_kernels import code_numbers, code_words, find_cells, letter_sum
 
@@ -23,7 +24,7 @@ def plain_codes(text: bytes, names: Sequence[str], schema: Schema) -> dict[str, 
     """The codes of lines without their header, or None where a cell is not plain."""
     letters = np.frombuffer(text, dtype=np.uint8)
     columns = schema.columns
-    origins = [column.origin(names) for column in columns]
+    origins = [column.origins(names)[0] for column in columns]
     positions = {name: k for k, name in enumerate(dict.fromkeys(origins))}
     fields = np.array([positions.get(name, -1) for name in names], dtype=np.int64)
     most = int(np.count_nonzero(letters == ord("\n"))) + 1
@@ -48,11 +49,22 @@ def _coder(column: AnyColumn) -> Coder:
     unseen = -1 if column.other_code is None else column.other_code
     if not isinstance(column, Categorical):
         edges, whole, clip = bin_edges(column), isinstance(column, Integer), column.unseen == "clip"
-        return lambda text, cells, codes: code_numbers(text, cells, edges, whole, clip, empty, unseen, codes)
+        word, mark = _outside(column.not_in_universe)
+        outside = -1 if column.outside_code is None else column.outside_code
+        return lambda text, cells, codes: code_numbers(
+            text, cells, edges, whole, clip, word, mark, outside, empty, unseen, codes
+        )
     # What is no declared whole number letter by letter may still be one, written otherwise.
     other = unseen if column.is_text else -1
     slots, words, letters = _word_table({str(value): code for value, code in column.code_of.items()})
     return lambda text, cells, codes: code_words(text, cells, slots, words, letters, empty, other, codes)
+
+
+def _outside(declared: int | float | str | None) -> tuple[NDArray[np.uint8], float]:
+    """What is not in universe as letters, or as a number; no letters and NaN are nothing that a cell holds."""
+    word = declared if isinstance(declared, str) else ""
+    mark = math.nan if isinstance(declared, str | None) else float(declared)
+    return np.frombuffer(word.encode(), dtype=np.uint8), mark
 
 
 def _word_table(values: Mapping[str, int]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:

@@ -194,14 +194,17 @@ def _csv_types(schema: Schema, names: Sequence[str]) -> dict[str, pa.DataType]:
     """
     categories = pa.dictionary(pa.int32(), pa.string())
     types = {
-        c.origin(names): categories if isinstance(c, Categorical) else pa.string() for c in schema.columns
+        origin: categories if isinstance(column, Categorical) else pa.string()
+        for column in schema.columns
+        for origin in column.origins(names)
     }
     return types if schema.unit_column is None else types | {schema.unit_column: pa.string()}
 
 
 def _parquet_batches(piece: Piece, schema: Schema) -> Iterator[pa.RecordBatch]:
     with open_file(piece.address) as opened, pq.ParquetFile(opened) as file:
-        wanted = dict.fromkeys(column.origin(file.schema_arrow.names) for column in schema.columns)
+        names = file.schema_arrow.names
+        wanted = dict.fromkeys(origin for column in schema.columns for origin in column.origins(names))
         if schema.unit_column is not None:
             wanted[schema.unit_column] = None
         yield from file.iter_batches(

@@ -1,0 +1,194 @@
+"""Columns of numbers cut into bins."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from bisect import bisect_right
+from functools import cached_property
+from itertools import pairwise
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+
+from synth_core.columns.base import ColumnBase, one_line
+
+WHOLE_LIMIT = 2**52
+"""Integers up to here, and the widths of bins between them, are exact as float64."""
+
+REAL_LIMIT = 1e300
+"""Keeps the width of every bin finite."""
+
+MOST_BINS = 1_000_000
+
+NOT_IN_UNIVERSE = "not in universe"
+
+
+def _bins_form(value: object) -> str:
+    return "edges" if isinstance(value, list | tuple) else "count"
+
+
+def _number_or_text(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError("text or a number is needed")
+    if not isinstance(value, str):
+        if not abs(value) <= REAL_LIMIT:
+            raise ValueError("the number is too large; use text")
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return one_line(value)
+    raise ValueError(f"{value!r} in quotes reads as a number; write it without quotes")
+
+
+Whole: TypeAlias = Annotated[int, Field(strict=True, ge=-WHOLE_LIMIT, le=WHOLE_LIMIT)]
+Finite: TypeAlias = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-REAL_LIMIT, le=REAL_LIMIT)]
+Mark: TypeAlias = Annotated[int | float | str, BeforeValidator(_number_or_text)]
+Count: TypeAlias = Annotated[int, Field(strict=True, ge=1, le=MOST_BINS), Tag("count")]
+WholeBins: TypeAlias = Annotated[
+    Count | Annotated[tuple[Whole, ...], Tag("edges")],
+    Discriminator(_bins_form),
+]
+FiniteBins: TypeAlias = Annotated[
+    Count | Annotated[tuple[Finite, ...], Tag("edges")],
+    Discriminator(_bins_form),
+]
+
+
+class NumberBase(ColumnBase):
+    """A column of numbers cut into bins.
+
+    Either `bins` lists the edges, or `bounds` and a number of equal `bins` give them. `unseen: clip` moves a
+    number outside the edges into the nearest bin. `hierarchy` lists coarser edges, a part of the fine ones
+    with the same first and last. Decoded, what is `not_in_universe` is written as it is declared: a number outside
+    the bins leaves the column one of numbers, a word makes it one of text.
+    """
+
+    bounds: tuple[Any, Any] | None = None
+    bins: Any
+    hierarchy: tuple[Any, ...] | None = None
+    not_in_universe: Mark | None = Field(
+        default=None,
+        description="the word, or the number outside the bins, for whom the question does not apply; a code of its own",
+    )
+
+    @cached_property
+    def edges(self) -> tuple[Any, ...]:
+        """The edges of the bins, one more than there are bins."""
+        if isinstance(self.bins, tuple) or self.bounds is None:
+            return tuple(self.bins)
+        return self._equal_edges(*self.bounds, count=self.bins)
+
+    @property
+    def declared(self) -> int:
+        """How many bins are declared."""
+        return len(self.edges) - 1
+
+    @property
+    def outside_code(self) -> int | None:
+        """The code of what is not in the column's universe, where that is declared."""
+        return self._code_beyond(NOT_IN_UNIVERSE)
+
+    @property
+    def has_missing(self) -> bool:
+        """Whether a decoded column may hold nulls: OTHER has no number to stand for it."""
+        return self.nullable or self.unseen == "other"
+
+    def _beyond(self) -> tuple[str, ...]:
+        return (NOT_IN_UNIVERSE,) * (self.not_in_universe is not None) + super()._beyond()
+
+    def _declared_groups(self) -> tuple[int, ...] | None:
+        if self.hierarchy is None:
+            return None
+        return tuple(bisect_right(self.hierarchy, low) - 1 for low in self.edges[:-1])
+
+    @property
+    @abstractmethod
+    def _greatest(self) -> Any:
+        """The greatest number of the last bin."""
+
+    @abstractmethod
+    def _equal_edges(self, low: Any, high: Any, *, count: int) -> tuple[Any, ...]:
+        """The edges of `count` bins of equal width."""
+
+    @model_validator(mode="after")
+    def _check(self) -> NumberBase:
+        if isinstance(self.bins, tuple) and self.bounds is not None:
+            raise ValueError(
+                "bounds: bins already lists the edges; give bounds with a number of bins, or edges alone"
+            )
+        if not isinstance(self.bins, tuple) and self.bounds is None:
+            raise ValueError("bins: a number of bins needs bounds: [low, high]; add them or list the edges")
+        if len(self.edges) < 2:
+            raise ValueError("bins: at least two edges are needed")
+        if any(low >= high for low, high in pairwise(self.edges)):
+            key = (
+                "bins: edges must increase"
+                if self.bounds is None
+                else "bounds: there is no room for so many bins"
+            )
+            raise ValueError(f"{key}; each bin needs a width above zero")
+        if self.hierarchy is not None:
+            self._check_coarser(self.hierarchy)
+        mark = self.not_in_universe
+        if not isinstance(mark, str | None) and self.edges[0] <= mark <= self._greatest:
+            raise ValueError(f"not_in_universe: {mark!r} lies in the bins; use a number beyond them, or text")
+        return self
+
+    def _check_coarser(self, coarse: tuple[Any, ...]) -> None:
+        if any(low >= high for low, high in pairwise(coarse)):
+            raise ValueError("hierarchy: edges must increase")
+        if not set(coarse) <= set(self.edges):
+            raise ValueError("hierarchy: every coarser edge must be an edge of the bins")
+        if len(coarse) < 2 or (coarse[0], coarse[-1]) != (self.edges[0], self.edges[-1]):
+            raise ValueError("hierarchy: the coarser edges must begin and end where the bins do")
+
+
+class Integer(NumberBase):
+    """Whole numbers: bin i holds e_i … e_{i+1}-1, also the last; `bounds` are the least and greatest value.
+
+    So `bins: [0, 18, 65, 100]` holds the values 0–17, 18–64 and 65–99, and `bounds: [0, 99]` with `bins: 10`
+    the values 0–9, 10–19, … 90–99. Where the number of values is no multiple of `bins`, widths differ by one.
+    """
+
+    kind: Literal["integer"] = "integer"
+    bounds: tuple[Whole, Whole] | None = None
+    bins: WholeBins
+    hierarchy: tuple[Whole, ...] | None = None
+
+    @property
+    def _greatest(self) -> int:
+        return int(self.edges[-1]) - 1
+
+    def _equal_edges(self, low: int, high: int, *, count: int) -> tuple[int, ...]:
+        return tuple(low + i * (high + 1 - low) // count for i in range(count + 1))
+
+    def _declared_captions(self) -> tuple[str, ...]:
+        return tuple(str(a) if b - a == 1 else f"{a}–{b - 1}" for a, b in pairwise(self.edges))
+
+    @model_validator(mode="after")
+    def _check_whole(self) -> Integer:
+        mark = self.not_in_universe
+        if not isinstance(mark, str | None) and (not isinstance(mark, int) or abs(mark) > WHOLE_LIMIT):
+            raise ValueError("not_in_universe: a whole number is needed, of at most 2^52, or text")
+        return self
+
+
+class Real(NumberBase):
+    """Real numbers: bin i is [e_i, e_{i+1}), the last one [e_{k-1}, e_k]; `bounds` are the outer edges."""
+
+    kind: Literal["real"] = "real"
+    bounds: tuple[Finite, Finite] | None = None
+    bins: FiniteBins
+    hierarchy: tuple[Finite, ...] | None = None
+
+    @property
+    def _greatest(self) -> float:
+        return float(self.edges[-1])
+
+    def _equal_edges(self, low: float, high: float, *, count: int) -> tuple[float, ...]:
+        return (*(low + (high - low) * (i / count) for i in range(count)), high)
+
+    def _declared_captions(self) -> tuple[str, ...]:
+        *inner, last = pairwise(self.edges)
+        return (*(f"[{a:g}, {b:g})" for a, b in inner), f"[{last[0]:g}, {last[1]:g}]")
