@@ -30,6 +30,8 @@ def _bins_form(value: object) -> str:
 def _number_or_text(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError("text or a number is needed")
+    if value == "":
+        raise ValueError("empty text cannot be told from a missing value; use a word")
     if not isinstance(value, str):
         if not abs(value) <= REAL_LIMIT:
             raise ValueError("the number is too large; use text")

@@ -15,6 +15,9 @@ reals = st.floats(-1e300, 1e300, allow_nan=False)
 nullable = st.booleans()
 unseen = st.sampled_from(["refuse", "other"])
 unseen_number = st.sampled_from(["refuse", "other", "clip"])
+marks = st.one_of(
+    st.none(), st.sampled_from(["N", "not in universe", "é, or so"]), st.sampled_from([-(2**52), 2**52])
+)
 
 
 def _edges(numbers):
@@ -30,8 +33,22 @@ def _columns(name):
     return st.one_of(
         st.builds(Categorical, values=values.map(tuple), unseen=unseen, **common),
         st.builds(Integer, bins=_edges(wholes), unseen=unseen_number, **common),
-        st.builds(Integer, bounds=st.just((0, 9)), bins=st.integers(1, 10), unseen=unseen_number, **common),
+        st.builds(
+            Integer,
+            bounds=st.just((0, 9)),
+            bins=st.integers(1, 10),
+            unseen=unseen_number,
+            not_in_universe=marks,
+            **common,
+        ),
         st.builds(Real, bins=_edges(reals), unseen=unseen_number, **common),
+        st.builds(
+            Real,
+            bins=_edges(st.floats(-1e9, 1e9)),
+            unseen=unseen_number,
+            not_in_universe=st.one_of(marks, st.just(-1e10), st.just(1.5e9)),
+            **common,
+        ),
     )
 
 

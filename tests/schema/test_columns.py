@@ -23,6 +23,25 @@ def test_codes_are_values_then_other_then_null():
     assert one(kind="categorical", values=["a"]).null_code is None
 
 
+def test_what_is_not_in_universe_has_the_first_code_after_the_bins():
+    column = one(kind="integer", bins=[0, 10, 20], not_in_universe="N", unseen="other", nullable=True)
+    assert (column.declared, column.outside_code, column.other_code, column.null_code) == (2, 2, 3, 4)
+    assert column.captions == ("0–9", "10–19", "not in universe", "other", "missing")
+    assert one(kind="real", bins=[0, 1]).outside_code is None
+
+
+def test_bins_and_hierarchy_do_not_know_what_is_not_in_universe():
+    column = one(**WHOLE, hierarchy=[0, 20, 30], not_in_universe=-1, nullable=True)
+    assert (column.edges, column.groups) == ((0, 10, 20, 30), (0, 0, 1, 2, 3))
+
+
+def test_a_number_beyond_the_bins_can_be_what_is_not_in_universe():
+    assert (
+        one(**WHOLE, not_in_universe=30).not_in_universe == 30
+    )  # the last edge of whole numbers is in no bin
+    assert one(kind="real", bins=[0, 1], not_in_universe=-0.5).not_in_universe == -0.5
+
+
 def test_captions_name_every_code():
     text = one(kind="categorical", values=["a", "b"], labels={"a": "first"}, unseen="other", nullable=True)
     assert text.captions == ("first", "b", "other", "missing")
@@ -98,6 +117,16 @@ REFUSED = [
     ({"kind": "integer", "bins": 11, "bounds": [0, 9]}, "no room"),
     ({"kind": "real", "bins": [0, float("inf")]}, "finite"),
     ({"kind": "real", "bins": 3, "bounds": [1, 1]}, "no room"),
+    ({**WHOLE, "not_in_universe": 29}, "not_in_universe: 29 lies in the bins"),
+    ({"kind": "real", "bins": [0, 1], "not_in_universe": 1}, "not_in_universe: 1 lies in the bins"),
+    ({**WHOLE, "not_in_universe": -1.5}, "not_in_universe: a whole number is needed"),
+    ({**WHOLE, "not_in_universe": 2**60}, "not_in_universe: a whole number is needed"),
+    ({**WHOLE, "not_in_universe": True}, "not_in_universe: text or a number is needed"),
+    ({**WHOLE, "not_in_universe": "-1"}, "not_in_universe: '-1' in quotes reads as a number"),
+    ({**WHOLE, "not_in_universe": ""}, "not_in_universe: empty text cannot be told from a missing value"),
+    ({**WHOLE, "not_in_universe": "a\nb"}, "not_in_universe: line breaks"),
+    ({"kind": "real", "bins": [0, 1], "not_in_universe": 1e301}, "not_in_universe: the number is too large"),
+    ({**VALUES, "not_in_universe": "c"}, "not_in_universe: unknown key"),
     ({**WHOLE, "hierarchy": [0, 20, 10, 30]}, "hierarchy: edges must increase"),
     ({**WHOLE, "hierarchy": [0, 15, 30]}, "hierarchy: every coarser edge"),
     ({**WHOLE, "hierarchy": [0, 20]}, "hierarchy: the coarser edges must begin and end"),

@@ -19,6 +19,8 @@ COLUMNS = [
     {"name": "pay", "kind": "real", "bins": [0, 100, 1000], "nullable": True},
     {"name": "job", "kind": "categorical", "values": ["a", "b"], "nullable": True, "unseen": "other"},
     {"name": "grade", "kind": "categorical", "values": [1, 2], "unseen": "other"},
+    {"name": "hours", "kind": "integer", "bins": [0, 35, 99], "not_in_universe": "N", "nullable": True},
+    {"name": "rent", "kind": "real", "bins": [0, 500, 900], "not_in_universe": -1, "nullable": True},
 ]
 
 
@@ -41,6 +43,11 @@ def with_rule(when, never, name="r"):
         ("job", [None, "a"], [0, 3]),
         ("grade", 2, [1]),
         ("grade", [None], [2]),
+        ("hours", "N", [2]),
+        ("hours", [{"max": 98}, None], [0, 1, 3]),
+        ("rent", -1, [2]),
+        ("rent", [-1, {"min": 500}], [1, 2]),
+        ("rent", {"max": 900}, [0, 1]),
     ],
 )
 def test_a_condition_is_a_set_of_codes(column, condition, codes):
@@ -55,6 +62,19 @@ def test_a_row_breaks_a_rule_if_it_meets_when_and_never():
     assert schema.violations(frame)["r"].tolist() == [True, False, False]
 
 
+def test_no_range_contains_what_is_not_in_universe():
+    frame = pd.DataFrame({"age": 5, "hours": ["N", "40", None], "rent": [-1.0, 100.0, np.nan]})
+    for column, condition, broken in [
+        ("hours", "N", [True, False, False]),
+        ("hours", {"max": 98}, [False, True, False]),
+        ("rent", -1, [True, False, False]),
+        ("rent", {"max": 900}, [False, True, False]),
+        ("rent", [None, -1], [True, False, True]),
+    ]:
+        schema = with_rule({"age": {"max": 15}}, {column: condition})
+        assert schema.violations(frame)["r"].tolist() == broken
+
+
 def test_the_last_edge_of_a_real_column_belongs_to_its_last_bin():
     schema = with_rule({"pay": {"min": 100, "max": 1000}}, {"age": [0]})
     frame = pd.DataFrame({"age": [0, 0, 0], "pay": [1000.0, 100.0, 99.0]})
@@ -66,6 +86,8 @@ CONDITIONS = {
     "pay": st.sampled_from([{"max": 100}, {"min": 100}, [None], [None, {"min": 0, "max": 100}]]),
     "job": st.sampled_from([["a"], ["OTHER", None], ["a", "b"], [None]]),
     "grade": st.sampled_from([[1], [1, 2], [None], [2, None]]),
+    "hours": st.sampled_from([["N"], ["N", {"min": 35}], {"max": 34}, [None]]),
+    "rent": st.sampled_from([[-1], [None, -1], {"max": 900}, [-1, {"max": 500}]]),
 }
 
 
@@ -74,7 +96,11 @@ def some_conditions(names):
 
 
 @settings(max_examples=60)
-@given(some_conditions(["age", "job"]), some_conditions(["pay", "grade", "job"]), st.integers(0, 2**32))
+@given(
+    some_conditions(["age", "job", "hours"]),
+    some_conditions(["pay", "grade", "job", "rent"]),
+    st.integers(0, 2**32),
+)
 def test_codes_and_decoded_rows_break_the_same_rules(when, never, seed):
     schema = with_rule(when, never)
     rng = np.random.default_rng(seed)

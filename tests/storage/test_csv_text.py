@@ -42,10 +42,18 @@ SCHEMA = Schema.model_validate(
                 "unseen": "other",
             },
             {"name": "wide", "kind": "integer", "bounds": [-300, 300], "bins": 601},
+            {
+                "name": "hours",
+                "kind": "integer",
+                "bins": [0, 35, 99],
+                "not_in_universe": "N/A",
+                "nullable": True,
+            },
+            {"name": "rent", "kind": "real", "bins": [0, 9], "not_in_universe": -9, "unseen": "clip"},
         ]
     }
 )
-NAMES = ("extra", "wide", "pay", "word", "age", "open", "whole", "more")
+NAMES = ("extra", "wide", "pay", "word", "age", "open", "whole", "hours", "rent", "more")
 
 
 def reference(text):
@@ -98,6 +106,8 @@ ROW = st.tuples(
     cell("0", "99", "120", "-5", "07", "14", "28.000"),
     cell("x", "xy", "xyz", "other"),
     cell("", "1", "10", "-3"),
+    cell("", "N/A", "40", "N/B", "NA", "N/A "),
+    cell("-9", "5", "-9.0", "-10", "-9.5"),
     cell("", "z"),
 )
 
@@ -119,7 +129,9 @@ def test_plain_text_is_coded_as_the_codec_does(rows, end, style, ended):
         assert np.array_equal(found[name], codes), name
 
 
-PLAIN = b'1,300,0.3,ab,28.000,xy,-3,\n\n,-300,,"a b",-5,nobody,,"z"\r\n,0,10,,120,x,10,x'
+PLAIN = (
+    b'1,300,0.3,ab,28.000,xy,-3,"N/A",-9,\n\n,-300,,"a b",-5,nobody,,,-9.0,"z"\r\n,0,10,,120,x,10,40,-10,x'
+)
 
 
 def test_plain_text_is_taken(monkeypatch):
@@ -132,25 +144,29 @@ def test_plain_text_is_taken(monkeypatch):
         }
     assert found["open"].tolist() == [1, 2, 0]
     assert found["age"].tolist() == [2, 0, 6]
+    assert found["hours"].tolist() == [2, 3, 1]
+    assert found["rent"].tolist() == [1, 1, 0]
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        b"1,300,0.3,ab,28,xy,-3",  # a field is missing
-        b"1,300,0.3,ab,28,xy,-3,,",  # a field too many
-        b"1,300,0.3,zz,28,xy,-3,",  # undeclared
-        b"1,300,0.3,ab,,xy,-3,",  # missing without a code
-        b"1,300,0.3,ab,28.5,xy,-3,",  # not whole
-        b"1,301,0.3,ab,28,xy,-3,",  # outside the bins
-        b"1,300,0.3,ab,28,xy,-3.0,",  # a declared number written otherwise
-        b'1,300,0.3,"a""b",28,xy,-3,',
-        b'1,300,0.3,"ab"c,28,xy,-3,',
-        b'1,300,0.3,"ab,28,xy,-3,',
-        b'1,300,0.3,"a\nb",28,xy,-3,',
-        b"1,300,0.3,ab,28,\xff,-3,",  # not UTF-8
-        b"1,300,1234567890123456,ab,28,xy,-3,",  # too many digits for an exact quotient
-        b"1,300,0.3,ab,28,xy,-3,\r1",
+        b"1,300,0.3,ab,28,xy,-3,N/A,5",  # a field is missing
+        b"1,300,0.3,ab,28,xy,-3,N/A,5,,",  # a field too many
+        b"1,300,0.3,zz,28,xy,-3,N/A,5,",  # undeclared
+        b"1,300,0.3,ab,,xy,-3,N/A,5,",  # missing without a code
+        b"1,300,0.3,ab,28.5,xy,-3,N/A,5,",  # not whole
+        b"1,301,0.3,ab,28,xy,-3,N/A,5,",  # outside the bins
+        b"1,300,0.3,ab,28,xy,-3.0,N/A,5,",  # a declared number written otherwise
+        b'1,300,0.3,"a""b",28,xy,-3,N/A,5,',
+        b'1,300,0.3,"ab"c,28,xy,-3,N/A,5,',
+        b'1,300,0.3,"ab,28,xy,-3,N/A,5,',
+        b'1,300,0.3,"a\nb",28,xy,-3,N/A,5,',
+        b"1,300,0.3,ab,28,\xff,-3,N/A,5,",  # not UTF-8
+        b"1,300,1234567890123456,ab,28,xy,-3,N/A,5,",  # too many digits for an exact quotient
+        b"1,300,0.3,ab,28,xy,-3,N/A,5,\r1",
+        b"1,300,0.3,ab,28,xy,-3,N/B,5,",  # another word
+        b"1,300,0.3,ab,28,xy,-3,N/A,N/A,",  # a word where a number is declared
     ],
 )
 def test_anything_else_is_left_to_the_codec(line):
