@@ -7,7 +7,7 @@ library error is kept as its cause or context, because those quote values.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Sequence
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from synth_core.columns import AnyColumn, Categorical, Integer, Real
+from synth_core.columns import AnyColumn, Categorical, Comparison, Integer, Real
 from synth_core.errors import SourceError
 
 Codes: TypeAlias = NDArray[np.unsignedinteger[Any]]
@@ -29,6 +29,24 @@ def encode_cells(chunk: pa.Array, column: AnyColumn, *, source: str) -> Codes:
     if isinstance(column, Categorical):
         return _finished(_categorical_marks(chunk, column, source), column, source)
     return _finished(_number_marks(chunk, column, source), column, source)
+
+
+def encode_comparison(
+    chunks: Sequence[pa.Array], column: Categorical, compare: Comparison, *, source: str
+) -> Codes:
+    """The codes of a column that `compare` derives from cells of its left column, and of its right one if it has one.
+
+    What is no number but another value of the column stays what it is, on the left before the right; then what is
+    missing on either side is missing.
+    """
+    sides = [_numbers(chunk, column.kept.items(), column, source) for chunk in chunks]
+    holds = compare.holds(sides[0][0], compare.right if len(sides) == 1 else sides[1][0])
+    marks = np.where(holds, column.code_of[compare.then], column.code_of[compare.otherwise])
+    for _, found in sides:
+        marks[found == _MISSING] = _MISSING
+    for _, found in reversed(sides):
+        marks = np.where(found >= 0, found, marks)
+    return _finished(marks, column, source)
 
 
 def bin_edges(column: Integer | Real) -> NDArray[np.float64]:
@@ -78,7 +96,7 @@ def _categorical_marks(chunk: pa.Array, column: Categorical, source: str) -> NDA
     coded = _dictionary(chunk)
     if coded is None:
         refuse(source, column, "has a type that is neither text nor numbers; convert it in the source")
-    read = _as_text if column.is_text else _as_whole
+    read = _as_text if column.is_text else as_whole
     code_of = {read(value): code for value, code in column.code_of.items()}
     marks = [
         _MISSING if _is_missing(v) else code_of.get(read(v), _UNSEEN) for v in coded.dictionary.to_pylist()
@@ -103,7 +121,8 @@ def _is_missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and value != value)
 
 
-def _as_whole(value: Any) -> int | None:
+def as_whole(value: Any) -> int | None:
+    """The whole number that a cell holds, however it is written."""
     if isinstance(value, str):
         match = _WHOLE_TEXT.fullmatch(value)
         return int(match[1]) if match else None
@@ -121,7 +140,7 @@ def _as_text(value: Any) -> str:
 
 def _number_marks(chunk: pa.Array, column: Integer | Real, source: str) -> NDArray[np.int64]:
     mark = column.not_in_universe
-    known = {} if mark is None or column.outside_code is None else {mark: column.outside_code}
+    known = [] if mark is None or column.outside_code is None else [(mark, column.outside_code)]
     numbers, found = _numbers(chunk, known, column, source)
     plain = found == _NUMBER
     if isinstance(column, Integer) and np.any((numbers != np.floor(numbers)) & plain):
@@ -137,14 +156,14 @@ def _number_marks(chunk: pa.Array, column: Integer | Real, source: str) -> NDArr
 
 
 def _numbers(
-    chunk: pa.Array, known: Mapping[int | float | str, int], column: AnyColumn, source: str
+    chunk: pa.Array, known: Collection[tuple[int | float | str, int]], column: AnyColumn, source: str
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """The cells as numbers, and for each the code of a known word or number, _MISSING or _NUMBER."""
     found = np.full(len(chunk), _NUMBER, dtype=np.int64)
     plain = chunk.dictionary_decode() if pa.types.is_dictionary(chunk.type) else chunk
-    words = {word: code for word, code in known.items() if isinstance(word, str)}
+    words = [(word, code) for word, code in known if isinstance(word, str)]
     if words and (pa.types.is_string(plain.type) or pa.types.is_large_string(plain.type)):
-        for word, code in words.items():
+        for word, code in words:
             found[pc.equal(plain, word).fill_null(False).to_numpy(zero_copy_only=False)] = code
         plain = pc.if_else(pa.array(found == _NUMBER), plain, pa.scalar(None, plain.type))
     numbers = _floats(plain)
@@ -152,8 +171,9 @@ def _numbers(
         refuse(
             source, column, "has a value that is not a number; correct the source (a missing value is empty)"
         )
-    for number, code in known.items():
-        if not isinstance(number, str):
+    for value, code in known:
+        number = as_whole(value) if isinstance(value, str) else value
+        if number is not None:
             found[numbers == number] = code
     found[np.isnan(numbers) & (found == _NUMBER)] = _MISSING
     return numbers, found

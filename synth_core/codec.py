@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from synth_core.cells import Codes, encode_cells, refuse
+from synth_core.cells import Codes, encode_cells, encode_comparison, refuse
 from synth_core.columns import OTHER, AnyColumn, Categorical, Integer, Real
 from synth_core.errors import SchemaError
 from synth_core.schema import Schema
@@ -83,7 +83,11 @@ def check_names(names: Iterable[str], schema: Schema, *, source: str) -> None:
 
 def _encode_column(frame: pd.DataFrame | pa.Table, column: AnyColumn, source: str) -> Codes:
     names = frame.column_names if isinstance(frame, pa.Table) else frame.columns
-    (origin,) = column.origins(names)
+    origins = column.origins(names)
+    if isinstance(column, Categorical) and (compare := column.comparison(names)):
+        compared = [_joined(_chunks(frame, origin)) for origin in origins]
+        return encode_comparison(compared, column, compare, source=source)
+    (origin,) = origins
     parts = [encode_cells(chunk, column, source=source) for chunk in _chunks(frame, origin)]
     return np.concatenate(parts) if parts else np.empty(0, dtype=column.dtype)
 
@@ -93,6 +97,11 @@ def _chunks(frame: pd.DataFrame | pa.Table, name: str) -> list[pa.Array]:
         return [_series_to_arrow(frame[name])]
     chunks: list[pa.Array] = frame.column(name).chunks
     return chunks
+
+
+def _joined(chunks: list[pa.Array]) -> pa.Array:
+    """One array of all chunks: those of two columns may be cut at different rows."""
+    return pa.chunked_array(chunks).combine_chunks() if chunks else pa.array([], pa.float64())
 
 
 def _series_to_arrow(series: pd.Series[Any]) -> pa.Array:

@@ -240,7 +240,7 @@ def _place(loc: tuple[int | str, ...], data: object) -> tuple[int | str, ...]:
 
 def _plain(schema: Schema) -> Any:
     """The declaration as lists and mappings, defaults left out but each column's kind kept."""
-    raw = schema.model_dump(exclude_defaults=True)
+    raw = schema.model_dump(exclude_defaults=True, by_alias=True)
     for given, column in zip(raw["columns"], schema.columns, strict=True):
         given["kind"] = column.kind
     raw["columns"] = [{"name": c.pop("name"), "kind": c.pop("kind"), **c} for c in raw["columns"]]

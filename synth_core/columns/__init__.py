@@ -12,7 +12,7 @@ from typing import Annotated, TypeAlias
 from pydantic import Field
 
 from synth_core.columns.base import OTHER, ColumnBase, Declaration
-from synth_core.columns.categorical import Categorical
+from synth_core.columns.categorical import Categorical, Comparison
 from synth_core.columns.numbers import Integer, NumberBase, Real
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Categorical",
     "Column",
     "ColumnBase",
+    "Comparison",
     "Declaration",
     "Integer",
     "NumberBase",

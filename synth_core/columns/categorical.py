@@ -2,17 +2,62 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import operator
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from synth_core.columns.base import OTHER, ColumnBase, Value
+from synth_core.columns.base import OTHER, ColumnBase, Declaration, Value
+
+
+def _name_or_number(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | float | str) or value == "":
+        raise ValueError("a column's name or a number is needed")
+    if not isinstance(value, str) and not abs(value) < float("inf"):
+        raise ValueError("the number must be finite")
+    return value
+
+
+_COMPARATORS = {
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">=": operator.ge,
+    ">": operator.gt,
+}
+
+
+class Comparison(Declaration):
+    """`then` in rows in which a number of the source compares so with another, `otherwise` in the rest."""
+
+    left: str = Field(min_length=1, description="the source's column that is compared")
+    comparator: Literal["<", "<=", "==", "!=", ">=", ">"] = Field(
+        alias="is", description="how it must compare"
+    )
+    right: Annotated[int | float | str, BeforeValidator(_name_or_number)] = Field(
+        description="what it is compared with: a number, or another column of the source"
+    )
+    then: Value = Field(description="the column's value in rows in which that holds")
+    otherwise: Value = Field(description="its value in rows in which it does not")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The source's columns that are compared."""
+        return (self.left, self.right) if isinstance(self.right, str) else (self.left,)
+
+    def holds(self, left: Any, right: Any) -> Any:
+        """Whether these numbers, or arrays of them, compare as declared."""
+        return _COMPARATORS[self.comparator](left, right)
 
 
 class Categorical(ColumnBase):
     """A column with a list of values, all text or all whole numbers.
 
-    `hierarchy` maps a group's name to its values; the groups partition the values.
+    `hierarchy` maps a group's name to its values; the groups partition the values. Where `compare` derives the column,
+    a cell with another of its values than the two results keeps it ("not in universe" stays so), recoded where `recode`
+    names it.
     """
 
     kind: Literal["categorical"] = "categorical"
@@ -23,7 +68,16 @@ class Categorical(ColumnBase):
         default={},
         description="values of the source that are not declared, and the declared value each becomes",
     )
+    compare: Comparison | None = Field(
+        default=None,
+        description="derives it from a comparison of numbers, where the source has none of its own name",
+    )
     hierarchy: dict[str, tuple[Value, ...]] | None = None
+
+    @property
+    def derived_from(self) -> tuple[str, ...]:
+        """The source's columns from which it is derived; none if it is read as it stands."""
+        return super().derived_from if self.compare is None else self.compare.columns
 
     @property
     def declared(self) -> int:
@@ -35,6 +89,16 @@ class Categorical(ColumnBase):
         """The code of every value, declared or recoded."""
         codes: dict[int | str, int] = {value: code for code, value in enumerate(self.values)}
         return codes | {value: codes[target] for value, target in self.recode.items()}
+
+    @property
+    def kept(self) -> dict[int | str, int]:
+        """The values that stay as they are where a comparison derives the column, with their codes."""
+        results = () if self.compare is None else (self.compare.then, self.compare.otherwise)
+        return {value: code for value, code in self.code_of.items() if value not in results}
+
+    def comparison(self, names: Iterable[str]) -> Comparison | None:
+        """The comparison that derives the column from a table with these columns; None where it is read."""
+        return None if self.name in names else self.compare
 
     @property
     def is_text(self) -> bool:
@@ -72,6 +136,8 @@ class Categorical(ColumnBase):
                     f"labels: {value!r} is not among the values; add it there or remove its label"
                 )
         self._check_recode()
+        if self.compare is not None:
+            self._check_comparison(self.compare)
         if self.hierarchy is not None:
             self._check_partition([value for group in self.hierarchy.values() for value in group])
         return self
@@ -86,6 +152,17 @@ class Categorical(ColumnBase):
                 raise ValueError(f"recode: {value!r} is among the values; only undeclared ones become others")
             if target not in self.values:
                 raise ValueError(f"recode: {target!r} is not among the values; add it there")
+
+    def _check_comparison(self, compare: Comparison) -> None:
+        if self.reads is not None:
+            raise ValueError("compare: it names what is read itself; remove reads")
+        if self.name in compare.columns:
+            raise ValueError("compare: a column is not compared to derive itself; give this one another name")
+        for result in (compare.then, compare.otherwise):
+            if result not in self.values:
+                raise ValueError(f"compare: {result!r} is not among the values; add it there")
+        if compare.then == compare.otherwise:
+            raise ValueError("compare: then and otherwise are the same; the comparison would say nothing")
 
     def _check_partition(self, grouped: list[int | str]) -> None:
         for value in grouped:

@@ -194,7 +194,9 @@ def _csv_types(schema: Schema, names: Sequence[str]) -> dict[str, pa.DataType]:
     """
     categories = pa.dictionary(pa.int32(), pa.string())
     types = {
-        origin: categories if isinstance(column, Categorical) else pa.string()
+        origin: categories
+        if isinstance(column, Categorical) and column.comparison(names) is None
+        else pa.string()
         for column in schema.columns
         for origin in column.origins(names)
     }

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from synth_core.codec import decode, encode
 from synth_core.errors import SchemaError, SourceError
 from synth_core.schema import Schema
+from synth_core.storage.csv_text import plain_codes
 from synth_core.storage.parquet import ingest_partitions, read_codes
 
 JOBS = {"name": "job", "kind": "categorical", "values": ["cook", "clerk", "niu"], "nullable": True}
@@ -43,6 +45,147 @@ def test_a_derived_column_is_the_same_from_every_kind_of_file(tmp_path, ending):
     assert {name: column.tolist() for name, column in codes.items()} == EXPECTED
 
 
+LOAD = {
+    "name": "load",
+    "kind": "categorical",
+    "values": ["full", "part", "niu"],
+    "compare": {"left": "hours", "is": ">=", "right": 35, "then": "full", "otherwise": "part"},
+    "recode": {"N": "niu", "-1": "niu"},
+    "nullable": True,
+}
+MORE = {
+    "name": "more",
+    "kind": "categorical",
+    "values": [0, 1],
+    "compare": {"left": "hours", "is": ">", "right": "usual", "then": 1, "otherwise": 0},
+    "recode": {-7: 0},
+    "nullable": True,
+}
+HOURS = pd.DataFrame(
+    {
+        "hours": ["35", "34.5", "N", "-1", None, "40", None, "-7"],
+        "usual": ["30", "34.5", "1", "1", "5", None, "-7", "3"],
+    }
+)
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet"])
+@pytest.mark.parametrize("with_another", [False, True])
+def test_a_comparison_is_the_same_from_every_kind_of_file(tmp_path, ending, with_another):
+    load = LOAD if with_another else LOAD | {"recode": {"N": "niu"}}
+    columns = [load, MORE | {"recode": {-7: 0}, "unseen": "other"}] if with_another else [load]
+    rows = HOURS.drop(index=[2]) if with_another else HOURS
+    path = tmp_path / f"x.{ending}"
+    rows.to_parquet(path) if ending == "parquet" else rows.to_csv(path, index=False)
+    schema = Schema.model_validate({"columns": columns})
+    snapshot = ingest_partitions([path], schema, tmp_path / "out", key=bytes(32))
+    codes = read_codes(tmp_path / "out" / snapshot.partitions[0])
+    if with_another:
+        assert codes["load"].tolist() == [0, 1, 2, 3, 0, 3, 1]
+        assert codes["more"].tolist() == [
+            1,
+            0,
+            0,
+            3,
+            3,
+            0,
+            0,
+        ]  # a kept value, then what is missing, then numbers
+    else:
+        assert codes["load"].tolist() == [0, 1, 2, 1, 3, 0, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("comparator", "holds"),
+    [
+        ("<", [True, False, False]),
+        ("<=", [True, True, False]),
+        ("==", [False, True, False]),
+        ("!=", [True, False, True]),
+        (">=", [False, True, True]),
+        (">", [False, False, True]),
+    ],
+)
+@pytest.mark.parametrize("right", [35, 0.1, "usual"])
+def test_every_comparator_by_the_codec_and_by_the_compiled_loops(comparator, holds, right):
+    number = 35 if right == "usual" else right
+    cells = [round(number - 0.05, 2), number, round(number + 0.05, 2)]
+    schema = Schema.model_validate(
+        {"columns": [LOAD | {"compare": LOAD["compare"] | {"is": comparator, "right": right}, "recode": {}}]}
+    )
+    frame = pd.DataFrame({"hours": cells, "usual": 35})
+    expected = [0 if held else 1 for held in holds]
+    assert encode(frame, schema)["load"].tolist() == expected
+    text = frame.to_csv(index=False, header=False).encode()
+    found = plain_codes(text, ("hours", "usual"), schema)
+    assert found is None if right == "usual" else found["load"].tolist() == expected
+
+
+def test_plain_text_knows_what_a_comparison_keeps():
+    schema = Schema.model_validate({"columns": [LOAD | {"recode": {}, "values": ["full", "part", "-1"]}]})
+    assert plain_codes(b"-1\n-1.0\n35\n7\n", ("hours",), schema)["load"].tolist() == [2, 2, 0, 1]
+    assert encode(pd.DataFrame({"hours": [-1, 35, 7]}), schema)["load"].tolist() == [2, 0, 1]
+    assert plain_codes(b"35\nN\n", ("hours",), schema) is None
+    several = Schema.model_validate({"columns": [LOAD]})
+    assert plain_codes(b"35\n", ("hours",), several) is None
+
+
+def test_cells_that_are_no_numbers_are_refused_without_being_quoted():
+    schema = Schema.model_validate({"columns": [LOAD]})
+    with pytest.raises(SourceError, match="column 'load' has a value that is not a number") as refusal:
+        encode(pd.DataFrame({"hours": ["35", "many"]}), schema)
+    assert "many" not in str(refusal.value)
+    with pytest.raises(SourceError, match="'load' has a missing value"):
+        encode(
+            pd.DataFrame({"hours": [35, None]}),
+            Schema.model_validate({"columns": [LOAD | {"nullable": False}]}),
+        )
+    with pytest.raises(SourceError, match="'more' is missing, and so is 'usual', from which it is derived"):
+        encode(pd.DataFrame({"hours": [35]}), Schema.model_validate({"columns": [MORE]}))
+
+
+def test_a_table_with_the_result_of_a_comparison_is_not_compared_again():
+    schema = Schema.model_validate({"columns": [LOAD]})
+    frame = pd.DataFrame({"hours": [35, 35], "load": ["part", "N"]})
+    assert encode(frame, schema)["load"].tolist() == [1, 2]
+    assert plain_codes(b"35,part\n35,N\n", ("hours", "load"), schema)["load"].tolist() == [1, 2]
+
+
+def test_chunks_of_two_columns_may_be_cut_at_different_rows():
+    table = pa.table(
+        {
+            "hours": pa.chunked_array([[1.0], [2.0, 3.0]]),
+            "usual": pa.chunked_array([[2.0, 2.0], [2.0]]),
+        }
+    )
+    schema = Schema.model_validate({"columns": [MORE]})
+    assert encode(table, schema)["more"].tolist() == [0, 0, 1]
+    assert encode(table.slice(0, 0), schema)["more"].tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"is": "~"}, "compare: is: "),
+        ({"right": True}, "compare: right: a column's name or a number is needed"),
+        ({"right": float("inf")}, "compare: right: the number must be finite"),
+        ({"then": "much"}, "compare: 'much' is not among the values"),
+        ({"otherwise": "full"}, "compare: then and otherwise are the same"),
+        ({"left": "load"}, "compare: a column is not compared to derive itself"),
+        ({"then": None}, "compare: then: null is not a value"),
+    ],
+)
+def test_wrong_comparisons_are_refused(change, message):
+    with pytest.raises(SchemaError, match=message) as refusal:
+        Schema.model_validate({"columns": [LOAD | {"compare": LOAD["compare"] | change}]})
+    assert str(refusal.value).startswith("column 'load': ")
+
+
+def test_a_column_is_read_or_compared_not_both():
+    with pytest.raises(SchemaError, match="remove reads"):
+        Schema.model_validate({"columns": [LOAD | {"reads": "hours"}]})
+
+
 def test_a_table_with_the_column_itself_is_not_derived_from_again():
     codes = np.column_stack([EXPECTED[name] for name in SCHEMA.domain])
     codes[0, 3] = 0  # a synthetic row whose place does not follow from its job
@@ -71,5 +214,7 @@ def test_wrong_recodes_are_refused(recode, message):
 
 
 def test_a_schema_with_derived_columns_is_saved_and_loaded(tmp_path):
-    SCHEMA.save(tmp_path / "schema.yaml")
-    assert Schema.load(tmp_path / "schema.yaml") == SCHEMA
+    for schema in (SCHEMA, Schema.model_validate({"columns": [LOAD, MORE]})):
+        schema.save(tmp_path / "schema.yaml")
+        again = Schema.load(tmp_path / "schema.yaml")
+        assert (again, again.digest()) == (schema, schema.digest())
