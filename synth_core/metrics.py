@@ -136,29 +136,6 @@ def summarize(values: Sequence[float], *, population: int | None = None) -> Summ
     )
 
 
-def pair_tvd(left: Codes, right: Codes, domain: Domain) -> NDArray[np.float64]:
-    """Symmetric matrix of the TVD of every pair of attributes; the diagonal holds the single attributes."""
-    matrix = np.zeros((len(domain), len(domain)))
-    for i, j in itertools.combinations_with_replacement(range(len(domain)), 2):
-        clique = domain.clique((domain.attributes[i], domain.attributes[j]))
-        matrix[i, j] = matrix[j, i] = tvd(*tabulate_both(left, right, domain=domain, clique=clique))
-    return matrix
-
-
-def worst_cells(
-    left: Codes, right: Codes, *, domain: Domain, cliques: Sequence[Clique], count: int = 10
-) -> tuple[Cell, ...]:
-    """The cells whose shares differ most over all the cliques, largest difference first."""
-    worst: list[Cell] = []
-    for clique in cliques:
-        p, q = _shares(tabulate(left, domain, clique), tabulate(right, domain, clique))
-        gap = np.abs(p - q).ravel()
-        for flat in np.argsort(-gap, kind="stable")[:count]:
-            codes = tuple(int(code) for code in np.unravel_index(flat, p.shape))
-            worst.append(Cell(clique=clique, codes=codes, left=float(p[codes]), right=float(q[codes])))
-    return tuple(sorted(worst, key=lambda cell: -abs(cell.left - cell.right))[:count])
-
-
 def _fused(columns: Sequence[Codes], sizes: Sequence[int]) -> NDArray[np.int64]:
     """One code for each row, equal exactly where all columns are equal: the row-major position of the cell.
 

@@ -21,14 +21,14 @@ from synth_core.evaluation.nist import (
     PayGap,
     classification_score,
     clustering_score,
-    correlation_difference,
     regression_score,
 )
+from synth_core.evaluation.pairs import correlation_difference, pair_tvd, worst_cells
 from synth_core.evaluation.result import Evaluation
 from synth_core.evaluation.subgroups import subgroup_errors
+from synth_core.evaluation.tables import CodedTable
 from synth_core.evaluation.workload import workload_error
-from synth_core.metrics import Codes, alpha_way, pair_tvd, worst_cells
-from synth_core.possibility import breaking_rows
+from synth_core.metrics import Codes, alpha_way
 from synth_core.schema import Categorical, Schema
 
 Progress: TypeAlias = Callable[[str, int, int], None]
@@ -53,24 +53,31 @@ def compare(
     says which columns are area, group and income, these are given the NIST regression score too. The result is
     confidential.
     """
+    domain = schema.domain
     real_codes = _encoded(real, schema, source="real table")
     synthetic_codes = _encoded(synthetic, schema, source="synthetic table")
     return compare_codes(
         real_codes,
         synthetic_codes,
-        schema.domain,
+        domain,
         targets=targets,
         levels=numeric_levels(schema),
         pay_gap=pay_gap or declared_pay_gap(schema),
-        violations=rule_violations(synthetic_codes, schema),
+        violations=rule_violations(CodedTable.of(synthetic_codes, domain), schema),
         progress=progress,
     )
 
 
-def compare_codes(
-    real: Codes,
-    synthetic: Codes,
-    domain: Domain,
+def compare_codes(real: Codes, synthetic: Codes, domain: Domain, **asked: Any) -> Evaluation:
+    """Every true error of a synthetic table of codes in memory; `asked` as for `compare_tables`."""
+    _check(real, domain, table="real", fewest=_FEWEST_REAL_ROWS)
+    _check(synthetic, domain, table="synthetic", fewest=1)
+    return compare_tables(CodedTable.of(real, domain), CodedTable.of(synthetic, domain), **asked)
+
+
+def compare_tables(
+    real: CodedTable,
+    synthetic: CodedTable,
     *,
     targets: Sequence[str] | None = None,
     levels: Levels | None = None,
@@ -79,30 +86,33 @@ def compare_codes(
     spread: Spread = one_by_one,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Every true error of a synthetic table of codes.
+    """Every true error of a synthetic table of any size.
 
+    What counts tell is computed from all rows; what single rows tell, from a random sample where there are many.
     `violations` comes from `rule_violations` and `levels`, which names the ordered columns, from `numeric_levels`.
     """
-    _check(real, domain, table="real", fewest=_FEWEST_REAL_ROWS)
-    _check(synthetic, domain, table="synthetic", fewest=1)
+    _check_rows(real.rows, table="real", fewest=_FEWEST_REAL_ROWS)
+    _check_rows(synthetic.rows, table="synthetic", fewest=1)
+    domain = real.domain
     chosen = usual_targets(domain) if targets is None else domain.clique(targets)
     advance = _counter(progress, total=len(ALPHAS) + 3)
 
-    pairs = pair_tvd(real, synthetic, domain)
-    worst = worst_cells(real, synthetic, domain=domain, cliques=alpha_way(domain, min(2, len(domain))))
+    pairs = pair_tvd(real, synthetic)
+    worst = worst_cells(real, synthetic, cliques=alpha_way(domain, min(2, len(domain))))
     advance("pairs of columns")
     marginals = []
     for alpha in ALPHAS:
-        marginals.append(marginal_errors(real, synthetic, domain=domain, alpha=alpha))
+        marginals.append(marginal_errors(real, synthetic, alpha=alpha))
         advance(f"{alpha}-way marginals")
-    scores = _scores(real, synthetic, domain, levels=levels or {}, pay_gap=pay_gap) | _k_marginal(pairs)
-    subgroups, near = subgroup_errors(real, synthetic, domain), closeness(real, synthetic)
+    scores = _scores(real, synthetic, levels=levels or {}, pay_gap=pay_gap) | _k_marginal(pairs)
+    subgroups, near = subgroup_errors(real, synthetic), closeness(real.sample, synthetic.sample)
     advance("subgroups and scores")
-    svm = target_errors(split(real, synthetic), domain, targets=chosen, spread=spread)
+    svm = target_errors(split(real.sample, synthetic.sample), domain, targets=chosen, spread=spread)
     advance("predictions")
     return Evaluation(
-        real_rows=len(real),
-        synthetic_rows=len(synthetic),
+        real_rows=real.rows,
+        synthetic_rows=synthetic.rows,
+        judged_rows=(len(real.sample), len(synthetic.sample)),
         one_way=dict(zip(domain, np.diagonal(pairs).tolist(), strict=True)),
         marginals=tuple(errors for errors in marginals if errors),
         pairs=_rows(pairs),
@@ -134,17 +144,17 @@ def declared_pay_gap(schema: Schema) -> PayGap | None:
 
 
 def _scores(
-    real: Codes, synthetic: Codes, domain: Domain, *, levels: Levels, pay_gap: PayGap | None
+    real: CodedTable, synthetic: CodedTable, *, levels: Levels, pay_gap: PayGap | None
 ) -> dict[str, float]:
     """The summary scores by name, without those the tables do not allow."""
     found = {
-        "workload error": workload_error(real, synthetic, domain=domain, ordered=levels),
-        "NIST clustering": clustering_score(real, synthetic, domain),
-        "NIST classification": classification_score(real, synthetic, domain, levels=levels),
-        "NIST regression": regression_score(real, synthetic, domain, levels=levels, roles=pay_gap)
+        "workload error": workload_error(real, synthetic, ordered=levels),
+        "NIST clustering": clustering_score(real, synthetic),
+        "NIST classification": classification_score(real, synthetic, levels=levels),
+        "NIST regression": regression_score(real, synthetic, levels=levels, roles=pay_gap)
         if pay_gap
         else None,
-        "propensity MSE": propensity_mse(real, synthetic),
+        "propensity MSE": propensity_mse(real.sample, synthetic.sample),
     }
     return {name: value for name, value in found.items() if value is not None}
 
@@ -159,10 +169,9 @@ def _rows(matrix: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(row) for row in matrix.tolist())
 
 
-def rule_violations(codes: Codes, schema: Schema) -> dict[str, int]:
-    """For each rule of the schema, how many rows of codes break it."""
-    domain = schema.domain
-    return {rule.name: int(breaking_rows(codes, domain, rule=rule.name).sum()) for rule in schema.rules}
+def rule_violations(table: CodedTable, schema: Schema) -> dict[str, int]:
+    """For each rule of the schema, how many rows of the table break it."""
+    return table.breaking([rule.name for rule in schema.rules]) if schema.rules else {}
 
 
 def _encoded(frame: pd.DataFrame, schema: Schema, *, source: str) -> Codes:
@@ -175,13 +184,17 @@ def _check(codes: Codes, domain: Domain, *, table: str, fewest: int) -> None:
         raise SourceError(
             f"the {table} table needs one column for each of the schema's columns, in their order"
         )
-    if len(codes) < fewest:
-        raise SourceError(f"the {table} table has too few rows to compare; give at least {fewest}")
+    _check_rows(len(codes), table=table, fewest=fewest)
     for name, size, column in zip(domain.attributes, domain.sizes, codes.T, strict=True):
         if column.min() < 0 or column.max() >= size:
             raise SourceError(
                 f"the {table} table, column {name!r}: a code is outside the domain; encode it by this schema"
             )
+
+
+def _check_rows(rows: int, *, table: str, fewest: int) -> None:
+    if rows < fewest:
+        raise SourceError(f"the {table} table has too few rows to compare; give at least {fewest}")
 
 
 def _counter(progress: Progress | None, *, total: int) -> Callable[[str], None]:

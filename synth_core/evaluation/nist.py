@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from synth_core.domain import Domain
-from synth_core.metrics import Codes, alpha_way, tabulate_both, tvd
+from synth_core.evaluation.cells import Counts, distances
+from synth_core.evaluation.tables import CodedTable, Conjunction
+from synth_core.metrics import alpha_way
 
 MILLION = 1e6
 REPEATS = {"clustering": 100, "classification": 300}
@@ -35,42 +37,28 @@ class PayGap:
     income: str
 
 
-def clustering_score(real: Codes, synthetic: Codes, domain: Domain) -> float:
+def clustering_score(real: CodedTable, synthetic: CodedTable) -> float:
     """A million times one minus the mean TVD of 100 random three-way marginals (fewer where there are fewer)."""
+    domain, rows = real.domain, (real.rows, synthetic.rows)
     cliques = alpha_way(domain, min(3, len(domain)), limit=REPEATS["clustering"], seed=2018)
-    pairs = (tabulate_both(real, synthetic, domain=domain, clique=clique) for clique in cliques)
-    return MILLION * (1 - float(np.mean([tvd(*pair) for pair in pairs])))
+    pairs = zip(real.cells(cliques), synthetic.cells(cliques), strict=True)
+    return MILLION * (1 - float(np.mean([distances(*pair, rows=rows).tvd for pair in pairs])))
 
 
-def classification_score(real: Codes, synthetic: Codes, domain: Domain, *, levels: Levels) -> float:
+def classification_score(real: CodedTable, synthetic: CodedTable, *, levels: Levels) -> float:
     """How well the shares of 300 random conjunctions agree, on the scale of logarithms.
 
     A conjunction takes a third of the columns, in each a random set of codes or, where the column is ordered, a
     random range. The score is 1 + RMS(ln p - ln q) / ln(1/1000), cut at zero, times a million.
     """
-    rng = np.random.default_rng(2018)
-    differences = []
-    for _ in range(REPEATS["classification"]):
-        asked = rng.choice(len(domain), size=max(1, len(domain) // 3), replace=False)
-        masks = [_codes_asked(domain.sizes[at], rng, ordered=domain.attributes[at] in levels) for at in asked]
-        shares = [
-            max(
-                _RAREST,
-                float(
-                    np.logical_and.reduce(
-                        [m[table[:, at]] for at, m in zip(asked, masks, strict=True)]
-                    ).mean()
-                ),
-            )
-            for table in (real, synthetic)
-        ]
-        differences.append(math.log(shares[0]) - math.log(shares[1]))
-    rms = float(np.sqrt(np.mean(np.square(differences))))
+    asked = _conjunctions(real.domain, levels)
+    logs = [np.log(np.maximum(_RAREST, table.matching(asked) / table.rows)) for table in (real, synthetic)]
+    rms = float(np.sqrt(np.mean((logs[0] - logs[1]) ** 2)))
     return MILLION * max(0.0, 1 + rms / math.log(1e-3))
 
 
 def regression_score(
-    real: Codes, synthetic: Codes, domain: Domain, *, levels: Levels, roles: PayGap
+    real: CodedTable, synthetic: CodedTable, *, levels: Levels, roles: PayGap
 ) -> float | None:
     """Half for the Gini coefficients of income in each area and group, half for the areas' pay-gap ranks.
 
@@ -78,9 +66,9 @@ def regression_score(
     difference of the ranks, relative to that of reversed ranks, sqrt((m^2 - 1) / 3) for m areas, cut at zero.
     Areas without income in both groups of both tables are left out; None where fewer than two remain.
     """
-    ginis, gaps = zip(
-        *(_by_area(t, domain, levels[roles.income], roles) for t in (real, synthetic)), strict=True
-    )
+    asked = (roles.area, roles.group, roles.income)
+    tables = (table.table(asked) for table in (real, synthetic))
+    ginis, gaps = zip(*(_by_area(table, levels[roles.income]) for table in tables), strict=True)
     known = np.isfinite(gaps[0]) & np.isfinite(gaps[1])
     areas = int(known.sum())
     if areas < 2:
@@ -90,11 +78,6 @@ def regression_score(
     worst = math.sqrt((areas**2 - 1) / 3)
     rank = 1 - float(np.sqrt(np.mean((ranks[0] - ranks[1]) ** 2))) / worst
     return MILLION * (max(0.0, gini) + max(0.0, rank)) / 2
-
-
-def correlation_difference(real: Codes, synthetic: Codes) -> NDArray[np.float64]:
-    """Pearson correlation of every pair of columns' codes, synthetic minus real; 0 where a column is constant."""
-    return _correlations(synthetic) - _correlations(real)
 
 
 def gini(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
@@ -107,15 +90,10 @@ def gini(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
     return float(1 - ((below[1:] + below[:-1]) * held / held.sum()).sum())
 
 
-def _by_area(
-    codes: Codes, domain: Domain, incomes: NDArray[np.float64], roles: PayGap
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _by_area(counts: Counts, incomes: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """For each area the Gini coefficients of the two groups, and the gap between their mean incomes."""
     known = np.flatnonzero(np.isfinite(incomes))
-    shape = domain.shape((roles.area, roles.group, roles.income))
-    columns = [codes[:, domain.position(name)] for name in (roles.area, roles.group, roles.income)]
-    table = np.bincount(np.ravel_multi_index(columns, shape), minlength=math.prod(shape)).reshape(shape)
-    table = table[:, :2, known].astype(np.float64)
+    table = counts[:, :2, known].astype(np.float64)
     people = table.sum(axis=2)
     with np.errstate(invalid="ignore"):
         means = (table * incomes[known]).sum(axis=2) / people
@@ -123,6 +101,16 @@ def _by_area(
         [[gini(incomes[known], group) if group.sum() else 0.0 for group in area] for area in table]
     )
     return ginis, means[:, 0] - means[:, 1]
+
+
+def _conjunctions(domain: Domain, levels: Levels) -> list[Conjunction]:
+    rng = np.random.default_rng(2018)
+    drawn: list[Conjunction] = []
+    for _ in range(REPEATS["classification"]):
+        places = rng.choice(len(domain), size=max(1, len(domain) // 3), replace=False)
+        names = [domain.attributes[place] for place in places]
+        drawn.append([(n, _codes_asked(domain.size(n), rng, ordered=n in levels)) for n in names])
+    return drawn
 
 
 def _codes_asked(size: int, rng: np.random.Generator, *, ordered: bool) -> NDArray[np.bool_]:
@@ -134,9 +122,3 @@ def _codes_asked(size: int, rng: np.random.Generator, *, ordered: bool) -> NDArr
     asked = np.zeros(size, dtype=np.bool_)
     asked[rng.permutation(size)[: rng.integers(1, size + 1)]] = True
     return asked
-
-
-def _correlations(codes: Codes) -> NDArray[np.float64]:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        found = np.atleast_2d(np.corrcoef(codes, rowvar=False))
-    return np.nan_to_num(found, nan=0.0)

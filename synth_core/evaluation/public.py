@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.domain import Clique, Domain
+from synth_core.domain import Clique
 from synth_core.errors import SourceError
+from synth_core.evaluation.tables import CodedTable
 from synth_core.measurement import Measurement
-from synth_core.metrics import Codes, tabulate, tvd
+from synth_core.metrics import tvd
 
 Z95 = NormalDist().inv_cdf(0.975)
 _MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
@@ -100,8 +101,7 @@ class PublicQuality:
 
 
 def public_quality(
-    synthetic: Codes,
-    domain: Domain,
+    synthetic: CodedTable,
     *,
     measurements: Sequence[Measurement],
     total: float,
@@ -109,15 +109,18 @@ def public_quality(
     violations: Mapping[str, int] | None = None,
 ) -> PublicQuality:
     """Judge a synthetic table by the noisy answers it was made from; `total` is the noisy number of records."""
+    domain = synthetic.domain
+    counted = synthetic.tables([measurement.clique for measurement in measurements])
     return PublicQuality(
         total=total,
-        rows=len(synthetic),
+        rows=synthetic.rows,
         columns={name: answer for name in domain if (answer := _column_answer(name, measurements, total))},
-        synthetic={
-            name: tuple((tabulate(synthetic, domain, (name,)) / len(synthetic)).tolist()) for name in domain
-        },
-        measured=tuple(_judged(m, synthetic, domain, total) for m in measurements),
-        ties=_ties(synthetic, domain),
+        synthetic={name: tuple(shares.tolist()) for name, shares in _shares(synthetic).items()},
+        measured=tuple(
+            _judged(measurement, (counts * (total / synthetic.rows)).astype(np.float64), total)
+            for measurement, counts in zip(measurements, counted, strict=True)
+        ),
+        ties=_ties(synthetic),
         bought=tuple(bought),
         violations=dict(violations or {}),
     )
@@ -135,8 +138,7 @@ def bought_error(alpha: int, misfits: Sequence[float], *, sigma: float, total: f
     return BoughtError(alpha=alpha, marginals=len(misfits), mean=mean, margin=margin)
 
 
-def _judged(measurement: Measurement, synthetic: Codes, domain: Domain, total: float) -> MeasuredMarginal:
-    expected = tabulate(synthetic, domain, measurement.clique) * (total / len(synthetic))
+def _judged(measurement: Measurement, expected: NDArray[np.float64], total: float) -> MeasuredMarginal:
     cells = measurement.noisy.size
     return MeasuredMarginal(
         clique=measurement.clique,
@@ -163,12 +165,18 @@ def _column_answer(name: str, measurements: Sequence[Measurement], total: float)
     return ColumnAnswer(shares=tuple(best.tolist()), sigma=1 / math.sqrt(sum(weights)) / total)
 
 
-def _ties(synthetic: Codes, domain: Domain) -> tuple[tuple[float, ...], ...]:
-    shares = {name: tabulate(synthetic, domain, (name,)) / len(synthetic) for name in domain}
+def _shares(table: CodedTable) -> dict[str, NDArray[np.float64]]:
+    columns = table.tables([(name,) for name in table.domain])
+    return {name: counts / table.rows for name, counts in zip(table.domain, columns, strict=True)}
+
+
+def _ties(synthetic: CodedTable) -> tuple[tuple[float, ...], ...]:
+    domain, shares = synthetic.domain, _shares(synthetic)
     matrix = np.zeros((len(domain), len(domain)))
-    for (i, a), (j, b) in combinations(enumerate(domain), 2):
-        apart = np.outer(shares[a], shares[b])
-        matrix[i, j] = matrix[j, i] = tvd(tabulate(synthetic, domain, (a, b)), apart)
+    pairs = list(combinations(domain, 2))
+    for (a, b), counts in zip(pairs, synthetic.tables(pairs), strict=True):
+        i, j = domain.position(a), domain.position(b)
+        matrix[i, j] = matrix[j, i] = tvd(counts, np.outer(shares[a], shares[b]))
     return tuple(tuple(row) for row in matrix.tolist())
 
 

@@ -13,6 +13,9 @@ from synth_core.domain import Clique
 from synth_core.errors import SourceError
 from synth_core.metrics import Cell, Summary
 
+ROW_MEASURES = "SVM errors, propensity and closeness"
+"""What is computed from single rows rather than from counts."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarginalErrors:
@@ -20,7 +23,7 @@ class MarginalErrors:
 
     Two yardsticks are measured on the same cliques: `floor` is the mean TVD of a bootstrap of the real rows,
     as many as the synthetic table has (what sampling alone costs), `independent` that of the real columns
-    shuffled apart (every tie between columns lost).
+    shuffled apart (every tie between columns lost). Of the values, `estimated` come from a random part of the cells.
     """
 
     alpha: int
@@ -32,6 +35,7 @@ class MarginalErrors:
     jensen_shannon: float
     floor: float
     independent: float
+    estimated: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +86,13 @@ class Evaluation:
     """Every true error of a synthetic table; in `worst_cells`, left is real and right is synthetic.
 
     `scores` holds the summary scores by name (workload error, NIST scores, propensity); `correlations` the
-    differences of Pearson correlations of codes, laid out like `pairs`.
+    differences of Pearson correlations of codes, laid out like `pairs`. `judged_rows` is how many rows of the real and
+    the synthetic table the measures over single rows (`ROW_MEASURES`) saw: all of them, or a random sample.
     """
 
     real_rows: int
     synthetic_rows: int
+    judged_rows: tuple[int, int]
     one_way: dict[str, float]
     marginals: tuple[MarginalErrors, ...]
     pairs: tuple[tuple[float, ...], ...]
@@ -107,6 +113,21 @@ class Evaluation:
         """The errors over marginals of `alpha` attributes, if the tables have so many."""
         return next((errors for errors in self.marginals if errors.alpha == alpha), None)
 
+    @property
+    def sampling(self) -> str:
+        """In words, what was not computed from all rows; empty where everything was."""
+        notes = []
+        if self.judged_rows != (self.real_rows, self.synthetic_rows):
+            real, synthetic = self.judged_rows
+            notes.append(
+                f"{ROW_MEASURES} computed on a random sample of {real:,} real and {synthetic:,} synthetic rows"
+            )
+        for errors in self.marginals:
+            if errors.estimated:
+                share = f"{errors.estimated} of {len(errors.values)} {errors.alpha}-way marginals"
+                notes.append(f"{share} on a random part of their cells, counted over all rows")
+        return "; ".join(notes)
+
     def to_json(self) -> str:
         """The evaluation as one JSON text; equal evaluations give equal texts."""
         return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -119,6 +140,7 @@ class Evaluation:
             return cls(
                 **raw
                 | {
+                    "judged_rows": tuple(raw["judged_rows"]),
                     "marginals": tuple(_marginal_errors(item) for item in raw["marginals"]),
                     "pairs": tuple(tuple(row) for row in raw["pairs"]),
                     "worst_cells": tuple(_cell(item) for item in raw["worst_cells"]),

@@ -2,57 +2,60 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.domain import Domain
+from synth_core.evaluation.cells import Counts
 from synth_core.evaluation.result import Subgroup
-from synth_core.metrics import Codes, tabulate
+from synth_core.evaluation.tables import CodedTable
 
 FEWEST_ROWS = 100
 """A smaller group's error is mostly the chance of sampling it."""
 
 
-def subgroup_errors(real: Codes, synthetic: Codes, domain: Domain) -> tuple[Subgroup, ...]:
+def subgroup_errors(real: CodedTable, synthetic: CodedTable) -> tuple[Subgroup, ...]:
     """For every value of every column: the mean TVD of all other columns among the rows that have the value.
 
     The largest error is first. `floor` is the mean TVD that a fresh sample of as many rows would have, in expectation:
     E|p^ - p| is about sqrt(2 p (1 - p) / (pi m)) for each cell.
     """
+    domain = real.domain
+    others = len(domain) - 1
+    pairs = list(combinations(domain, 2))
+    sums = {name: np.zeros((2, domain.size(name))) for name in domain}
+    for (a, b), left, right in zip(pairs, real.tables(pairs), synthetic.tables(pairs), strict=True):
+        sums[a] += _within(left, right)
+        sums[b] += _within(left.T, right.T)
     found = []
-    for attribute in domain:
-        rows = tabulate(real, domain, (attribute,)), tabulate(synthetic, domain, (attribute,))
-        others = [name for name in domain if name != attribute]
-        if not others:
-            continue
-        parts = [_within(real, synthetic, domain, (attribute, other)) for other in others]
-        errors, floors = (np.mean([part[side] for part in parts], axis=0) for side in (0, 1))
+    for name in domain if others else ():
+        rows = real.table((name,)), synthetic.table((name,))
+        errors, floors = sums[name] / others
         found += [
             Subgroup(
-                attribute=attribute,
+                attribute=name,
                 code=code,
-                real=float(rows[0][code] / len(real)),
-                synthetic=float(rows[1][code] / len(synthetic)),
+                real=float(rows[0][code] / real.rows),
+                synthetic=float(rows[1][code] / synthetic.rows),
                 error=float(errors[code]),
                 floor=float(floors[code]),
             )
-            for code in range(domain.size(attribute))
+            for code in range(domain.size(name))
             if rows[0][code] >= FEWEST_ROWS
         ]
     return tuple(sorted(found, key=lambda group: -group.error))
 
 
-def _within(
-    real: Codes, synthetic: Codes, domain: Domain, pair: tuple[str, str]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _within(real: Counts, synthetic: Counts) -> NDArray[np.float64]:
     """TVD of the second attribute given each code of the first, and what sampling alone would give."""
-    p, q = (_conditional(tabulate(codes, domain, pair)) for codes in (real, synthetic))
-    rows = np.maximum(tabulate(synthetic, domain, pair[:1]), 1)
+    p, q = _conditional(real), _conditional(synthetic)
+    rows = np.maximum(synthetic.sum(axis=1), 1)
     floor = np.sqrt(2 * p * (1 - p) / (np.pi * rows[:, None])).sum(axis=1) / 2
-    return np.abs(p - q).sum(axis=1) / 2, floor
+    return np.stack([np.abs(p - q).sum(axis=1) / 2, floor])
 
 
-def _conditional(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+def _conditional(counts: Counts) -> NDArray[np.float64]:
     """Each row scaled to sum 1; a row without records is uniform: nothing is known of the group."""
     totals = counts.sum(axis=1, keepdims=True)
     shares: NDArray[np.float64] = np.where(totals > 0, counts / np.maximum(totals, 1), 1 / counts.shape[1])

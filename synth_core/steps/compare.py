@@ -8,15 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.codec import encode
-from synth_core.domain import Domain
 from synth_core.evaluation import (
+    CodedTable,
     Evaluation,
     compare_codes,
     declared_pay_gap,
     numeric_levels,
     rule_violations,
 )
-from synth_core.metrics import tabulate
 from synth_core.report.build import HEADLINE_ALPHAS, internal_report
 from synth_core.schema import Schema
 from synth_core.synthesizers.base import Progress
@@ -32,13 +31,14 @@ def compare_tables(
 ) -> tuple[Evaluation, str]:
     """The evaluation and the internal report of two tables."""
     real_codes, codes = _codes(real, schema, source="REAL"), _codes(synthetic, schema, source="SYNTHETIC")
+    synthetic_table = CodedTable.of(codes, schema.domain)
     evaluation = compare_codes(
         real_codes,
         codes,
         schema.domain,
         levels=numeric_levels(schema),
         pay_gap=declared_pay_gap(schema),
-        violations=rule_violations(codes, schema),
+        violations=rule_violations(synthetic_table, schema),
         progress=lambda what, done, parts: progress(f"{what} ({done} of {parts})"),
     )
     report = internal_report(
@@ -47,8 +47,9 @@ def compare_tables(
         title=title,
         guarantee=None,
         spends=[],
-        real_one_way=one_way_counts(real_codes, schema.domain),
-        synthetic_one_way=one_way_counts(codes, schema.domain),
+        real_one_way=one_way_counts(CodedTable.of(real_codes, schema.domain)),
+        synthetic_one_way=one_way_counts(synthetic_table),
+        facts={"Sampling": evaluation.sampling} if evaluation.sampling else None,
     )
     return evaluation, report
 
@@ -69,9 +70,10 @@ def headline(evaluation: Evaluation) -> dict[str, float]:
     return numbers
 
 
-def one_way_counts(codes: Codes, domain: Domain) -> dict[str, NDArray[np.int64]]:
+def one_way_counts(table: CodedTable) -> dict[str, NDArray[np.int64]]:
     """How often each code of each column occurs."""
-    return {attribute: tabulate(codes, domain, (attribute,)) for attribute in domain}
+    columns = table.tables([(name,) for name in table.domain])
+    return dict(zip(table.domain, columns, strict=True))
 
 
 def _codes(frame: pd.DataFrame, schema: Schema, *, source: str) -> Codes:

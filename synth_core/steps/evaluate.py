@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
-import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
-from synth_core.codec import encode
-from synth_core.domain import Clique, Domain
 from synth_core.evaluation import (
+    CodedTable,
     Evaluation,
-    compare_codes,
+    compare_tables,
     declared_pay_gap,
     numeric_levels,
     rule_violations,
 )
 from synth_core.evaluation.public import BoughtError, PublicQuality, bought_error, public_quality
-from synth_core.metrics import alpha_way, tabulate
+from synth_core.metrics import alpha_way
 from synth_core.privacy.budget import epsilon_of
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.ledger import Record
@@ -32,38 +31,50 @@ from synth_core.report import Guarantee, SpendLine, internal_report
 from synth_core.steps.answers import stored_measurements
 from synth_core.steps.compare import one_way_counts
 from synth_core.steps.context import StepRun, quality_budget
+from synth_core.steps.ingest import snapshot_key
 from synth_core.storage.files import atomic_write
-from synth_core.storage.parquet import read_codes
+from synth_core.storage.parquet import ingest_partitions
 from synth_core.synthesizers.saved import load_model
 
-Codes = NDArray[np.integer]
 BOUGHT_ALPHAS = (1, 2, 3)
 LARGEST_BOUGHT_TABLE = 1_000_000
 
 
 def evaluate(run: StepRun) -> Path:
     """Write the public quality, then the evaluation and the internal report, which stay in the confidential zone."""
-    synthetic = _synthetic_codes(run)
-    with atomic_write(run.paths.quality) as temporary:
-        temporary.write_text(_public_quality(run, synthetic).to_json(), encoding="utf-8")
-    with wall():
-        real = _real_codes(run)
-        evaluation = compare_codes(
-            real,
-            synthetic,
-            run.domain,
-            levels=numeric_levels(run.schema),
-            pay_gap=declared_pay_gap(run.schema),
-            violations=rule_violations(synthetic, run.schema),
-            spread=run.cluster.map,
-            progress=lambda what, done, parts: run.progress(f"{what} ({done} of {parts})"),
-        )
-        with atomic_write(run.paths.evaluation) as temporary:
-            temporary.write_text(evaluation.to_json(), encoding="utf-8")
-        with atomic_write(run.paths.internal_report) as temporary:
-            temporary.write_text(_report(run, evaluation, real, synthetic), encoding="utf-8")
+    with _synthetic_table(run) as synthetic:
+        quality = _public_quality(run, synthetic)
+        with atomic_write(run.paths.quality) as temporary:
+            temporary.write_text(quality.to_json(), encoding="utf-8")
+        with wall():
+            real = CodedTable([str(path) for path in run.partitions], run.domain, cluster=run.cluster)
+            evaluation = compare_tables(
+                real,
+                synthetic,
+                levels=numeric_levels(run.schema),
+                pay_gap=declared_pay_gap(run.schema),
+                violations=quality.violations,
+                spread=run.cluster.map,
+                progress=lambda what, done, parts: run.progress(f"{what} ({done} of {parts})"),
+            )
+            with atomic_write(run.paths.evaluation) as temporary:
+                temporary.write_text(evaluation.to_json(), encoding="utf-8")
+            with atomic_write(run.paths.internal_report) as temporary:
+                temporary.write_text(_report(run, evaluation, real, synthetic), encoding="utf-8")
     run.note("evaluate")
     return run.paths.internal_report
+
+
+@contextmanager
+def _synthetic_table(run: StepRun) -> Iterator[CodedTable]:
+    """The shards as they were written, encoded like a source, so that they are counted where and how real rows are."""
+    shards = [run.paths.shard(number) for number in range(run.spec.shards)]
+    with TemporaryDirectory(prefix=".judged-", dir=run.paths.confidential) as folder:
+        encoded = Path(folder) / "encoded"
+        key = snapshot_key(run.paths)
+        snapshot = ingest_partitions(shards, run.schema, encoded, key=key, cluster=run.cluster)
+        pieces = [str(encoded / name) for name in snapshot.partitions]
+        yield CodedTable(pieces, run.domain, cluster=run.cluster)
 
 
 def spend_lines(records: Sequence[Record]) -> list[SpendLine]:
@@ -82,7 +93,7 @@ def spend_lines(records: Sequence[Record]) -> list[SpendLine]:
     ]
 
 
-def _public_quality(run: StepRun, synthetic: Codes) -> PublicQuality:
+def _public_quality(run: StepRun, synthetic: CodedTable) -> PublicQuality:
     spec = run.spec
     total = max(1.0, load_model(run.paths.model).total)
     division = Division.load(run.paths.division) if spec.strata else None
@@ -92,7 +103,6 @@ def _public_quality(run: StepRun, synthetic: Codes) -> PublicQuality:
     bought = _bought(run, synthetic, total) if spec.quality_share else []
     return public_quality(
         synthetic,
-        run.domain,
         measurements=answers,
         total=total,
         bought=bought,
@@ -100,7 +110,7 @@ def _public_quality(run: StepRun, synthetic: Codes) -> PublicQuality:
     )
 
 
-def _bought(run: StepRun, synthetic: Codes, total: float) -> list[BoughtError]:
+def _bought(run: StepRun, synthetic: CodedTable, total: float) -> list[BoughtError]:
     """Buy mean errors against the real rows, for marginals of one, two and three columns at the same price each."""
     curator: Curator = run.curator("evaluate")
     cliques = {
@@ -109,18 +119,16 @@ def _bought(run: StepRun, synthetic: Codes, total: float) -> list[BoughtError]:
     }
     asked = {alpha: found for alpha, found in cliques.items() if found}
     each = quality_budget(run.spec, run.account) / len(asked)
+    # The synthetic counts, scaled to the noisy number of records: public, and fixed before real rows are looked at.
+    scale = total / synthetic.rows
     bought = []
     for alpha, found in asked.items():
-        queries = [Misfit(c, _expected(synthetic, run.domain, c, total=total)) for c in found]
+        counted = zip(found, synthetic.tables(found), strict=True)
+        queries = [Misfit(clique, (counts * scale).astype(np.float64)) for clique, counts in counted]
         misfits = curator.score(queries, each, purpose=f"error of {alpha}-way marginals")
         sigma = math.sqrt(len(queries) / each)  # the sensitivity of a misfit is 1
         bought.append(bought_error(alpha, misfits, sigma=sigma, total=total))
     return bought
-
-
-def _expected(synthetic: Codes, domain: Domain, clique: Clique, *, total: float) -> NDArray[np.float64]:
-    """The synthetic table's counts, scaled to the noisy number of records: public, and fixed before real rows are."""
-    return (tabulate(synthetic, domain, clique) * (total / len(synthetic))).astype(np.float64)
 
 
 def _scale(record: Record) -> float:
@@ -128,20 +136,7 @@ def _scale(record: Record) -> float:
     return math.sqrt(record.mechanism.scale) if gaussian else float(record.mechanism.scale)
 
 
-def _real_codes(run: StepRun) -> Codes:
-    columns = [read_codes(partition) for partition in run.partitions]
-    return np.column_stack([np.concatenate([part[name] for part in columns]) for name in run.domain])
-
-
-def _synthetic_codes(run: StepRun) -> Codes:
-    shards = [
-        encode(pq.read_table(run.paths.shard(number)), run.schema, source=f"shard {number}")
-        for number in range(run.spec.shards)
-    ]
-    return np.column_stack([np.concatenate([shard[name] for shard in shards]) for name in run.domain])
-
-
-def _report(run: StepRun, evaluation: Evaluation, real: Codes, synthetic: Codes) -> str:
+def _report(run: StepRun, evaluation: Evaluation, real: CodedTable, synthetic: CodedTable) -> str:
     records = run.ledger.records(dataset=run.spec.dataset, release=run.spec.release)
     account = run.account
     mu2 = sum(cost_by_step(records).values())
@@ -157,11 +152,12 @@ def _report(run: StepRun, evaluation: Evaluation, real: Codes, synthetic: Codes)
             mu=math.sqrt(mu2),
         ),
         spends=spend_lines(records),
-        real_one_way=one_way_counts(real, run.domain),
-        synthetic_one_way=one_way_counts(synthetic, run.domain),
+        real_one_way=one_way_counts(real),
+        synthetic_one_way=one_way_counts(synthetic),
         facts={
             "Data set": run.spec.dataset,
             "Method": f"{run.spec.method}, preset {run.spec.preset}",
             **({"Strata": run.spec.strata.by} if run.spec.strata else {}),
+            **({"Sampling": evaluation.sampling} if evaluation.sampling else {}),
         },
     )

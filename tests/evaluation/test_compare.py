@@ -10,7 +10,7 @@ import pytest
 
 from synth_core.domain import Domain
 from synth_core.errors import SchemaError, SourceError
-from synth_core.evaluation import Evaluation, compare, compare_codes, rule_violations
+from synth_core.evaluation import CodedTable, Evaluation, compare, compare_codes, rule_violations
 from synth_core.evaluation.classification import MOST_CLASSES, split, usual_targets
 from synth_core.evaluation.marginals import marginal_errors
 from synth_core.schema import Categorical, Integer, Rule, Schema
@@ -173,7 +173,10 @@ def test_frames_are_compared_in_the_schemas_own_values():
 
 def test_violations_on_codes_agree_with_those_on_values():
     codes = np.array([[0, 0, 2], [1, 0, 0], [0, 1, 0], [1, 1, 1]])
-    assert rule_violations(codes, SCHEMA) == {"no married children": 1, "heads are adults": 1}
+    assert rule_violations(CodedTable.of(codes, SCHEMA.domain), SCHEMA) == {
+        "no married children": 1,
+        "heads are adults": 1,
+    }
     masks = SCHEMA.violations(FRAME)
     assert compare(FRAME, FRAME, SCHEMA, targets=[]).violations == {n: int(m.sum()) for n, m in masks.items()}
 
@@ -192,6 +195,6 @@ def test_adult_against_a_bootstrap_is_at_the_published_floor(reference_data):
     real = pd.read_csv(reference_data / "adult.csv").to_numpy(dtype=np.uint8)
     domain = Domain.of({f"a{i}": int(size) + 1 for i, size in enumerate(real.max(axis=0))})
     fresh = real[np.random.default_rng(5).integers(len(real), size=len(real))]
-    three = marginal_errors(real, fresh, domain=domain, alpha=3)
+    three = marginal_errors(CodedTable.of(real, domain), CodedTable.of(fresh, domain), alpha=3)
     assert three.tvd.mean == pytest.approx(0.0188, abs=0.0015)
     assert three.independent == pytest.approx(0.169, abs=0.015)

@@ -13,16 +13,16 @@ from scipy.spatial.distance import jensenshannon
 
 from synth_core import metrics
 from synth_core.domain import Domain
+from synth_core.evaluation import CodedTable
+from synth_core.evaluation.pairs import pair_tvd, worst_cells
 from synth_core.metrics import (
     alpha_way,
     jensen_shannon,
     l2,
-    pair_tvd,
     summarize,
     tabulate,
     tabulate_both,
     tvd,
-    worst_cells,
 )
 
 DOMAIN = Domain.of({"a": 2, "b": 3, "c": 4})
@@ -145,7 +145,7 @@ def test_the_interval_covers_the_mean_over_all_marginals_as_often_as_it_says():
 
 def test_pair_matrix_holds_every_pair_and_the_columns_alone():
     left, right = table(500, 1), table(400, 2)
-    matrix = pair_tvd(left, right, DOMAIN)
+    matrix = pair_tvd(CodedTable.of(left, DOMAIN), CodedTable.of(right, DOMAIN))
     np.testing.assert_array_equal(matrix, matrix.T)
     ab = tvd(tabulate(left, DOMAIN, ("a", "b")), tabulate(right, DOMAIN, ("a", "b")))
     assert matrix[0, 1] == pytest.approx(ab)
@@ -156,7 +156,8 @@ def test_pair_matrix_holds_every_pair_and_the_columns_alone():
 def test_worst_cells_are_found_and_ordered():
     left = np.array([[0, 0, 0]] * 8 + [[1, 2, 3]] * 2)
     right = np.array([[0, 0, 0]] * 5 + [[1, 2, 3]] * 2 + [[1, 1, 3]] * 3)
-    first, *rest = worst_cells(left, right, domain=DOMAIN, cliques=[("a", "b"), ("b", "c")], count=4)
+    tables = (CodedTable.of(codes, DOMAIN) for codes in (left, right))
+    first, *rest = worst_cells(*tables, cliques=[("a", "b"), ("b", "c")], count=4)
     assert (first.clique, first.codes, first.left, first.right) == (("a", "b"), (0, 0), 0.8, 0.5)
     gaps = [abs(cell.left - cell.right) for cell in (first, *rest)]
     assert gaps == sorted(gaps, reverse=True)

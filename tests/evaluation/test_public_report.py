@@ -10,6 +10,7 @@ from test_internal_report import Page
 
 from synth_core.domain import Domain
 from synth_core.errors import SourceError
+from synth_core.evaluation import CodedTable
 from synth_core.evaluation.public import BoughtError, PublicQuality, bought_error, public_quality
 from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import junction_tree
@@ -37,7 +38,9 @@ ANSWERS = (
 
 @pytest.fixture(scope="module")
 def quality() -> PublicQuality:
-    return public_quality(ROWS, DOMAIN, measurements=ANSWERS, total=100.0, violations={"no <b>": 2})
+    return public_quality(
+        CodedTable.of(ROWS, DOMAIN), measurements=ANSWERS, total=100.0, violations={"no <b>": 2}
+    )
 
 
 def test_distances_from_answers_by_hand(quality):
@@ -66,13 +69,13 @@ def test_the_combined_noise_is_what_it_says():
             Measurement(("a",), rng.normal(scale=2.0, size=2), 2.0),
             Measurement(("a", "b"), rng.normal(scale=1.5, size=(2, 3)), 1.5),
         ]
-        column = public_quality(rows, domain, measurements=answers, total=10.0).columns["a"]
+        column = public_quality(CodedTable.of(rows, domain), measurements=answers, total=10.0).columns["a"]
         found.append(column.shares[0] / column.sigma)
     assert np.std(found) == pytest.approx(1.0, abs=0.05)
 
 
 def test_columns_without_an_answer_are_left_out():
-    found = public_quality(ROWS, DOMAIN, measurements=ANSWERS[:1], total=100.0)
+    found = public_quality(CodedTable.of(ROWS, DOMAIN), measurements=ANSWERS[:1], total=100.0)
     assert set(found.columns) == {"sex"}
 
 
@@ -165,7 +168,7 @@ def test_bought_errors_replace_the_disclaimer(quality):
 
 
 def test_a_table_without_answers_can_be_shown():
-    bare = public_quality(ROWS, DOMAIN, measurements=(), total=100.0)
+    bare = public_quality(CodedTable.of(ROWS, DOMAIN), measurements=(), total=100.0)
     assert "Column by column" in Page(report(bare)).text
 
 

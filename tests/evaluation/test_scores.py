@@ -11,16 +11,16 @@ from scipy.spatial.distance import jensenshannon
 
 from synth_core.cluster import connect
 from synth_core.domain import Domain
-from synth_core.evaluation import PayGap, compare, compare_codes, declared_pay_gap, numeric_levels
+from synth_core.evaluation import CodedTable, PayGap, compare, compare_codes, declared_pay_gap, numeric_levels
 from synth_core.evaluation.classification import split, target_errors
 from synth_core.evaluation.closeness import closeness, propensity_mse
 from synth_core.evaluation.nist import (
     classification_score,
     clustering_score,
-    correlation_difference,
     gini,
     regression_score,
 )
+from synth_core.evaluation.pairs import correlation_difference
 from synth_core.evaluation.subgroups import FEWEST_ROWS, subgroup_errors
 from synth_core.evaluation.workload import workload_error
 from synth_core.metrics import alpha_way, jensen_shannon, l2, tabulate_both, tvd
@@ -29,33 +29,37 @@ from synth_core.schema import Categorical, Integer, Schema
 ABC = Domain.of({"a": 2, "b": 2, "c": 3})
 
 
+def both(real, synthetic, domain):
+    return CodedTable.of(real, domain), CodedTable.of(synthetic, domain)
+
+
 def test_workload_error_of_unordered_columns_is_the_tvd():
     real = np.array([[0, 0, 0], [0, 1, 1], [1, 0, 2], [1, 1, 2]])
     synthetic = np.array([[0, 0, 0], [0, 0, 0], [1, 0, 2], [1, 1, 2]])
-    assert workload_error(real, synthetic, domain=ABC, ordered=()) == pytest.approx(0.25)
+    assert workload_error(*both(real, synthetic, ABC), ordered=()) == pytest.approx(0.25)
 
 
 def test_workload_error_of_an_ordered_column_by_hand():
     """Shares of c are (1/2, 0, 1/2) and (0, 1/2, 1/2): prefixes (1/2, 1/2, 1) and (0, 1/2, 1), error 1/2 of 2 * 2."""
     domain = Domain.of({"a": 1, "b": 1, "c": 3})
     real, synthetic = np.array([[0, 0, 0], [0, 0, 2]]), np.array([[0, 0, 1], [0, 0, 2]])
-    assert workload_error(real, synthetic, domain=domain, ordered={"c"}) == pytest.approx(1 / 8)
-    assert workload_error(real, synthetic, domain=domain, ordered=()) == pytest.approx(1 / 2)
+    assert workload_error(*both(real, synthetic, domain), ordered={"c"}) == pytest.approx(1 / 8)
+    assert workload_error(*both(real, synthetic, domain), ordered=()) == pytest.approx(1 / 2)
 
 
 def test_workload_needs_three_columns_of_reasonable_size():
     two = np.zeros((4, 2), dtype=int)
-    assert workload_error(two, two, domain=Domain.of({"a": 2, "b": 2}), ordered=()) is None
+    assert workload_error(*both(two, two, Domain.of({"a": 2, "b": 2})), ordered=()) is None
     huge = Domain.of({"a": 1000, "b": 1000, "c": 1000})
-    assert workload_error(np.zeros((4, 3), int), np.zeros((4, 3), int), domain=huge, ordered=()) is None
+    assert workload_error(*both(np.zeros((4, 3), int), np.zeros((4, 3), int), huge), ordered=()) is None
 
 
 def test_clustering_score_is_a_million_less_the_tvd():
     real = np.array([[0, 0, 0], [0, 1, 1], [1, 0, 2], [1, 1, 2]])
-    assert clustering_score(real, real, ABC) == 1e6
+    assert clustering_score(*both(real, real, ABC)) == 1e6
     changed = np.array([[0, 0, 0], [0, 0, 0], [1, 0, 2], [1, 1, 2]])
-    assert clustering_score(real, changed, ABC) == pytest.approx(750_000)
-    assert clustering_score(real[:2], real[2:], ABC) == 0
+    assert clustering_score(*both(real, changed, ABC)) == pytest.approx(750_000)
+    assert clustering_score(*both(real[:2], real[2:], ABC)) == 0
 
 
 def test_classification_score_tells_near_from_far():
@@ -63,13 +67,13 @@ def test_classification_score_tells_near_from_far():
     real = rng.integers(4, size=(5000, 3))
     domain = Domain.of({"a": 4, "b": 4, "c": 4})
     levels = {"a": np.arange(4.0)}
-    assert classification_score(real, real, domain, levels=levels) == 1e6
-    near = classification_score(real, rng.integers(4, size=(5000, 3)), domain, levels=levels)
-    far = classification_score(real, np.minimum(real, 1), domain, levels=levels)
+    assert classification_score(*both(real, real, domain), levels=levels) == 1e6
+    near = classification_score(*both(real, rng.integers(4, size=(5000, 3)), domain), levels=levels)
+    far = classification_score(*both(real, np.minimum(real, 1), domain), levels=levels)
     assert 980_000 < near < 1e6
     assert far < near - 300_000
     only = Domain.of({"a": 1})
-    nothing = classification_score(np.zeros((8, 1), int), np.zeros((8, 1), int), only, levels={})
+    nothing = classification_score(*both(np.zeros((8, 1), int), np.zeros((8, 1), int), only), levels={})
     assert nothing == 1e6
 
 
@@ -78,7 +82,7 @@ def test_classification_score_has_a_floor_at_zero():
     zeros, ones = np.zeros((9, 1), dtype=int), np.ones((9, 1), dtype=int)
     rms_if_always_apart = math.log(1e6)
     assert rms_if_always_apart > -math.log(1e-3)
-    assert classification_score(zeros, ones, domain, levels={}) < 300_000
+    assert classification_score(*both(zeros, ones, domain), levels={}) < 300_000
 
 
 @pytest.mark.parametrize(
@@ -109,17 +113,19 @@ def pay_table(gaps: list[int]) -> np.ndarray:
 
 def test_regression_score_by_hand():
     real, reversed_ = pay_table([2, 5, 8]), pay_table([8, 5, 2])
-    assert regression_score(real, real, PAY, levels=INCOMES, roles=ROLES) == 1e6
+    assert regression_score(*both(real, real, PAY), levels=INCOMES, roles=ROLES) == 1e6
     shares = {2: 0.2, 8: 0.8}
     ginis = {g: s * (1 - s) * 10 / (10 + 10 * s) for g, s in shares.items()}
     difference = math.sqrt(2 * (ginis[2] - ginis[8]) ** 2 / 6)
     expected = 1e6 * ((1 - difference) + 0) / 2
-    assert regression_score(real, reversed_, PAY, levels=INCOMES, roles=ROLES) == pytest.approx(expected)
+    assert regression_score(*both(real, reversed_, PAY), levels=INCOMES, roles=ROLES) == pytest.approx(
+        expected
+    )
 
 
 def test_regression_score_needs_two_areas():
     one_city = pay_table([2])
-    assert regression_score(one_city, one_city, PAY, levels=INCOMES, roles=ROLES) is None
+    assert regression_score(*both(one_city, one_city, PAY), levels=INCOMES, roles=ROLES) is None
 
 
 def test_correlation_difference_agrees_with_pandas():
@@ -127,7 +133,7 @@ def test_correlation_difference_agrees_with_pandas():
     real = rng.integers(5, size=(200, 3))
     synthetic = np.column_stack([real[:, 0], real[:, 0], np.zeros(200, dtype=int)])
     expected = (pd.DataFrame(synthetic).corr() - pd.DataFrame(real).corr()).to_numpy()
-    found = correlation_difference(real, synthetic)
+    found = correlation_difference(*both(real, synthetic, Domain.of({"a": 5, "b": 5, "c": 5})))
     assert found[0, 1] == pytest.approx(expected[0, 1])
     assert found[0, 2] == pytest.approx(-pd.DataFrame(real).corr()[0][2])
 
@@ -137,13 +143,13 @@ def test_subgroups_by_hand():
     half = FEWEST_ROWS
     real = np.array([[0, 0]] * half + [[1, 0]] * half)
     synthetic = np.array([[0, 0]] * half + [[1, 1]] * half)
-    groups = subgroup_errors(real, synthetic, Domain.of({"a": 2, "b": 2}))
+    groups = subgroup_errors(*both(real, synthetic, Domain.of({"a": 2, "b": 2})))
     assert [(g.attribute, g.code) for g in groups] == [("a", 1), ("b", 0), ("a", 0)]
     assert [g.error for g in groups] == pytest.approx([1, 0.5, 0])
     assert (groups[1].real, groups[1].synthetic) == (1.0, 0.5)
-    small = subgroup_errors(real[1:], synthetic, Domain.of({"a": 2, "b": 2}))
+    small = subgroup_errors(*both(real[1:], synthetic, Domain.of({"a": 2, "b": 2})))
     assert ("a", 0) not in {(g.attribute, g.code) for g in small}
-    assert subgroup_errors(real[:, :1], synthetic[:, :1], Domain.of({"a": 2})) == ()
+    assert subgroup_errors(*both(real[:, :1], synthetic[:, :1], Domain.of({"a": 2}))) == ()
 
 
 def test_the_subgroups_floor_is_what_a_fresh_sample_has():
@@ -151,7 +157,7 @@ def test_the_subgroups_floor_is_what_a_fresh_sample_has():
     domain = Domain.of({"a": 4, "b": 6, "c": 5})
     real = rng.integers((4, 6, 5), size=(40_000, 3))
     fresh = real[rng.integers(len(real), size=8000)]
-    groups = subgroup_errors(real, fresh, domain)
+    groups = subgroup_errors(*both(real, fresh, domain))
     assert np.mean([g.error for g in groups]) == pytest.approx(np.mean([g.floor for g in groups]), rel=0.1)
 
 
