@@ -28,7 +28,7 @@ MEANINGS = {
     "hierarchy": "coarser edges: some of the edges, with the first and the last",
     "bounds": "least and greatest value, where `bins` is a number",
     "bins": "number of equal bins between the bounds, or the list of all edges",
-    "when": "conditions on columns: values, `null`, `OTHER`, or ranges such as `{max: 14}`",
+    "when": "conditions on columns: values, `null`, `OTHER`, what is `not_in_universe`, or ranges such as `{max: 14}`",
     "never": "conditions that never hold together with those of `when`; a rule has `never` or `only`",
     "only": "conditions that always hold where those of `when` do",
     "column": "the column that decides",

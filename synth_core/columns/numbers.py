@@ -71,7 +71,7 @@ class NumberBase(ColumnBase):
     hierarchy: tuple[Any, ...] | None = None
     not_in_universe: Mark | None = Field(
         default=None,
-        description="the word, or the number outside the bins, for whom the question does not apply; a code of its own",
+        description="the word, or the number outside the bins, where the question does not apply; it has its own code",
     )
 
     @cached_property
