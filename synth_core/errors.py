@@ -41,5 +41,9 @@ class BudgetRefused(LedgerError):
     """The account has no room for a reservation; nothing was read and nothing was charged."""
 
 
+class ReleaseEnded(LedgerError):
+    """The release was ended while the step was at work; nothing more is read or charged."""
+
+
 class WallError(SynthError):
     """Something failed behind the wall; the text is fixed because a real one might carry confidential values."""

@@ -239,13 +239,19 @@ def look_after(workspace: Path) -> None:
 
 
 def failed(context: Context) -> None:
-    """After a final failure: tell people, and free what the release had set aside and not spent. Charges stay."""
+    """After a final failure: tell people, and free what the release had set aside and not spent. Charges stay.
+
+    A task that stopped because its release had been ended says nothing: whoever ended it knows, and the hold may belong
+    to a run that has resumed the release.
+    """
     from synth_core import steps
-    from synth_core.errors import SynthError
+    from synth_core.errors import ReleaseEnded, SynthError
     from synth_core.operations.events import failure_of
     from synth_core.operations.notify import tell
 
     instance, error = context["ti"], context.get("exception")
+    if isinstance(error, ReleaseEnded):
+        return
     address = instance.xcom_pull(task_ids="prepare")
     release = Path(address).parent.name if address else ""
     tell(failure_of(error, release=release, step=instance.task_id, runner=runner(context)))

@@ -7,6 +7,9 @@ The protocol (one key = one noisy answer, for ever):
 3. `store` writes the answer and MEASURED in one transaction; the first stored answer wins and is returned.
 4. A retry that finds MEASURED reuses the answer; RESERVED goes on; MEASURING without an answer is FORFEITED
    (it stays charged, because the crash may depend on values) and a new attempt is reserved.
+
+Whoever was at work for a release when its hold was closed may reserve nothing more for it: a run that was cancelled
+does not notice at once. Whoever begins after that may, so that a release is resumed by running it again.
 """
 
 from __future__ import annotations
@@ -70,7 +73,10 @@ class Stratum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runner:
-    """Who ran the step: names and numbers of the runner, never anything about the data."""
+    """Who ran the step: names and numbers of the runner, never anything about the data.
+
+    `since` is how many records the ledger had when the runner began, or None if it does not end with its release.
+    """
 
     dag: str = ""
     run: str = ""
@@ -78,6 +84,7 @@ class Runner:
     map_index: int = -1
     attempt: int = 1
     actor: str = ""
+    since: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +207,7 @@ class Ledger(Protocol):
         ...
 
     def close(self, dataset: str, release: str, *, reason: str, runner: Runner) -> None:
-        """End a release's hold: what was not reserved is free again, charges stay."""
+        """End a release's hold and those at work under it: what was not reserved is free again, charges stay."""
         ...
 
     def reserve(self, request: SpendRequest) -> Reservation:

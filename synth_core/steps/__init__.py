@@ -164,16 +164,20 @@ def cancel(address: str, *, reason: str, runner: Runner | None = None) -> None:
 
 
 def end_run(workspace: Path, *, reason: str, runner: Runner) -> list[str]:
-    """Free what a DAG run set aside and did not use, however the run ended; the names of its releases."""
+    """Free what a DAG run set aside and did not use, however the run ended; the names of its releases.
+
+    A release that another run has resumed since is that run's own.
+    """
     from synth_core.privacy.ledger import State
     from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
     ledger = SqlLedger(ledger_url(workspace, None))
-    held = {
-        (record.dataset, record.release)
+    last = {
+        (record.dataset, record.release): (record.runner.dag, record.runner.run)
         for record in ledger.records()
-        if record.state is State.HELD and (record.runner.dag, record.runner.run) == (runner.dag, runner.run)
+        if record.state is State.HELD
     }
-    for dataset, release in sorted(held):
+    own = sorted(held for held, by in last.items() if by == (runner.dag, runner.run))
+    for dataset, release in own:
         ledger.close(dataset, release, reason=reason, runner=runner)
-    return sorted(release for _, release in held)
+    return sorted(release for _, release in own)

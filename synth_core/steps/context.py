@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -149,17 +149,20 @@ def open_run(
     runner: Runner | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Iterator[StepRun]:
-    """Open a prepared release for one step."""
+    """Open a prepared release for one step, which may spend until somebody ends the release."""
     paths = ReleasePaths.of_address(address)
     spec = ReleaseSpec.load(paths.spec)
     schema = Schema.load(paths.schema)
+    ledger, who = SqlLedger(ledger_url(paths.workspace, None)), runner or this_runner()
+    if who.since is None:
+        who = replace(who, since=ledger.head().records)
     with connect(cluster) as opened:
         yield StepRun(
             spec=spec,
             schema=schema,
             paths=paths,
-            ledger=SqlLedger(ledger_url(paths.workspace, None)),
+            ledger=ledger,
             cluster=opened,
-            runner=runner or this_runner(),
+            runner=who,
             progress=progress or silent,
         )

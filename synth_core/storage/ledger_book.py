@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from synth_core.privacy.budget import group_mu2, mu2_of, parallel_mu2
-from synth_core.privacy.ledger import Account, Balance, Head, State, Stratum
+from synth_core.privacy.ledger import Account, Balance, Head, Runner, State, Stratum
 from synth_core.storage.ledger_rows import GENESIS, Row, account_of, mechanism_of, stratum_of
 
 FOLLOWS: dict[State, frozenset[State | None]] = {
@@ -48,6 +48,7 @@ class Spending:
 
     hold: Fraction = ZERO
     limit: Fraction = ZERO  # the largest hold it ever had: what it said it would cost
+    ended: int = 0  # the record that closed its last hold
     forfeited: Fraction = ZERO  # charged for attempts that were given up, which nobody could foresee
     plain: Fraction = ZERO
     parts: defaultdict[str, dict[str, Fraction]] = field(default_factory=lambda: defaultdict(dict))
@@ -61,6 +62,10 @@ class Spending:
     def committed(self) -> Fraction:
         """What nobody else may spend: a hold covers the charges up to its size."""
         return max(self.charged, self.hold)
+
+    def ended_for(self, runner: Runner) -> bool:
+        """Whether the release was ended while this runner was at work for it."""
+        return runner.since is not None and runner.since < self.ended
 
     def charged_with(self, stratum: Stratum | None, mu2: Fraction) -> Fraction:
         """What would be charged after one more spend."""
@@ -136,6 +141,8 @@ class Book:
             self.noted.add(row["key"])
         elif state in (State.HELD, State.CLOSED):
             self._hold(dataset, row["release"], Fraction(row["mu2"]) if state is State.HELD else ZERO)
+            if state is State.CLOSED:
+                self.spending[dataset][row["release"]].ended = self.records
         else:
             self._attempt(state, row)
 

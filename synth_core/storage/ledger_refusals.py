@@ -6,7 +6,7 @@ import math
 from fractions import Fraction
 from shlex import quote
 
-from synth_core.errors import BudgetRefused, LedgerError
+from synth_core.errors import BudgetRefused, LedgerError, ReleaseEnded
 from synth_core.privacy.budget import epsilon_of
 from synth_core.privacy.ledger import Account, Reservation, SpendRequest, State
 from synth_core.storage.ledger_book import FOLLOWS, Book
@@ -59,6 +59,15 @@ def require_room(book: Book, request: SpendRequest, mu2: Fraction, *, given_up: 
     if needed > left:
         account, total = book.accounts[request.dataset], book.committed[request.dataset] + needed
         raise no_room(account, left=left, needed=needed, committed=total, what=f"step {request.step!r}")
+
+
+def require_going_on(book: Book, request: SpendRequest) -> None:
+    """Refuse a spend of somebody who was at work for the release when it was ended."""
+    if book.release(request.dataset, request.release).ended_for(request.runner):
+        raise ReleaseEnded(
+            f"release {request.release!r} was ended while step {request.step!r} was at work; nothing more is charged: "
+            "run the release again to resume it"
+        )
 
 
 def dearer_than_said(account: Account, request: SpendRequest, limit: Fraction) -> BudgetRefused:

@@ -130,6 +130,8 @@ class _Reading:
             return f"makes an attempt {state.value} that cannot be"
         if key in book.answered and state in (State.RESERVED, State.MEASURED):
             return "spends or answers again what was answered before"
+        if reserving and book.release(record.dataset, record.release).ended_for(record.runner):
+            return "reserves for a runner whose release had been ended"
         if not reserving and self.reserved[key, record.attempt] != facts:
             return "does not repeat what was reserved"
         return None

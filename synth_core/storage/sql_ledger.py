@@ -35,6 +35,7 @@ from synth_core.storage.ledger_refusals import (
     cap_too_low,
     no_room,
     other_declaration,
+    require_going_on,
     require_order,
     require_room,
     require_sound,
@@ -163,7 +164,7 @@ class SqlLedger:
 
     @_one_transaction
     def close(self, page: Page, dataset: str, release: str, *, reason: str, runner: Runner) -> None:
-        """End a release's hold: what it did not reserve is free again, what it was charged stays charged."""
+        """End a release's hold and those at work under it: what was not reserved is free again, charges stay."""
         account = account_in(page.book, dataset)
         if page.book.release(dataset, release).hold:
             page.append(State.CLOSED, account, facts_without_request(runner, release), reason=reason)
@@ -179,6 +180,7 @@ class SqlLedger:
         if key in book.answered:
             attempt, _ = book.answered[key]
             return Reservation(key=key, attempt=attempt, state=State.MEASURED, answer=_stored(page, key))
+        require_going_on(book, request)
         attempt = book.latest.get(key, 0)
         state = book.state(key, attempt)
         if state is State.RESERVED:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from synth_core import steps
-from synth_core.errors import BudgetRefused, ClusterError, SynthError
+from synth_core.errors import BudgetRefused, ClusterError, ReleaseEnded, SynthError
 from synth_core.operations.events import Kind
 from synth_core.privacy.ledger import Runner
 
@@ -146,6 +146,16 @@ def test_a_refusal_is_final_says_its_line_and_gives_the_rest_back(release_dag, d
     assert states(run)["publish"] == "upstream_failed"
     assert diary.cancelled == ["task score failed"]
     assert line in capfd.readouterr().out
+
+
+def test_a_task_whose_release_was_ended_ends_nothing_and_tells_nobody(release_dag, diary, monkeypatch):
+    told = []
+    monkeypatch.setattr("synth_core.operations.notify.tell", lambda event: told.append(event) or [])
+    diary.refusals["score"] = [ReleaseEnded("release 'r1' was ended while step 'score' was at work")]
+    run = release_dag.test(logical_date=None)
+    assert run.state == "failed"
+    assert diary.names == ["prepare", "ingest", "score"]
+    assert (diary.cancelled, told) == ([], []), "the hold may be that of a run that resumed the release"
 
 
 def test_a_release_refused_at_once_has_nothing_to_give_back(release_dag, diary):

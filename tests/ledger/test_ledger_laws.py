@@ -1,9 +1,11 @@
-"""Laws under any interleaving of two users: the cap is never exceeded, an answer never changes, all is accounted."""
+"""Laws under any interleaving of two users: the cap is never exceeded, an answer never changes, all is accounted, and
+whoever was at work for a release when it was ended spends nothing more for it."""
 
 from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from ledger_examples import DATASET, RUNNER, TENTH, account, opened, request, vector
 
-from synth_core.errors import BudgetRefused, LedgerError
+from synth_core.errors import BudgetRefused, LedgerError, ReleaseEnded
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.ledger import CHARGED, Reservation, State, Stratum
 from synth_core.storage.sql_ledger import SqlLedger
@@ -39,6 +41,8 @@ class TwoUsers(RuleBasedStateMachine):
         self.epsilon = 2.0
         self.holds: dict[str, Fraction] = {}
         self.limits: dict[str, Fraction] = {}
+        self.going_on = {(user, release) for user in (0, 1) for release in RELEASES}
+        self.begun_at = [1, 1]
         self.attempts: list[tuple[Reservation, str, str | None, Fraction, list[State]]] = []
         self.answers: dict[str, list[int]] = {}
         self.drawn = 0
@@ -81,12 +85,19 @@ class TwoUsers(RuleBasedStateMachine):
     @rule(user=who, release=releases)
     def close(self, user: int, release: str) -> None:
         self.ledgers[user].close(DATASET, release, reason="published", runner=RUNNER)
-        self.holds.pop(release, None)
+        if self.holds.pop(release, None):
+            self.going_on -= {(0, release), (1, release)}
+
+    @rule(user=who)
+    def begin_anew(self, user: int) -> None:
+        self.begun_at[user] = self.ledgers[user].head().records
+        self.going_on |= {(user, release) for release in RELEASES}
 
     @rule(user=who, release=releases, part=parts, question=questions, tenths=TENTHS)
     def reserve(self, user: int, release: str, part: str | None, question: int, tenths: int) -> None:
         stratum = None if part is None else Stratum(partition="region", part=part)
-        asked = request(f"q{question}", mu2=tenths * TENTH, release=release, stratum=stratum)
+        runner = replace(RUNNER, since=self.begun_at[user])
+        asked = request(f"q{question}", mu2=tenths * TENTH, release=release, stratum=stratum, runner=runner)
         mine = [attempt for attempt in self.attempts if attempt[0].key == asked.key]
         fresh = asked.key not in self.answers and not (mine and mine[-1][4][-1] is State.RESERVED)
         expected = Reservation(key=asked.key, attempt=len(mine) + 1, state=State.RESERVED)
@@ -95,12 +106,19 @@ class TwoUsers(RuleBasedStateMachine):
             self.attempts.append((expected, release, part, tenths * TENTH, [State.RESERVED]))
         try:
             got = self.ledgers[user].reserve(asked)
+        except ReleaseEnded:
+            assert (user, release) not in self.going_on
+            assert asked.key not in self.answers
+            if fresh:
+                self.attempts.pop()
+            return
         except BudgetRefused:
             assert fresh
             assert not (self.fits() and self.is_as_dear_as_said(release, given_up))
             self.attempts.pop()
             return
         assert self.fits()
+        assert (user, release) in self.going_on or asked.key in self.answers
         assert not fresh or self.is_as_dear_as_said(release, given_up)
         if fresh:
             assert got == expected
@@ -183,7 +201,7 @@ class TwoUsersVerified(TwoUsers):
 
 TestTwoUsers = TwoUsersVerified.TestCase
 TestTwoUsers.settings = settings(
-    max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=50, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
