@@ -59,7 +59,8 @@ def count_cells(columns: Sequence[NDArray[Any]], shape: Sequence[int]) -> Cells:
         positions *= size
         positions += column
     positions.sort()
-    return _thinned(_summed(positions, np.ones(len(positions), dtype=np.int64)))
+    starts = _starts(positions)
+    return _thinned(Cells(positions[starts], np.diff(starts, append=len(positions))))
 
 
 def merged(parts: Sequence[Cells]) -> Cells:
@@ -70,8 +71,8 @@ def merged(parts: Sequence[Cells]) -> Cells:
         np.concatenate([getattr(part, name) for part in kept]) for name in ("positions", "counts")
     )
     order = np.argsort(positions, kind="stable")
-    whole = _summed(positions[order], counts[order])
-    return _thinned(Cells(whole.positions, whole.counts, halvings))
+    starts = _starts(positions[order])
+    return _thinned(Cells(positions[order][starts], np.add.reduceat(counts[order], starts), halvings))
 
 
 def aligned(left: Cells, right: Cells) -> tuple[Counts, Counts]:
@@ -110,28 +111,30 @@ def _relative_entropy(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
     return float((p[held] * np.log2(p[held] / q[held])).sum())
 
 
+def _starts(ascending: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Where each value occurs first."""
+    return np.flatnonzero(np.diff(ascending, prepend=-1))
+
+
 def _thinned(cells: Cells) -> Cells:
     """The cells below the highest limit that leaves few enough."""
-    halvings = cells.halvings
-    while len(cells.positions) > MOST_CELLS:
+    if len(cells.positions) <= MOST_CELLS:
+        return cells
+    hashes, halvings = _hash(cells.positions), cells.halvings
+    while np.count_nonzero(kept := hashes < _limit(halvings)) > MOST_CELLS:
         halvings += 1
-        cells = _below(cells, halvings)
-    return cells
-
-
-def _summed(positions: NDArray[np.int64], counts: Counts) -> Cells:
-    """Equal neighbours joined."""
-    if not len(positions):
-        return Cells(positions, counts)
-    starts = np.flatnonzero(np.concatenate([[True], positions[1:] != positions[:-1]]))
-    return Cells(positions[starts], np.add.reduceat(counts, starts))
+    return Cells(cells.positions[kept], cells.counts[kept], halvings)
 
 
 def _below(cells: Cells, halvings: int) -> Cells:
     if halvings == cells.halvings:
         return cells
-    kept = _hash(cells.positions) < np.uint64(2**64 >> halvings)
+    kept = _hash(cells.positions) < _limit(halvings)
     return Cells(cells.positions[kept], cells.counts[kept], halvings)
+
+
+def _limit(halvings: int) -> np.uint64:
+    return np.uint64((2**64 - 1) >> halvings)
 
 
 def _hash(positions: NDArray[np.int64]) -> NDArray[np.uint64]:

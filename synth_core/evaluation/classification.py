@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from synth_core.domain import Domain
 from synth_core.evaluation.result import TargetError
+from synth_core.evaluation.svm import predicted
 from synth_core.metrics import Codes
 from synth_core.privacy.wall import wall
 
@@ -91,7 +90,7 @@ def misclassified(target: str, *, training: Codes, test: Codes, domain: Domain) 
     """Share of the test rows whose target a linear SVM, trained on all other columns, predicts wrongly."""
     at = domain.position(target)
     features, unseen = _one_hot(training, domain, without=at), _one_hot(test, domain, without=at)
-    return float((_predict(features, training[:, at], unseen) != test[:, at]).mean())
+    return float((predicted(features, training[:, at], unseen) != test[:, at]).mean())
 
 
 def _one_hot(codes: Codes, domain: Domain, *, without: int) -> csr_matrix:
@@ -102,18 +101,3 @@ def _one_hot(codes: Codes, domain: Domain, *, without: int) -> csr_matrix:
     columns = (kept.astype(np.int32) + first).ravel()
     row_starts = np.arange(0, kept.size + 1, kept.shape[1], dtype=np.int32)
     return csr_matrix((np.ones(kept.size), columns, row_starts), shape=(len(kept), int(sizes.sum())))
-
-
-def _predict(features: csr_matrix, labels: Codes, unseen: csr_matrix) -> NDArray[np.int64]:
-    if labels.min() == labels.max():
-        return np.full(unseen.shape[0], labels[0])
-    # scikit-learn takes a second to import and reading a stored evaluation does not need it.
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.svm import LinearSVC
-
-    with warnings.catch_warnings():
-        # The iteration cap bounds the time; the last digits of an SVM's weights do not move its error.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        # The primal solver is deterministic and several times faster here: many rows, few columns.
-        machine = LinearSVC(dual=False, tol=1e-2, max_iter=100).fit(features, labels)
-    return np.asarray(machine.predict(unseen))
