@@ -123,6 +123,15 @@ FORM = {
         description_md="Part of ε that buys noisy true errors for the **public** report; 0 buys none.",
         section=GUARD,
     ),
+    "bins_share": Param(
+        0,
+        type="number",
+        minimum=0,
+        maximum=0.25,
+        title="Share for bins",
+        description_md="Part of ε that buys the bins of columns that declare `private_quantiles`; 0 if none does.",
+        section=GUARD,
+    ),
     "approval": Param(
         False,
         type="boolean",

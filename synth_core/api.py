@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from synth_core.codec import decode, encode
+from synth_core.errors import SchemaError
 from synth_core.models.feasibility import check_rules
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
@@ -84,6 +85,10 @@ def synthesize(
     )
     built = synthesizer(spec.method, spec.preset, spec.options)
     check_rules(schema)
+    if schema.buying:
+        raise SchemaError(
+            f"column {schema.buying[0]!r} has bins that are to be bought; use `synth run`, or list their edges"
+        )
     ledger = SqlLedger("sqlite://")
     ledger.declare(
         Account(dataset=ACCOUNT, delta=delta, cap_epsilon=cap if cap is not None else epsilon), actor="api"

@@ -219,6 +219,10 @@ def _as_range(item: Item) -> Range:
 
 def _covered_bins(column: Integer | Real, span: Range) -> NDArray[np.bool_]:
     """Bins inside the range; a bin partly inside is refused, because codes could not tell its rows apart."""
+    if column.buys_bins:
+        raise ValueError(
+            f"{_shown(span)} may cut through a bin, since the bins are bought; name null or what is not in universe"
+        )
     edges = np.asarray(column.edges, dtype=np.float64)
     if isinstance(column, Integer):
         low, high = edges[:-1], edges[1:] - 1

@@ -90,6 +90,35 @@ class Schema(Declaration):
         coarser = tuple((c.name, c.groups) for c in self.columns if c.groups is not None)
         return Domain(names, sizes, excluded, coarser)
 
+    @property
+    def buyers(self) -> tuple[Integer | Real, ...]:
+        """The columns whose bins a release buys, bought or not."""
+        return tuple(c for c in self.columns if not isinstance(c, Categorical) and c.buys_bins)
+
+    @property
+    def buying(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(column.name for column in self.buyers)
+
+    def with_bought(self, edges: Mapping[str, tuple[Any, ...] | None]) -> Schema:
+        """The same schema with these bins bought, or where it says None, not bought yet."""
+        if not edges:
+            return self
+        columns = {column.name: column for column in self.columns}
+        for column in self.buyers:
+            columns[column.name] = column.with_bought(edges[column.name])
+        return Schema(columns=tuple(columns.values()), rules=self.rules, unit_column=self.unit_column)
+
+    @property
+    def on_grid(self) -> Schema:
+        """The schema as a person wrote it: bins that are to be bought are the cells of their grids."""
+        return self.with_bought(dict.fromkeys(self.buying))
+
+    @property
+    def expected(self) -> Schema:
+        """The schema with as many bins as are to be bought, wherever their edges will be: for plans made beforehand."""
+        return self.with_bought({column.name: column.even_edges for column in self.buyers})
+
     def column(self, name: str) -> Categorical | Integer | Real:
         """The column of that name."""
         for column in self.columns:
@@ -214,7 +243,18 @@ _WORDING = {
     "too_short": "must not be empty",
     "string_too_short": "must not be empty",
 }
-_TAGS = {"categorical", "integer", "real", "count", "edges", "value", "range", "rule", "dependency"}
+_TAGS = {
+    "categorical",
+    "integer",
+    "real",
+    "count",
+    "edges",
+    "quantiles",
+    "value",
+    "range",
+    "rule",
+    "dependency",
+}
 
 
 def _readable(error: ValidationError, data: object) -> str:

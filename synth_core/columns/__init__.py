@@ -13,7 +13,7 @@ from pydantic import Field
 
 from synth_core.columns.base import OTHER, ColumnBase, Declaration
 from synth_core.columns.categorical import Categorical, Comparison
-from synth_core.columns.numbers import Integer, NumberBase, Real
+from synth_core.columns.numbers import Integer, NumberBase, PrivateQuantiles, Real
 
 __all__ = [
     "OTHER",
@@ -25,6 +25,7 @@ __all__ = [
     "Declaration",
     "Integer",
     "NumberBase",
+    "PrivateQuantiles",
     "Real",
 ]
 

@@ -6,11 +6,11 @@ from abc import abstractmethod
 from bisect import bisect_right
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, StrictFloat, StrictInt, Tag, model_validator
 
-from synth_core.columns.base import ColumnBase, one_line
+from synth_core.columns.base import ColumnBase, Declaration, one_line
 
 WHOLE_LIMIT = 2**52
 """Integers up to here, and the widths of bins between them, are exact as float64."""
@@ -23,7 +23,13 @@ MOST_BINS = 1_000_000
 NOT_IN_UNIVERSE = "not in universe"
 
 
+MOST_CELLS = 2**16
+USUAL_CELLS = 256
+
+
 def _bins_form(value: object) -> str:
+    if isinstance(value, dict | PrivateQuantiles):
+        return "quantiles"
     return "edges" if isinstance(value, list | tuple) else "count"
 
 
@@ -43,16 +49,36 @@ def _number_or_text(value: object) -> object:
     raise ValueError(f"{value!r} in quotes reads as a number; write it without quotes")
 
 
+class PrivateQuantiles(Declaration):
+    """Bins of about equally many records: their edges are bought, as a noisy histogram over a public grid.
+
+    The grid cuts the column's `bounds` into equal cells, and every edge is one of its edges.
+    """
+
+    private_quantiles: Annotated[int, Field(strict=True, ge=2, le=MOST_CELLS)] = Field(
+        description="how many bins there shall be; where many records share one cell there are fewer"
+    )
+    grid: Annotated[int, Field(strict=True, ge=2, le=MOST_CELLS)] | None = Field(
+        default=None,
+        description=f"how many cells the grid has; left out: {USUAL_CELLS}, or one for each whole number if fewer",
+    )
+    bought: tuple[StrictInt | StrictFloat, ...] | None = Field(
+        default=None,
+        description="the edges that a release has bought; the step `ingest` writes them, no person does",
+    )
+
+
 Whole: TypeAlias = Annotated[int, Field(strict=True, ge=-WHOLE_LIMIT, le=WHOLE_LIMIT)]
 Finite: TypeAlias = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-REAL_LIMIT, le=REAL_LIMIT)]
 Mark: TypeAlias = Annotated[int | float | str, BeforeValidator(_number_or_text)]
 Count: TypeAlias = Annotated[int, Field(strict=True, ge=1, le=MOST_BINS), Tag("count")]
+Quantiles: TypeAlias = Annotated[PrivateQuantiles, Tag("quantiles")]
 WholeBins: TypeAlias = Annotated[
-    Count | Annotated[tuple[Whole, ...], Tag("edges")],
+    Count | Annotated[tuple[Whole, ...], Tag("edges")] | Quantiles,
     Discriminator(_bins_form),
 ]
 FiniteBins: TypeAlias = Annotated[
-    Count | Annotated[tuple[Finite, ...], Tag("edges")],
+    Count | Annotated[tuple[Finite, ...], Tag("edges")] | Quantiles,
     Discriminator(_bins_form),
 ]
 
@@ -60,10 +86,12 @@ FiniteBins: TypeAlias = Annotated[
 class NumberBase(ColumnBase):
     """A column of numbers cut into bins.
 
-    Either `bins` lists the edges, or `bounds` and a number of equal `bins` give them. `unseen: clip` moves a
-    number outside the edges into the nearest bin. `hierarchy` lists coarser edges, a part of the fine ones
-    with the same first and last. Decoded, what is `not_in_universe` is written as it is declared: a number outside
-    the bins leaves the column one of numbers, a word makes it one of text.
+    Either `bins` lists the edges, or `bounds` and a number of equal `bins` give them, or the release buys them between
+    the `bounds`; until it has, the bins are the cells of the grid. `unseen: clip` moves a number outside the edges into
+    the nearest bin. `hierarchy` lists coarser edges, a part of the fine ones with the same first and last.
+
+    Decoded, what is `not_in_universe` is written as it is declared: a number outside the bins leaves the column one of
+    numbers, a word makes it one of text.
     """
 
     bounds: tuple[Any, Any] | None = None
@@ -79,7 +107,31 @@ class NumberBase(ColumnBase):
         """The edges of the bins, one more than there are bins."""
         if isinstance(self.bins, tuple) or self.bounds is None:
             return tuple(self.bins)
-        return self._equal_edges(*self.bounds, count=self.bins)
+        if not isinstance(self.bins, PrivateQuantiles):
+            return self._equal_edges(*self.bounds, count=self.bins)
+        return self.grid_edges if self.bins.bought is None else self.bins.bought
+
+    @property
+    def grid_edges(self) -> tuple[Any, ...]:
+        """The edges of the grid over which a histogram is bought."""
+        low, high = self.bounds or (0, 0)
+        return self._equal_edges(low, high, count=self.bins.grid or self._usual_cells(low, high))
+
+    @property
+    def even_edges(self) -> tuple[Any, ...]:
+        """Edges of the grid at even distances, as many as are to be bought."""
+        grid, bins = self.grid_edges, self.bins.private_quantiles
+        return tuple(grid[i * (len(grid) - 1) // bins] for i in range(bins + 1))
+
+    @property
+    def buys_bins(self) -> bool:
+        """Whether a release buys the edges of the bins."""
+        return isinstance(self.bins, PrivateQuantiles)
+
+    def with_bought(self, edges: tuple[Any, ...] | None) -> Self:
+        """The same column with these edges bought, or with none bought yet."""
+        bins = self.bins.model_dump() | {"bought": edges}
+        return type(self).model_validate(self.model_dump() | {"bins": bins})
 
     @property
     def declared(self) -> int:
@@ -113,6 +165,9 @@ class NumberBase(ColumnBase):
     def _equal_edges(self, low: Any, high: Any, *, count: int) -> tuple[Any, ...]:
         """The edges of `count` bins of equal width."""
 
+    def _usual_cells(self, low: Any, high: Any) -> int:
+        return USUAL_CELLS
+
     @model_validator(mode="after")
     def _check(self) -> NumberBase:
         if isinstance(self.bins, tuple) and self.bounds is not None:
@@ -121,6 +176,8 @@ class NumberBase(ColumnBase):
             )
         if not isinstance(self.bins, tuple) and self.bounds is None:
             raise ValueError("bins: a number of bins needs bounds: [low, high]; add them or list the edges")
+        if isinstance(self.bins, PrivateQuantiles):
+            self._check_quantiles(self.bins)
         if len(self.edges) < 2:
             raise ValueError("bins: at least two edges are needed")
         if any(low >= high for low, high in pairwise(self.edges)):
@@ -136,6 +193,21 @@ class NumberBase(ColumnBase):
         if not isinstance(mark, str | None) and self.edges[0] <= mark <= self._greatest:
             raise ValueError(f"not_in_universe: {mark!r} lies in the bins; use a number beyond them, or text")
         return self
+
+    def _check_quantiles(self, bins: PrivateQuantiles) -> None:
+        grid = self.grid_edges
+        if bins.private_quantiles >= len(grid):
+            raise ValueError(
+                f"bins: the grid has fewer than {bins.private_quantiles} cells; refine it or ask for fewer quantiles"
+            )
+        if self.hierarchy is not None:
+            raise ValueError("hierarchy: the edges of bought bins are not known beforehand; leave it out")
+        if bins.bought is not None:
+            chosen = {*bins.bought, grid[0], grid[-1]}
+            if bins.bought != tuple(edge for edge in grid if edge in chosen):
+                raise ValueError(
+                    "bins: bought edges lie on the grid, in its order, the outer ones too; restore them"
+                )
 
     def _check_coarser(self, coarse: tuple[Any, ...]) -> None:
         if any(low >= high for low, high in pairwise(coarse)):
@@ -164,6 +236,9 @@ class Integer(NumberBase):
 
     def _equal_edges(self, low: int, high: int, *, count: int) -> tuple[int, ...]:
         return tuple(low + i * (high + 1 - low) // count for i in range(count + 1))
+
+    def _usual_cells(self, low: int, high: int) -> int:
+        return max(1, min(USUAL_CELLS, high + 1 - low))
 
     def _declared_captions(self) -> tuple[str, ...]:
         return tuple(str(a) if b - a == 1 else f"{a}–{b - 1}" for a, b in pairwise(self.edges))

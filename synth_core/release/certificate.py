@@ -10,7 +10,7 @@ from typing import Any
 from synth_core.errors import LedgerError
 from synth_core.privacy.budget import Mechanism, group_mu2
 from synth_core.privacy.ledger import Record, Stratum
-from synth_core.release.manifest import charged_records, dearest_parts
+from synth_core.release.manifest import BOUGHT, charged_records, dearest_parts
 
 FORMAT = 1
 TO_BE_FILLED = "(to be filled in by the publisher)"
@@ -93,8 +93,8 @@ def deployment(manifest: dict[str, Any]) -> dict[str, Any]:
                 "access_type": "Non-interactive",
             },
             "implementation": {
-                "pre_processing_eda_hyperparameter_tuning": "Columns, values and bins come from a public schema. "
-                f"Tuning of parameters: {TO_BE_FILLED}",
+                "pre_processing_eda_hyperparameter_tuning": "Columns, values and bins come from a public schema"
+                f"{_bought_bins(manifest['domain'])}. Tuning of parameters: {TO_BE_FILLED}",
                 "mechanisms": f"{method['name']}, preset {method['preset']}: discrete Gaussian noise on counts and "
                 "scores, exponential mechanism for choices.",
                 "justification": TO_BE_FILLED,
@@ -102,6 +102,13 @@ def deployment(manifest: dict[str, Any]) -> dict[str, Any]:
             "resources": {"sources": TO_BE_FILLED, "registry_authors": [TO_BE_FILLED]},
         },
     }
+
+
+def _bought_bins(domain: dict[str, Any]) -> str:
+    names = [name for name, column in domain.items() if column["origin"] == BOUGHT]
+    return (
+        f", the bins of {', '.join(names)} from noisy histograms that are part of the price" if names else ""
+    )
 
 
 def _stratum(written: list[str] | None) -> Stratum | None:

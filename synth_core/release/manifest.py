@@ -18,6 +18,9 @@ from synth_core.storage.files import atomic_write, sha256_file
 
 FORMAT = 2
 
+DECLARED, BOUGHT = "declared in the public schema", "private quantiles, bought"
+"""Where a column's codes come from."""
+
 
 def charged_records(records: Sequence[Record]) -> list[Record]:
     """The latest record of each attempt that counts against the account."""
@@ -82,7 +85,7 @@ def build(
             column.name: {
                 "kind": column.kind,
                 "codes": column.size,
-                "origin": "declared in the public schema",
+                "origin": BOUGHT if column.name in schema.buying else DECLARED,
                 "unseen": column.unseen,
                 "nullable": column.nullable,
             }

@@ -43,6 +43,16 @@ class ReleasePaths:
         return self.confidential / "encoded"
 
     @property
+    def grid(self) -> Path:
+        """Rows on the grid over which bins are bought; gone when the release is ingested."""
+        return self.confidential / "grid"
+
+    @property
+    def grid_snapshot(self) -> Path:
+        """What was ingested on the grid."""
+        return self.grid / "snapshot.json"
+
+    @property
     def snapshot(self) -> Path:
         """What was ingested: keyed digest and partition names."""
         return self.confidential / "snapshot.json"

@@ -55,6 +55,10 @@ class ReleaseSpec(BaseModel):
         default=0.0,
         description="share of the budget that buys noisy true errors for the public report; 0 buys none",
     )
+    bins_share: Annotated[float, Field(ge=0, le=0.25)] = Field(
+        default=0.0,
+        description="share of the budget that buys the bins of columns with `private_quantiles`, all of them together",
+    )
     unit: str = Field(default="person", description="unit of privacy: one record belongs to one such unit")
     approval: bool = Field(
         default=False, description="whether a person must approve the release before it is published"

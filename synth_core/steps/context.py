@@ -108,9 +108,14 @@ def quality_budget(spec: ReleaseSpec, account: Account) -> Fraction:
     return record_budget(spec, account) * Fraction(str(spec.quality_share))
 
 
+def bins_budget(spec: ReleaseSpec, account: Account) -> Fraction:
+    """What the ingest step may spend on the edges of bins."""
+    return record_budget(spec, account) * Fraction(str(spec.bins_share))
+
+
 def method_budget(spec: ReleaseSpec, account: Account) -> Fraction:
-    """What is left for the method: with the bought quality it makes the whole release's budget."""
-    return record_budget(spec, account) - quality_budget(spec, account)
+    """What is left for the method: with bought quality and bins it makes the whole release's budget."""
+    return record_budget(spec, account) - quality_budget(spec, account) - bins_budget(spec, account)
 
 
 def rows_budget(spec: ReleaseSpec, account: Account) -> Fraction:

@@ -4,32 +4,43 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
+from functools import partial
 from pathlib import Path
 
 from synth_core.privacy.wall import wall
 from synth_core.release.paths import ReleasePaths
+from synth_core.schema import Schema
+from synth_core.steps.bought_bins import with_bought_bins
 from synth_core.steps.context import StepRun
 from synth_core.storage.contribution import ContributionBound
 from synth_core.storage.locations import source_files
-from synth_core.storage.parquet import ingest_partitions
+from synth_core.storage.parquet import Snapshot, ingest_partitions
 
 
 def ingest(run: StepRun) -> Path:
     """Encode the source once; a release that was ingested keeps its snapshot whatever happens to the source."""
+    encoded = partial(_encoded, run)
     if not run.paths.snapshot.exists():
-        with wall():
-            snapshot = ingest_partitions(
-                source_files(run.spec.source),
-                run.schema,
-                run.paths.encoded,
-                key=snapshot_key(run.paths),
-                bound=contribution_bound(run),
-                cluster=run.cluster,
-                progress=run.progress,
-            )
-            snapshot.save(run.paths.snapshot)
+        schema = run.schema
+        snapshot = with_bought_bins(run, encoded) if schema.buying else encoded(schema, run.paths.encoded)
+        snapshot.save(run.paths.snapshot)
+    shutil.rmtree(run.paths.grid, ignore_errors=True)
     run.note("ingest")
     return run.paths.snapshot
+
+
+def _encoded(run: StepRun, schema: Schema, target: Path) -> Snapshot:
+    with wall():
+        return ingest_partitions(
+            source_files(run.spec.source),
+            schema,
+            target,
+            key=snapshot_key(run.paths),
+            bound=contribution_bound(run),
+            cluster=run.cluster,
+            progress=run.progress,
+        )
 
 
 def contribution_bound(run: StepRun) -> ContributionBound | None:

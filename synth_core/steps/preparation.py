@@ -51,16 +51,18 @@ def _prepared(wanted: ReleaseSpec, paths: ReleasePaths, runner: Runner) -> str:
             f"dataset {wanted.dataset!r} allows {account.rows_per_unit} rows of one {account.unit}; "
             "the schema must say which column names the unit (unit_column), so that more are not used"
         )
+    check_bins(wanted, schema)
     if wanted.strata:
-        check_strata(wanted, schema, account)
+        check_strata(wanted, schema.expected, account)
     else:
-        method.plan(schema.domain, method_budget(wanted, account))
+        method.plan(schema.expected.domain, method_budget(wanted, account))
     _refuse_another(wanted, schema, paths)
     if not paths.manifest.exists():  # a published release has all its answers, and needs nothing set aside
         ledger.hold(wanted.dataset, wanted.release, mu2=mu2_of(wanted.epsilon, wanted.delta), runner=runner)
     paths.create()
-    with atomic_write(paths.schema) as temporary:
-        schema.save(temporary)
+    if not paths.spec.exists():  # the schema of a release that goes on may have bins that it has bought
+        with atomic_write(paths.schema) as temporary:
+            schema.save(temporary)
     with atomic_write(paths.spec) as temporary:
         wanted.save(temporary)
     return str(paths.spec)
@@ -87,6 +89,21 @@ def check_account(spec: ReleaseSpec, account: Account) -> None:
         )
     if spec.unit != account.unit:
         raise SpecError(f"unit {spec.unit!r} is not the unit of dataset {spec.dataset!r}, {account.unit!r}")
+
+
+def check_bins(spec: ReleaseSpec, schema: Schema) -> None:
+    """Refuse a share that buys nothing, and bins that have no share or come with bought edges."""
+    if schema != schema.on_grid:
+        raise SpecError(
+            "the schema has bins that another release has bought; write these edges as bins: [...] to use them again, "
+            "or remove `bought` to buy anew"
+        )
+    if schema.buying and not spec.bins_share:
+        raise SpecError(
+            f"column {schema.buying[0]!r} has bins that are to be bought; say with bins_share what they may cost"
+        )
+    if spec.bins_share and not schema.buying:
+        raise SpecError("bins_share buys nothing: no column declares private_quantiles; leave it out")
 
 
 def check_strata(spec: ReleaseSpec, schema: Schema, account: Account) -> list[Domain]:
@@ -116,7 +133,7 @@ def _refuse_another(spec: ReleaseSpec, schema: Schema, paths: ReleasePaths) -> N
     differing = [
         key for key, value in spec.dump().items() if before.dump()[key] != value and key not in passed_over
     ]
-    if schema_before.digest() != schema.digest():
+    if schema_before.on_grid.digest() != schema.digest():
         differing.append("schema")
     if differing:
         raise SpecError(

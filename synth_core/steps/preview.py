@@ -14,7 +14,7 @@ from synth_core.release.division import divided, laid_out
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
 from synth_core.steps.context import method_budget
-from synth_core.steps.preparation import check_account, existing_ledger
+from synth_core.steps.preparation import check_account, check_bins, existing_ledger
 from synth_core.synthesizers.methods import synthesizer
 
 Section = tuple[str, list[tuple[str, str]]]
@@ -25,15 +25,19 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> lis
     spec = ReleaseSpec.load(wanted) if isinstance(wanted, Path) else ReleaseSpec.parse(dict(wanted))
     schema = Schema.load(Path(spec.schema_))
     check_rules(schema)
+    check_bins(spec, schema)
+    schema = schema.expected
     method = synthesizer(spec.method, spec.preset, spec.options)
     domain = schema.domain
     total = mu2_of(spec.epsilon, spec.delta)
+    beside = {"bins": Fraction(str(spec.bins_share)), "quality": Fraction(str(spec.quality_share))}
+    left_over = 1 - sum(beside.values())
     account_lines: list[tuple[str, str]]
     try:
         balance = existing_ledger(workspace, spec.dataset).balance(spec.dataset)
     except SynthError as refusal:
         account_lines = [("not ready", str(refusal))]
-        budget = total - total * Fraction(str(spec.quality_share))
+        budget = total * left_over
     else:
         check_account(spec, balance.account)
         budget = method_budget(spec, balance.account)
@@ -47,8 +51,8 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> lis
                 f"epsilon {epsilon_of(after, spec.delta):.3f}" if after >= 0 else "not enough: refused",
             ),
         ]
-    whole = budget / (1 - Fraction(str(spec.quality_share)))
-    common: list[tuple[str, Fraction]] = [("quality", whole - budget)] if spec.quality_share else []
+    whole = budget / left_over
+    common = [(name, whole * share) for name, share in beside.items() if share]
     strata = spec.strata
     if strata is not None:
         division = divided(layout := laid_out(strata, schema), [0.0] * len(layout.names), pool_below=None)

@@ -96,7 +96,7 @@ def ingest_partitions(
         digest = _TableDigest(schema, key)
         for codes in map(read_codes, parts) if bound is None else _bounded(parts, bound):
             digest.update(codes)
-        _swap_in(building, target)
+        swap_in(building, target)
     finally:
         shutil.rmtree(building, ignore_errors=True)
     return Snapshot(digest.hexdigest(), tuple(part.name for part in parts))
@@ -117,7 +117,7 @@ def _bounded(partitions: list[Path], bound: ContributionBound) -> Iterator[dict[
     """Rewrite the partitions without the rows beyond the bound and without the units' hashes."""
     for path, kept in zip(partitions, kept_rows(map(read_codes, partitions), bound), strict=True):
         codes = {name: column[kept] for name, column in read_codes(path).items() if name not in UNIT_COLUMNS}
-        _write_codes(codes, path)
+        write_codes(codes, path)
         yield codes
 
 
@@ -125,10 +125,11 @@ def _write_partition(job: tuple[list[Slice], Path]) -> None:
     """Join the slices of one partition; runs on a worker."""
     slices, path = job
     with wall():
-        _write_codes(read_slices(slices), path)
+        write_codes(read_slices(slices), path)
 
 
-def _write_codes(codes: dict[str, Codes], path: Path) -> None:
+def write_codes(codes: dict[str, Codes], path: Path) -> None:
+    """Write one partition, without statistics: the file says nothing of its rows to those who see its footer."""
     fields = [
         pa.field(name, pa.from_numpy_dtype(column.dtype), nullable=False) for name, column in codes.items()
     ]
@@ -137,7 +138,7 @@ def _write_codes(codes: dict[str, Codes], path: Path) -> None:
         pq.write_table(table, temporary, compression="lz4", write_statistics=False)
 
 
-def _swap_in(building: Path, target: Path) -> None:
+def swap_in(building: Path, target: Path) -> None:
     """Give the finished directory its name; an older one is moved away first and removed."""
     flush_to_disk(building)
     old = building.with_name(f"{building.name}-old")

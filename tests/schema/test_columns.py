@@ -85,6 +85,7 @@ def test_a_decoded_column_may_hold_nulls_only_where_declared():
 
 VALUES = {"kind": "categorical", "values": ["a", "b"]}
 WHOLE = {"kind": "integer", "bins": [0, 10, 20, 30]}
+QUANTILES = {"kind": "integer", "bounds": [0, 99], "bins": {"private_quantiles": 4}}
 
 REFUSED = [
     ({}, "kind is missing"),
@@ -117,6 +118,17 @@ REFUSED = [
     ({"kind": "integer", "bins": 11, "bounds": [0, 9]}, "no room"),
     ({"kind": "real", "bins": [0, float("inf")]}, "finite"),
     ({"kind": "real", "bins": 3, "bounds": [1, 1]}, "no room"),
+    ({**QUANTILES, "bounds": None}, "needs bounds"),
+    ({**QUANTILES, "bounds": [0, 2]}, "bins: the grid has fewer than 4 cells"),
+    ({**QUANTILES, "bounds": [5, 4]}, "bins: the grid has fewer than 4 cells"),
+    ({**QUANTILES, "bins": {"private_quantiles": 4, "grid": 3}}, "bins: the grid has fewer than 4 cells"),
+    ({**QUANTILES, "bins": {"private_quantiles": 4, "grid": 200}}, "bounds: there is no room"),
+    ({**QUANTILES, "bins": {"private_quantiles": 1}}, "bins: private_quantiles: "),
+    ({**QUANTILES, "bins": {"quantiles": 4}}, "bins: private_quantiles: is missing"),
+    ({**QUANTILES, "hierarchy": [0, 50, 100]}, "hierarchy: the edges of bought bins are not known"),
+    ({**QUANTILES, "bins": {**QUANTILES["bins"], "bought": [0, 50]}}, "bins: bought edges lie on the grid"),
+    ({**QUANTILES, "bins": {**QUANTILES["bins"], "bought": [0, 0.5, 100]}}, "bins: bought edges lie on"),
+    ({**QUANTILES, "bins": {**QUANTILES["bins"], "bought": [0, 50, 20, 100]}}, "bins: bought edges lie on"),
     ({**WHOLE, "not_in_universe": 29}, "not_in_universe: 29 lies in the bins"),
     ({"kind": "real", "bins": [0, 1], "not_in_universe": 1}, "not_in_universe: 1 lies in the bins"),
     ({**WHOLE, "not_in_universe": -1.5}, "not_in_universe: a whole number is needed"),
@@ -141,6 +153,34 @@ def test_a_wrong_column_is_refused_in_one_line_that_names_it(column, message):
     assert text.startswith("column 'x': ")
     assert message in text
     assert "\n" not in text
+
+
+def test_bins_that_are_to_be_bought_are_the_cells_of_their_grid():
+    whole, real = one(**QUANTILES), one(**{**QUANTILES, "kind": "real", "unseen": "other"})
+    assert (whole.size, real.size) == (100, 257)  # a cell for each whole number, if there are few
+    assert whole.with_bought((0, 18, 65, 100)).edges == (0, 18, 65, 100)
+    assert whole.with_bought((0, 18, 65, 100)).with_bought(None) == whole
+
+
+def test_as_many_bins_are_expected_as_are_to_be_bought():
+    schema = Schema.model_validate({"columns": [{"name": "x", **QUANTILES}, {"name": "y", **VALUES}]})
+    assert schema.buying == ("x",)
+    assert (schema.domain.sizes, schema.expected.domain.sizes) == ((100, 2), (4, 2))
+    assert schema.expected.column("x").edges == (0, 25, 50, 75, 100)
+    assert (schema.expected.on_grid, schema.expected.on_grid.digest()) == (schema, schema.digest())
+    assert schema.expected.digest() != schema.digest()
+
+
+def test_a_schema_without_bins_to_buy_is_its_own_expectation():
+    schema = Schema.model_validate({"columns": [{"name": "y", **VALUES}]})
+    assert schema.expected is schema.on_grid is schema
+
+
+def test_bought_bins_survive_saving(tmp_path):
+    column = {"name": "x", "kind": "real", "bounds": [0.1, 0.7], "bins": {"private_quantiles": 3, "grid": 7}}
+    bought = Schema.model_validate({"columns": [column]}).expected
+    bought.save(tmp_path / "schema.yaml")
+    assert Schema.load(tmp_path / "schema.yaml") == bought
 
 
 def test_good_hierarchies_are_kept():

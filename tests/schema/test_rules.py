@@ -136,6 +136,19 @@ def test_a_wrong_rule_is_refused_in_one_line_that_names_it(when, never, message)
     assert message in str(refusal.value)
 
 
+def test_no_range_is_named_where_bins_are_bought():
+    bins = {"name": "age", "kind": "integer", "bounds": [0, 99], "bins": {"private_quantiles": 4}}
+    columns = [{**bins, "nullable": True, "not_in_universe": "N"}, COLUMNS[2]]
+    rule = {"name": "r", "when": {"age": {"max": 15}}, "never": {"job": ["a"]}}
+    for schema in (
+        {"columns": columns},
+        {"columns": [{**columns[0], "bins": {**bins["bins"], "bought": [0, 16, 100]}}, columns[1]]},
+    ):
+        with pytest.raises(SchemaError, match="may cut through a bin, since the bins are bought"):
+            Schema.model_validate(schema | {"rules": [rule]})
+        assert Schema.model_validate(schema | {"rules": [rule | {"when": {"age": ["N", None]}}]}).rules
+
+
 def test_a_range_of_nan_is_refused():
     with pytest.raises(SchemaError, match="above its max"):
         with_rule({"age": {"min": float("nan")}}, {"job": ["a"]})
