@@ -87,8 +87,7 @@ class CodedTable:
             dense = [clique for clique in batch if self.domain.cells(clique) <= DENSE_CELLS]
             found = dict(zip(dense, map(occupied, self.tables(dense)), strict=True))
             sparse = [clique for clique in batch if clique not in found]
-            if sparse:
-                found |= zip(sparse, self._total(_count_cells, _merged, cliques=sparse), strict=True)
+            found |= zip(sparse, self._sparse(sparse), strict=True)
             yield from map(found.__getitem__, batch)
 
     def matching(self, conjunctions: Sequence[Conjunction]) -> Counts:
@@ -99,6 +98,16 @@ class CodedTable:
     def breaking(self, rules: Sequence[str]) -> dict[str, int]:
         """For each rule of the domain, how many rows break it."""
         return dict(zip(rules, self._total(_break, _sum, rules=rules).tolist(), strict=True))
+
+    def _sparse(self, cliques: Sequence[Clique]) -> list[Cells]:
+        """The first piece tells the others the limits they may begin at."""
+        first, *others = self._pieces
+        asked = [(clique, 0) for clique in cliques]
+        found: list[Cells] = self._total(_count_cells, _merged, items=[first], asked=asked) if asked else []
+        if asked and others:
+            asked = [(clique, cells.halvings) for clique, cells in zip(cliques, found, strict=True)]
+            found = _merged([found, self._total(_count_cells, _merged, items=others, asked=asked)])
+        return found
 
     def _total(
         self, work: Callable[..., Any], add: Callable[..., Any], *, items: Sequence[Any] = (), **asked: Any
@@ -136,10 +145,13 @@ def _added(parts: Sequence[list[Counts]]) -> list[Counts]:
     return [sum(tables[1:], start=tables[0]) for tables in zip(*parts, strict=True)]
 
 
-def _count_cells(piece: Piece, *, domain: Domain, cliques: Sequence[Clique]) -> list[Cells]:
+def _count_cells(piece: Piece, *, domain: Domain, asked: Sequence[tuple[Clique, int]]) -> list[Cells]:
     with wall():
-        columns = _columns(piece, _asked(domain, cliques))
-        return [count_cells([columns[a] for a in clique], domain.shape(clique)) for clique in cliques]
+        columns = _columns(piece, _asked(domain, [clique for clique, _ in asked]))
+        return [
+            count_cells([columns[a] for a in clique], domain.shape(clique), halvings=halvings)
+            for clique, halvings in asked
+        ]
 
 
 def _merged(parts: Sequence[list[Cells]]) -> list[Cells]:
