@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,6 +19,26 @@ from synth_core.errors import SourceError, SpecError
 from synth_core.storage.files import atomic_write
 
 PARTS = ("counting", "counting_on_workers", "ingest", "reading", "sampling", "release")
+
+MILLION = 1_000_000
+STANDARD: dict[str, tuple[tuple[int, int], ...]] = {
+    "counting": ((MILLION, 15), (MILLION, 30), (MILLION, 60), (MILLION, 98), (10 * MILLION, 15)),
+    "counting_on_workers": ((MILLION, 98), (10 * MILLION, 15)),
+    "ingest": ((MILLION, 15), (5 * MILLION, 15), (10 * MILLION, 15)),
+    "reading": ((MILLION, 15), (5 * MILLION, 15), (10 * MILLION, 15)),
+    "sampling": ((MILLION, 15), (10 * MILLION, 15), (100 * MILLION, 15)),
+    "release": (
+        (100_000, 15),
+        (100_000, 30),
+        (100_000, 60),
+        (MILLION, 15),
+        (10 * MILLION, 15),
+    ),
+}
+"""Rows and columns of the committed table, part by part."""
+
+Key: TypeAlias = tuple[str, int, int, int]
+"""A task: part, rows, columns, workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,43 +52,54 @@ class Result:
     values: dict[str, float]
 
     @property
-    def key(self) -> tuple[str, int, int, int]:
+    def key(self) -> Key:
         """Which task it was."""
         return self.part, self.rows, self.columns, self.workers
 
 
 def wanted(
-    parts: Sequence[str], *, rows: Sequence[int], columns: Sequence[int], workers: Sequence[int]
-) -> list[tuple[str, int, int, int]]:
-    """The tasks of every size; only counting on workers depends on their number."""
+    parts: Sequence[str],
+    *,
+    rows: Sequence[int] = (),
+    columns: Sequence[int] = (),
+    workers: Sequence[int] = (2,),
+) -> list[Key]:
+    """The tasks of every number of rows with every number of columns; without any, those of the committed table.
+
+    Only counting on workers depends on their number.
+    """
     for part in parts:
         if part not in PARTS:
             raise SpecError(f"--parts {part} is not among: {', '.join(PARTS)}")
+    if bool(rows) != bool(columns):
+        raise SpecError("--rows and --columns go together; give both, or neither for the standard sizes")
     return [
         (part, n, d, w)
-        for part, n, d in product(parts, rows, columns)
+        for part in parts
+        for n, d in (product(rows, columns) if rows else STANDARD[part])
         for w in (workers if part == "counting_on_workers" else (1,))
     ]
 
 
 def benchmark(
-    tasks: Iterable[tuple[str, int, int, int]], out: Path, *, tell: Callable[[str], None]
+    tasks: Iterable[Key], out: Path, *, tell: Callable[[str], None], again: bool = False
 ) -> list[Result]:
-    """Run the tasks that are not in `out` yet, smallest first; stopping it loses the task under way and no other."""
+    """Run the tasks that are not in `out` yet, part by part, the smallest first; or, `again`, all of them.
+
+    Stopping it loses the task under way and no other.
+    """
     data = out / "data"
     data.mkdir(parents=True, exist_ok=True)
-    results = load(out / "scale.jsonl")
-    for key in sorted(tasks, key=lambda task: (task[1] * task[2], task)):
-        if key in {result.key for result in results}:
+    results = {result.key: result for result in load(out / "scale.jsonl")}
+    for key in sorted(tasks, key=lambda task: (PARTS.index(task[0]), task[1] * task[2], task)):
+        if key in results and not again:
             continue
         part, rows, columns, workers = key
-        task = {"part": part, "rows": rows, "columns": columns, "workers": workers}
-        result = _run(task, data)
-        results.append(result)
-        _save(results, out)
-        tell(f"{part}, {rows:,} x {columns}, workers {workers}: {_in_words(result.values)}")
-    _save(results, out)
-    return results
+        results[key] = _run({"part": part, "rows": rows, "columns": columns, "workers": workers}, data)
+        _save(list(results.values()), out)
+        tell(f"{part}, {rows:,} x {columns}, workers {workers}: {_in_words(results[key].values)}")
+    _save(list(results.values()), out)
+    return list(results.values())
 
 
 def load(path: Path) -> list[Result]:
@@ -124,7 +155,7 @@ def markdown(results: Sequence[Result]) -> str:
             "rows",
             "columns",
             "workers",
-            *(_TITLES.get(name, name.replace("_cpu_s", " s")) for name in names),
+            *(_title(name) for name in names),
         ]
         lines += [f"## {part.replace('_', ' ')}", "", f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
         for r in own:
@@ -192,4 +223,8 @@ def _number(value: float | None) -> str:
 
 
 def _in_words(values: dict[str, float]) -> str:
-    return ", ".join(f"{_TITLES.get(name, name)} {_number(value)}" for name, value in values.items())
+    return ", ".join(f"{_title(name)} {_number(value)}" for name, value in values.items())
+
+
+def _title(name: str) -> str:
+    return _TITLES.get(name, name.replace("_cpu_s", " s").replace("_peak_mb", " MB"))

@@ -8,7 +8,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
@@ -148,7 +148,7 @@ def sampling(task: Task, folder: Path) -> Values:
 
 
 def release(task: Task, folder: Path) -> Values:
-    """A whole release, step by step, in CPU seconds."""
+    """A whole release, step by step: CPU seconds and the peak of memory while the step ran."""
     source = _source(task, folder)
     with TemporaryDirectory(dir=folder) as site:
         workspace, declared = Path(site) / "workspace", Path(site) / "schema.yaml"
@@ -164,10 +164,15 @@ def release(task: Task, folder: Path) -> Values:
             "method": "absyn",
             "epsilon": 1.0,
             "delta": 1e-9,
+            "shards": max(1, task.rows // SHARD_ROWS),
         }
         address = prepare(spec, workspace=workspace)
-        values = {f"{step}_cpu_s": _cpu(lambda step=step: run_step(step, address)) for step in STEPS}  # type: ignore[misc]
-    return values | {"cpu_s": sum(values.values())}
+        values, peaks = {}, {}
+        for step in STEPS:
+            _forget_peak()
+            values[f"{step}_cpu_s"] = _cpu(lambda step=step: run_step(step, address))  # type: ignore[misc]
+            peaks[f"{step}_peak_mb"] = _peak_mb()
+    return values | {"cpu_s": sum(values.values())} | peaks
 
 
 PARTS: dict[str, Callable[[Task, Path], Values]] = {
@@ -213,6 +218,19 @@ def _histogram(codes: dict[str, Codes], domain: Domain, pair: Clique) -> object:
     return np.histogramdd(np.column_stack([codes[name] for name in pair]), bins=edges)
 
 
+def _forget_peak() -> None:
+    """Let the peak begin anew at what is held now; where the system does not allow it, it stays that of the process."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def _peak_mb() -> float:
+    with suppress(OSError):
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        return next(float(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
 def _cpu(work: Callable[[], object]) -> float:
     start = time.process_time()
     work()
@@ -238,7 +256,8 @@ def main(order: Path) -> None:
     given = json.loads(order.read_text(encoding="utf-8"))
     task = Task(**given["task"])
     values = PARTS[task.part](task, Path(given["folder"]))
-    values["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peaks = [value for name, value in values.items() if name.endswith("peak_mb")]
+    values["peak_mb"] = max([_peak_mb(), *peaks])
     order.with_suffix(".done").write_text(json.dumps(asdict(task) | {"values": values}), encoding="utf-8")
 
 

@@ -70,8 +70,10 @@ def utility(
 @app.command()
 def scale(
     out: Annotated[Path, typer.Option(help="Folder for scale.jsonl, scale.md and the generated tables.")],
-    rows: Annotated[str, typer.Option(help="Numbers of rows.")] = "100000,300000,1000000",
-    columns: Annotated[str, typer.Option(help="Numbers of columns.")] = "15",
+    rows: Annotated[
+        str, typer.Option(help="Numbers of rows; without them the sizes of the published table.")
+    ] = "",
+    columns: Annotated[str, typer.Option(help="Numbers of columns, each with every number of rows.")] = "",
     workers: Annotated[str, typer.Option(help="Numbers of Dask workers, for `counting_on_workers`.")] = "2",
     parts: Annotated[
         str,
@@ -79,7 +81,8 @@ def scale(
             help="`counting` (all pairs, one thread, beside np.bincount and np.histogramdd), `counting_on_workers`, "
             "`ingest` (a CSV file), `reading` (Arrow only reads it), `sampling` (Parquet shards), `release` (all steps)"
         ),
-    ] = "counting,ingest,reading,sampling",
+    ] = "counting,counting_on_workers,ingest,reading,sampling,release",
+    again: Annotated[bool, typer.Option(help="Measure again what is in the table already.")] = False,
 ) -> None:
     """Measure how cost and memory grow with rows, columns and workers, on a generated census.
 
@@ -92,11 +95,11 @@ def scale(
 
     tasks = wanted(
         _list(parts),
-        rows=_counts(rows, "--rows"),
-        columns=_counts(columns, "--columns"),
+        rows=_counts(rows, "--rows") if rows else [],
+        columns=_counts(columns, "--columns") if columns else [],
         workers=_counts(workers, "--workers"),
     )
-    results = benchmark(tasks, out, tell=lambda line: typer.echo(line, err=True))
+    results = benchmark(tasks, out, tell=lambda line: typer.echo(line, err=True), again=again)
     typer.echo(f"{out / 'scale.md'}: {len(results)} sizes")
 
 
