@@ -7,7 +7,8 @@ WORKDIR /build
 COPY docker/uv.lock docker/airflow.lock ./
 RUN python -m pip install --require-hashes --target uv -r uv.lock
 RUN python -m venv --without-pip /opt/synth \
-    && uv/bin/uv pip install --quiet --python /opt/synth/bin/python --compile-bytecode --require-hashes -r airflow.lock
+    && uv/bin/uv pip install --quiet --python /opt/synth/bin/python --compile-bytecode --require-hashes -r airflow.lock \
+    && cp airflow.lock /opt/synth/requirements.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY synth_core synth_core
 RUN uv/bin/uv pip install --quiet --python /opt/synth/bin/python --compile-bytecode --no-deps . \

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import platform
 from datetime import UTC, datetime
-from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +16,7 @@ from synth_core.release import certificate as certificates
 from synth_core.release import manifest as manifests
 from synth_core.release import signing
 from synth_core.release.paths import ReleasePaths
+from synth_core.release.software import software
 from synth_core.release.spec import ReleaseSpec
 from synth_core.report import public_report
 from synth_core.report.public_exhibits import mean_distances
@@ -151,12 +149,9 @@ def _quality_in_short(quality: PublicQuality) -> dict[str, Any]:
 def _provenance(run: StepRun, approval: Decision | None) -> dict[str, Any]:
     """Who approved and published when, with which code, on which ledger; all that differs from run to run is here."""
     head = run.ledger.head()
-    installed = sorted(f"{found.name}=={found.version}" for found in distributions())
     return {
         "published_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "software": f"synth-core {version('synth-core')}",
-        "python": platform.python_version(),
-        "packages_digest": hashlib.sha256("\n".join(installed).encode()).hexdigest(),
+        **software(),
         "dag": run.runner.dag,
         "run": run.runner.run,
         "approval": {"by": approval.by, "at": approval.at.isoformat(timespec="seconds")}
