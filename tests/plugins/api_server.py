@@ -80,8 +80,10 @@ def main():
         page = ask("ops", "GET", "/account?dataset=people").text
         token = re.search(r'name="token" value="([^"]+)"', page)[1]
         form = {"dataset": "people", "epsilon": "2.5", "reason": "board 14", "token": token}
+        seen["stranger_cap"] = ask("anonymous", "POST", "/cap", data=form).status_code
         seen["viewer_cap"] = ask("viewer", "POST", "/cap", data=form).status_code
         seen["admin_with_others_token"] = ask("admin", "POST", "/cap", data=form).status_code
+        seen["before"] = ask("viewer", "GET", "/account?dataset=people").text
         seen["ops_cap"] = ask("ops", "POST", "/cap", data=form).status_code
         seen["history"] = ask("viewer", "GET", "/account?dataset=people").text
         client.cookies.clear()
