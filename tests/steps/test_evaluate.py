@@ -1,0 +1,83 @@
+"""The evaluate step: all rows of all shards are counted, single rows are sampled and that is told, nothing is left."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from small_release import people, write_release
+
+from synth_core.evaluation import Evaluation, tables
+from synth_core.release.paths import ReleasePaths
+from synth_core.steps import STEPS, prepare, run_step
+from synth_core.steps import evaluate as step
+from synth_core.steps.verify import verify_release
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def sampled(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("evaluated")
+    address = prepare(write_release(folder, shards=3, rows=900), workspace=folder / "workspace")
+    for name in STEPS[:5]:
+        run_step(name, address)
+    return address, ReleasePaths(folder / "workspace", "r1")
+
+
+def evaluated(sampled, **where):
+    address, paths = sampled
+    run_step("evaluate", address, **where)
+    return Evaluation.from_json(paths.evaluation.read_text())
+
+
+def test_every_row_of_every_shard_is_counted(sampled):
+    _, paths = sampled
+    evaluation = evaluated(sampled)
+    table, real = pd.read_parquet(paths.extract), people()
+    assert (evaluation.real_rows, evaluation.synthetic_rows) == (len(real), 900)
+    assert evaluation.judged_rows == (len(real), 900)
+    shares = [frame["sex"].value_counts(normalize=True)["f"] for frame in (real, table)]
+    assert evaluation.one_way["sex"] == pytest.approx(abs(shares[0] - shares[1]))
+    assert "random sample" not in paths.internal_report.read_text()
+
+
+def test_it_is_the_same_on_a_cluster(sampled):
+    assert evaluated(sampled) == evaluated(sampled, cluster="local")
+
+
+def test_sampled_rows_are_told_in_the_internal_report_alone(sampled, monkeypatch):
+    _, paths = sampled
+    whole = evaluated(sampled)
+    public = paths.quality.read_bytes()
+    monkeypatch.setattr(tables, "SAMPLE_ROWS", 200)
+    part = evaluated(sampled)
+    assert part.judged_rows == (200, 200)
+    assert part.marginals == whole.marginals
+    assert (
+        "computed on a random sample of 200 real and 200 synthetic rows" in paths.internal_report.read_text()
+    )
+    assert paths.quality.read_bytes() == public
+
+
+def test_the_encoded_shards_are_removed_also_after_a_failure(sampled, monkeypatch):
+    _, paths = sampled
+    evaluated(sampled)
+    monkeypatch.setattr(step, "compare_tables", lambda *_, **__: 1 / 0)
+    with pytest.raises(Exception, match="inside the confidential zone"):
+        evaluated(sampled)
+    assert not list(paths.confidential.glob(".judged*"))
+
+
+def test_the_manifest_names_the_lock_and_a_changed_name_is_found(sampled):
+    address, paths = sampled
+    evaluated(sampled)
+    run_step("publish", address)
+    manifest = json.loads(paths.manifest.read_text())
+    expected = hashlib.sha256((REPOSITORY / "requirements.lock").read_bytes()).hexdigest()
+    assert manifest["provenance"]["lock_digest"] == expected
+    assert verify_release(paths.public) == []
+    manifest["provenance"]["lock_digest"] = "0" * 64
+    paths.manifest.write_text(json.dumps(manifest))
+    assert any("manifest.json" in problem for problem in verify_release(paths.public))
