@@ -52,7 +52,8 @@ def _number_or_text(value: object) -> object:
 class PrivateQuantiles(Declaration):
     """Bins of about equally many records: their edges are bought, as a noisy histogram over a public grid.
 
-    The grid cuts the column's `bounds` into equal cells, and every edge is one of its edges.
+    The grid cuts the column's `bounds` into equal cells, and every edge is one of its edges. What lies beyond the outer
+    ones is clipped into the end bins, so that numbers drawn inside these do not stray as far as wide bounds allow.
     """
 
     private_quantiles: Annotated[int, Field(strict=True, ge=2, le=MOST_CELLS)] = Field(
@@ -61,6 +62,10 @@ class PrivateQuantiles(Declaration):
     grid: Annotated[int, Field(strict=True, ge=2, le=MOST_CELLS)] | None = Field(
         default=None,
         description=f"how many cells the grid has; left out: {USUAL_CELLS}, or one for each whole number if fewer",
+    )
+    tails: Annotated[float, Field(strict=True, ge=0, lt=0.5)] = Field(
+        default=0.005,
+        description="share of the records beyond each of the outer edges; more where noise hides so few",
     )
     bought: tuple[StrictInt | StrictFloat, ...] | None = Field(
         default=None,
@@ -115,12 +120,12 @@ class NumberBase(ColumnBase):
     def grid_edges(self) -> tuple[Any, ...]:
         """The edges of the grid over which a histogram is bought."""
         low, high = self.bounds or (0, 0)
-        return self._equal_edges(low, high, count=self.bins.grid or self._usual_cells(low, high))
+        return self._equal_edges(low, high, count=self.quantiles.grid or self._usual_cells(low, high))
 
     @property
     def even_edges(self) -> tuple[Any, ...]:
         """Edges of the grid at even distances, as many as are to be bought."""
-        grid, bins = self.grid_edges, self.bins.private_quantiles
+        grid, bins = self.grid_edges, self.quantiles.private_quantiles
         return tuple(grid[i * (len(grid) - 1) // bins] for i in range(bins + 1))
 
     @property
@@ -128,9 +133,15 @@ class NumberBase(ColumnBase):
         """Whether a release buys the edges of the bins."""
         return isinstance(self.bins, PrivateQuantiles)
 
+    @property
+    def quantiles(self) -> PrivateQuantiles:
+        """How the bins are bought, where they are."""
+        wanted: PrivateQuantiles = self.bins
+        return wanted
+
     def with_bought(self, edges: tuple[Any, ...] | None) -> Self:
         """The same column with these edges bought, or with none bought yet."""
-        bins = self.bins.model_dump() | {"bought": edges}
+        bins = self.quantiles.model_dump() | {"bought": edges}
         return type(self).model_validate(self.model_dump() | {"bins": bins})
 
     @property
@@ -202,11 +213,15 @@ class NumberBase(ColumnBase):
             )
         if self.hierarchy is not None:
             raise ValueError("hierarchy: the edges of bought bins are not known beforehand; leave it out")
+        if self.unseen != "clip":
+            raise ValueError(
+                "unseen: numbers beyond bought edges belong to the end bins; declare unseen: clip"
+            )
         if bins.bought is not None:
-            chosen = {*bins.bought, grid[0], grid[-1]}
-            if bins.bought != tuple(edge for edge in grid if edge in chosen):
+            chosen = set(bins.bought)
+            if len(chosen) < 2 or bins.bought != tuple(edge for edge in grid if edge in chosen):
                 raise ValueError(
-                    "bins: bought edges lie on the grid, in its order, the outer ones too; restore them"
+                    "bins: bought edges are two or more of the grid's, in its order; restore them"
                 )
 
     def _check_coarser(self, coarse: tuple[Any, ...]) -> None:

@@ -8,6 +8,7 @@ nothing anew.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,21 +50,27 @@ def with_bought_bins(run: StepRun, encoded: Callable[[Schema, Path], Snapshot]) 
     return snapshot
 
 
-def quantile_edges(edges: Sequence[Any], noisy: NDArray[np.float64], *, bins: int) -> tuple[Any, ...]:
-    """Those of the edges that cut a noisy histogram into about equal parts, with the first and the last.
+def quantile_edges(
+    edges: Sequence[Any], noisy: NDArray[np.float64], *, sigma: float, bins: int, tails: float
+) -> tuple[Any, ...]:
+    """Those of the edges that cut a noisy histogram into about equal parts, without a share of `tails` at each end.
 
     The sums of noisy counts from the left are a random walk around the true ones, which never fall: the nearest
     sequence that never falls is taken instead (isotonic regression). Each quantile becomes the nearest edge, so a cell
-    that holds several of them is a bin by itself, and there are fewer bins.
+    that holds several of them is a bin by itself, and there are fewer bins. Tails are at least what noise may feign:
+    two standard deviations of the sum of half of the cells. Where that is nearly all there is, bins are of equal width.
     """
     sums = isotonic_regression(np.concatenate([[0.0], np.cumsum(noisy)])).x
-    wanted = np.linspace(sums[0], sums[-1], bins + 1)[1:-1]
-    if not sums[-1] > sums[0]:
-        places = np.arange(1, bins) * (len(edges) - 1) // bins
-    else:
-        after = np.clip(np.searchsorted(sums, wanted), 1, len(edges) - 1)
-        places = np.where(wanted - sums[after - 1] < sums[after] - wanted, after - 1, after)
-    return tuple(edges[place] for place in sorted({0, *places.tolist(), len(edges) - 1}))
+    total, cells = sums[-1] - sums[0], len(noisy)
+    feigned = 2 * sigma * math.sqrt(cells / 2)
+    if total <= 4 * feigned:
+        return tuple(edges[i * cells // bins] for i in range(bins + 1))
+    parts, cut = (sums - sums[0]) / total, max(tails, feigned / total)
+    first, last = np.searchsorted(parts, cut, side="right") - 1, np.searchsorted(parts, 1 - cut)
+    wanted = np.arange(1, bins) / bins
+    after = np.searchsorted(parts, wanted)
+    nearest = np.where(wanted - parts[after - 1] < parts[after] - wanted, after - 1, after)
+    return tuple(edges[place] for place in sorted({first, *np.clip(nearest, first, last), last}))
 
 
 def _curator(run: StepRun, schema: Schema, snapshot: Snapshot, partitions: list[Path]) -> LedgerCurator:
@@ -84,7 +91,11 @@ def _bought_edges(curator: Curator, run: StepRun, schema: Schema) -> dict[str, t
     answers = curator.measure([(name,) for name in schema.buying], budget, purpose=PURPOSE)
     return {
         column.name: quantile_edges(
-            column.grid_edges, answer.noisy[: column.declared], bins=len(column.even_edges) - 1
+            column.grid_edges,
+            answer.noisy[: column.declared],
+            sigma=answer.sigma,
+            bins=column.quantiles.private_quantiles,
+            tails=column.quantiles.tails,
         )
         for column, answer in zip(schema.buyers, answers, strict=True)
     }
@@ -93,5 +104,6 @@ def _bought_edges(curator: Curator, run: StepRun, schema: Schema) -> dict[str, t
 def _groups(fine: Integer | Real, coarse: Integer | Real) -> NDArray[Any]:
     """The coarse code of each fine one; codes beyond the bins keep their order."""
     inside = np.searchsorted(coarse.edges, fine.edges[:-1], side="right") - 1
+    inside = inside.clip(0, coarse.declared - 1)
     beyond = np.arange(coarse.declared, coarse.size)
     return np.concatenate([inside, beyond]).astype(coarse.dtype)

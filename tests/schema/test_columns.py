@@ -85,7 +85,7 @@ def test_a_decoded_column_may_hold_nulls_only_where_declared():
 
 VALUES = {"kind": "categorical", "values": ["a", "b"]}
 WHOLE = {"kind": "integer", "bins": [0, 10, 20, 30]}
-QUANTILES = {"kind": "integer", "bounds": [0, 99], "bins": {"private_quantiles": 4}}
+QUANTILES = {"kind": "integer", "bounds": [0, 99], "bins": {"private_quantiles": 4}, "unseen": "clip"}
 
 REFUSED = [
     ({}, "kind is missing"),
@@ -126,9 +126,11 @@ REFUSED = [
     ({**QUANTILES, "bins": {"private_quantiles": 1}}, "bins: private_quantiles: "),
     ({**QUANTILES, "bins": {"quantiles": 4}}, "bins: private_quantiles: is missing"),
     ({**QUANTILES, "hierarchy": [0, 50, 100]}, "hierarchy: the edges of bought bins are not known"),
-    ({**QUANTILES, "bins": {**QUANTILES["bins"], "bought": [0, 50]}}, "bins: bought edges lie on the grid"),
-    ({**QUANTILES, "bins": {**QUANTILES["bins"], "bought": [0, 0.5, 100]}}, "bins: bought edges lie on"),
-    ({**QUANTILES, "bins": {**QUANTILES["bins"], "bought": [0, 50, 20, 100]}}, "bins: bought edges lie on"),
+    ({**QUANTILES, "bins": {**QUANTILES["bins"], "bought": [50]}}, "bins: bought edges are two or more"),
+    ({**QUANTILES, "bins": {**QUANTILES["bins"], "bought": [0, 0.5, 100]}}, "bins: bought edges are"),
+    ({**QUANTILES, "bins": {**QUANTILES["bins"], "bought": [0, 50, 20, 100]}}, "bins: bought edges are"),
+    ({**QUANTILES, "bins": {**QUANTILES["bins"], "tails": 0.5}}, "bins: tails: "),
+    ({**QUANTILES, "unseen": "refuse"}, "declare unseen: clip"),
     ({**WHOLE, "not_in_universe": 29}, "not_in_universe: 29 lies in the bins"),
     ({"kind": "real", "bins": [0, 1], "not_in_universe": 1}, "not_in_universe: 1 lies in the bins"),
     ({**WHOLE, "not_in_universe": -1.5}, "not_in_universe: a whole number is needed"),
@@ -156,9 +158,9 @@ def test_a_wrong_column_is_refused_in_one_line_that_names_it(column, message):
 
 
 def test_bins_that_are_to_be_bought_are_the_cells_of_their_grid():
-    whole, real = one(**QUANTILES), one(**{**QUANTILES, "kind": "real", "unseen": "other"})
+    whole, real = one(**QUANTILES), one(**{**QUANTILES, "kind": "real", "nullable": True})
     assert (whole.size, real.size) == (100, 257)  # a cell for each whole number, if there are few
-    assert whole.with_bought((0, 18, 65, 100)).edges == (0, 18, 65, 100)
+    assert whole.with_bought((18, 65, 80)).edges == (18, 65, 80)
     assert whole.with_bought((0, 18, 65, 100)).with_bought(None) == whole
 
 
@@ -178,7 +180,7 @@ def test_a_schema_without_bins_to_buy_is_its_own_expectation():
 
 def test_bought_bins_survive_saving(tmp_path):
     column = {"name": "x", "kind": "real", "bounds": [0.1, 0.7], "bins": {"private_quantiles": 3, "grid": 7}}
-    bought = Schema.model_validate({"columns": [column]}).expected
+    bought = Schema.model_validate({"columns": [{**column, "unseen": "clip"}]}).expected
     bought.save(tmp_path / "schema.yaml")
     assert Schema.load(tmp_path / "schema.yaml") == bought
 

@@ -138,7 +138,7 @@ def test_a_wrong_rule_is_refused_in_one_line_that_names_it(when, never, message)
 
 def test_no_range_is_named_where_bins_are_bought():
     bins = {"name": "age", "kind": "integer", "bounds": [0, 99], "bins": {"private_quantiles": 4}}
-    columns = [{**bins, "nullable": True, "not_in_universe": "N"}, COLUMNS[2]]
+    columns = [{**bins, "unseen": "clip", "nullable": True, "not_in_universe": "N"}, COLUMNS[2]]
     rule = {"name": "r", "when": {"age": {"max": 15}}, "never": {"job": ["a"]}}
     for schema in (
         {"columns": columns},
