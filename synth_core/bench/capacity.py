@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from synth_core.bench.scale import Result, exponent
 from synth_core.errors import SpecError
@@ -20,51 +19,85 @@ PASSES = 2
 GPU_SPEED = 10.0
 """Assumed, never run: how much faster one GPU fits a model than one core."""
 
-SPREAD = ("ingest", "counting", "sampling")
-"""Parts that are shared among workers."""
+SPREAD = ("ingest", "counting", "sampling", "evaluate")
+"""Parts whose cost of the records is shared among workers; what a part costs whatever its length is not."""
 
 
-FIT = "fit_cpu_s"
-"""The one cost that need not grow with the records, since it sees their counts alone."""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Law:
-    """A cost in CPU seconds: `seconds` at a measured size, growing by powers of rows and columns."""
+    """A cost in CPU seconds, at a width of `columns`: `fixed`, and `each` for every record.
 
-    part: str
-    seconds: float
-    rows: int
+    With the columns the two grow by the powers `fixed_power` and `each_power`; `longest` is the longest table measured.
+    A cost that sees counts and no records has none for each, and grows from the longest on by `rows_power`.
+    """
+
+    longest: int
     columns: int
-    over_rows: float
-    over_columns: float
+    fixed: float
+    each: float
+    fixed_power: float
+    each_power: float
+    rows_power: float = 0.0
 
-    def at(self, rows: int, columns: int) -> float:
-        """CPU seconds at another size."""
-        longer, wider = rows / self.rows, columns / self.columns
-        return self.seconds * math.pow(longer, self.over_rows) * math.pow(wider, self.over_columns)
+    def parts(self, rows: int, columns: int) -> tuple[float, float]:
+        """CPU seconds at another size: fixed ones, and those of the records."""
+        wider, longer = columns / self.columns, rows / self.longest
+        fixed = self.fixed * wider**self.fixed_power * longer**self.rows_power
+        return fixed, self.each * rows * wider**self.each_power
 
 
-def law(results: Sequence[Result], part: str, *, cost: str = "cpu_s") -> Law:
-    """The law of one cost, from the largest size measured; where only one length or width was, the exponent is 1.
+def law(results: Sequence[Result], part: str, *, cost: str = "cpu_s", of_counts: bool = False) -> Law:
+    """The law of one cost, which passes over the records or is `of_counts` alone.
 
-    What every record passes through grows at least in proportion to the records: an exponent below 1 is that of a fixed
-    cost that fades, and is not carried on.
+    At each width with several lengths, a line through the shortest and the longest table; it is taken at the width that
+    has the longest. The power of the fixed part is that of the shortest tables' cost over their widths, and that of a
+    record's cost is the slopes'. Where only one width has a slope its power is taken to be the other; where only one
+    width was measured at all, cost is taken to grow in proportion to the columns.
     """
     own = [result for result in results if result.part == part and result.values.get(cost, 0) > 0]
     if not own:
         raise SpecError(f"the results have no {part}; run `synth bench scale --parts {part}` first")
-    largest = max(own, key=lambda result: (result.rows * result.columns, result.rows))
-    over_rows = exponent([(r.rows, r.values[cost]) for r in own if r.columns == _longest(own, "columns")])
-    over_columns = exponent([(r.columns, r.values[cost]) for r in own if r.rows == _longest(own, "rows")])
+    lines = {
+        width: _line([(r.rows, r.values[cost]) for r in own if r.columns == width]) for width in _widths(own)
+    }
+    longest = max(own, key=lambda result: (result.rows, result.columns))
+    shortest = min(result.rows for result in own)
+    fixed, each = (longest.values[cost], 0.0) if of_counts else lines[longest.columns]
+    fixed_power = exponent([(r.columns, r.values[cost]) for r in own if r.rows == shortest])
+    fixed_power = 1.0 if math.isnan(fixed_power) else fixed_power
+    sloping = [
+        (width, slope) for width, (_, slope) in lines.items() if slope > 0 and _lengths(own, width) > 1
+    ]
+    each_power = exponent(sloping)
     return Law(
-        part,
-        largest.values[cost],
-        largest.rows,
-        largest.columns,
-        1.0 if math.isnan(over_rows) or (cost != FIT and over_rows < 1) else over_rows,
-        1.0 if math.isnan(over_columns) else over_columns,
+        longest=longest.rows,
+        columns=longest.columns,
+        fixed=fixed,
+        each=each,
+        fixed_power=fixed_power,
+        each_power=fixed_power if math.isnan(each_power) else each_power,
+        rows_power=_growth(own, longest.columns, cost) if of_counts else 0.0,
     )
+
+
+def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    """What a part costs at no length and for each record; all of it for the records where one length was measured."""
+    (short, low), (long, high) = min(points), max(points)
+    each = max(0.0, (high - low) / (long - short)) if long > short else high / long
+    return max(0.0, low - each * short), each
+
+
+def _growth(own: Sequence[Result], width: int, cost: str) -> float:
+    power = exponent([(result.rows, result.values[cost]) for result in own if result.columns == width])
+    return 0.0 if math.isnan(power) else max(0.0, power)
+
+
+def _widths(own: Sequence[Result]) -> list[int]:
+    return sorted({result.columns for result in own})
+
+
+def _lengths(own: Sequence[Result], width: int) -> int:
+    return len({result.rows for result in own if result.columns == width})
 
 
 def laws(results: Sequence[Result]) -> dict[str, Law]:
@@ -72,7 +105,7 @@ def laws(results: Sequence[Result]) -> dict[str, Law]:
     return {
         "ingest": law(results, "ingest"),
         "counting": law(results, "counting"),
-        "fit": law(results, "release", cost=FIT),
+        "fit": law(results, "release", cost="fit_cpu_s", of_counts=True),
         "sampling": law(results, "sampling"),
         "evaluate": law(results, "release", cost="evaluate_cpu_s"),
     }
@@ -93,28 +126,30 @@ def efficiency(results: Sequence[Result]) -> float:
 def hours(
     found: dict[str, Law], size: tuple[int, int], *, workers: int, gpus: int, useful: float
 ) -> dict[str, float]:
-    """Hours by the clock of each part on so many workers; evaluation runs in one process."""
-    seconds = {part: one.at(*size) for part, one in found.items()}
-    seconds["counting"] *= PASSES
-    for part in SPREAD:
-        seconds[part] /= workers if workers == 1 else workers * useful
+    """Hours by the clock of each part on so many workers."""
+    taken = {}
+    for part, one in found.items():
+        fixed, of_records = one.parts(*size)
+        if part == "counting":
+            of_records *= PASSES
+        if part in SPREAD and workers > 1:
+            of_records /= workers * useful
+        taken[part] = (fixed + of_records) / 3600
     if gpus:
-        seconds["fit"] /= GPU_SPEED  # one model is fitted on one GPU; more serve strata
-    return {part: value / 3600 for part, value in seconds.items()}
-
-
-def _longest(own: Sequence[Result], axis: Literal["rows", "columns"]) -> int:
-    """The value of the axis along which most sizes of the other were measured."""
-    values = [result.rows if axis == "rows" else result.columns for result in own]
-    return max(set(values), key=lambda value: (values.count(value), value))
+        taken["fit"] /= GPU_SPEED  # one model is fitted on one GPU; more serve strata
+    return taken
 
 
 def markdown(results: Sequence[Result]) -> str:
     """The capacity page's tables."""
     found, useful = laws(results), efficiency(results)
-    lines = ["| part | measured | CPU s | exponent over rows | over columns |", "|---|---|---|---|---|"]
+    lines = [
+        "| part | measured to | fixed CPU s | µs a record | power of columns: fixed | a record | of rows |",
+        "|---|---|---|---|---|---|---|",
+    ]
     lines += [
-        f"| {part} | {one.rows:,} x {one.columns} | {one.seconds:.1f} | {one.over_rows:.2f} | {one.over_columns:.2f} |"
+        f"| {part} | {one.longest:,} x {one.columns} | {one.fixed:.1f} | {one.each * 1e6:.2f} "
+        f"| {one.fixed_power:.2f} | {one.each_power:.2f} | {one.rows_power:.2f} |"
         for part, one in found.items()
     ]
     places = [(workers, 0) for workers in WORKERS] + [(WORKERS[1], gpus) for gpus in GPUS]

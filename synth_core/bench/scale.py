@@ -32,6 +32,7 @@ STANDARD: dict[str, tuple[tuple[int, int], ...]] = {
         (100_000, 30),
         (100_000, 60),
         (MILLION, 15),
+        (MILLION, 30),
         (10 * MILLION, 15),
     ),
 }

@@ -89,7 +89,38 @@ def test_workers_matter_to_counting_on_workers_alone():
     assert tasks == [("ingest", 5, 2, 1), ("counting_on_workers", 5, 2, 1), ("counting_on_workers", 5, 2, 2)]
 
 
+def test_without_sizes_the_published_ones_are_measured():
+    assert {task[:3] for task in wanted(scale.PARTS)} == {
+        (part, *size) for part, sizes in scale.STANDARD.items() for size in sizes
+    }
+    assert ("counting_on_workers", 10_000_000, 15, 2) in wanted(["counting_on_workers"])
+
+
+def test_a_part_is_measured_again_where_it_is_asked_for(tmp_path, monkeypatch):
+    tasks = wanted(["ingest", "reading"], rows=[10], columns=[2])
+    for second in (False, True):
+        value = 1.0 + second
+        monkeypatch.setattr(scale, "_run", lambda task, folder, v=value: Result(**task, values={"cpu_s": v}))
+        scale.benchmark(tasks[: 2 - second], tmp_path, tell=lambda line: None, again=second)
+    assert [(r.part, r.values["cpu_s"]) for r in load(tmp_path / "scale.jsonl")] == [
+        ("ingest", 2.0),
+        ("reading", 1.0),
+    ]
+
+
+def test_the_memory_of_a_step_is_its_own():
+    held = np.ones(60_000_000, dtype=np.uint8)
+    before = scale_tasks._peak_mb()
+    assert before > 60
+    del held
+    scale_tasks._forget_peak()
+    if scale_tasks.Path("/proc/self/clear_refs").exists():
+        assert scale_tasks._peak_mb() < before - 30
+
+
 def test_refusals(tmp_path, monkeypatch):
+    with pytest.raises(SpecError, match="--rows and --columns go together"):
+        wanted(["ingest"], rows=[1], columns=[], workers=[1])
     with pytest.raises(SpecError, match="--parts guessing is not among"):
         wanted(["guessing"], rows=[1], columns=[1], workers=[1])
     (tmp_path / "scale.jsonl").write_text('{"part": 1}\n')
@@ -112,23 +143,38 @@ def made_up():
     results += [result("sampling", n, 10, cpu_s=4e-8 * n * 10) for n in (10**5, 10**6)]
     results += [result("counting", 10**6, d, cpu_s=1e-10 * 10**6 * d**2) for d in (10, 20)]
     results += [
-        result("release", n, d, fit_cpu_s=0.1 * d**2, evaluate_cpu_s=1e-6 * n * d)
-        for n, d in ((10**5, 10), (10**6, 10), (10**5, 20))
+        result("release", n, d, fit_cpu_s=0.1 * d**2, evaluate_cpu_s=0.5 * d**2 + 1e-5 * n)
+        for n, d in ((10**5, 10), (10**6, 10), (10**5, 20), (10**6, 20))
     ]
     return [*results, result("counting_on_workers", 10**6, 10, 2, times_one_worker_cpu=1.8)]
 
 
+def test_a_law_has_a_fixed_part_and_one_for_the_records():
+    found = capacity.law(made_up(), "release", cost="evaluate_cpu_s")
+    assert (found.longest, found.columns) == (10**6, 20)
+    assert (found.fixed, found.each) == pytest.approx((200, 1e-5))
+    assert found.each_power == pytest.approx(0, abs=1e-9)
+    assert found.fixed_power == pytest.approx(math.log2(201 / 51)), "of the shortest tables' whole cost"
+    alone = capacity.law([result("ingest", 10**6, 10, cpu_s=3.0)], "ingest")
+    assert (alone.fixed, alone.each, alone.fixed_power, alone.each_power) == pytest.approx((0, 3e-6, 1, 1))
+    slower_when_short = [result("ingest", n, 10, cpu_s=s) for n, s in ((10**5, 4.0), (10**6, 3.0))]
+    assert capacity.law(slower_when_short, "ingest").parts(10**8, 10) == pytest.approx((4.0, 0.0))
+
+
 def test_capacity_follows_the_laws():
     found = capacity.laws(made_up())
-    assert found["counting"].at(10**7, 40) == pytest.approx(1e-10 * 10**7 * 1600)
-    slow_start = [result("ingest", n, 10, cpu_s=1 + 1e-7 * n) for n in (10**5, 10**6)]
-    assert capacity.law(slow_start, "ingest").over_rows == 1
-    assert found["fit"].at(10**9, 40) == pytest.approx(160, rel=1e-6), "a fit does not grow with the rows"
+    assert sum(found["counting"].parts(10**7, 40)) == pytest.approx(1e-10 * 10**7 * 1600)
+    assert sum(found["fit"].parts(10**9, 40)) == pytest.approx(160, rel=1e-6), "no growth with the rows"
+    slowly = [result("release", n, 10, fit_cpu_s=n**0.25) for n in (10**4, 10**8)]
+    fit = capacity.law(slowly, "release", cost="fit_cpu_s", of_counts=True)
+    assert fit.parts(10**12, 10) == pytest.approx((1000.0, 0.0)), "a power of the rows, and not a line"
     useful = capacity.efficiency(made_up())
     assert useful == pytest.approx(0.9)
     two, many = (capacity.hours(found, (10**7, 40), workers=w, gpus=0, useful=useful) for w in (2, 128))
     assert two["ingest"] / many["ingest"] == pytest.approx(64)
-    assert two["evaluate"] == many["evaluate"], "one process evaluates"
+    assert two["fit"] == many["fit"], "one model is fitted in one place"
+    fixed, of_records = found["evaluate"].parts(10**7, 40)
+    assert many["evaluate"] * 3600 == pytest.approx(fixed + of_records / (128 * useful))
     assert capacity.hours(found, (10**7, 40), workers=2, gpus=1, useful=useful)["fit"] == pytest.approx(
         two["fit"] / capacity.GPU_SPEED
     )
