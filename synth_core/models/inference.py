@@ -6,7 +6,9 @@ work in linear space with scaling and repeat a pass in log space where the range
 
 from __future__ import annotations
 
+import functools
 import math
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,13 +22,12 @@ from synth_core.domain import Clique
 from synth_core.models import kernels
 from synth_core.models.calibration import calibrate, inside_cliques, split
 from synth_core.models.junction_tree import JunctionTree
-from synth_core.models.plan import Layout, Plan, plan
+from synth_core.models.plan import Index, Layout, Plan, plan
 
 Vector = NDArray[np.float64]
 
 SHARED_CELLS = 1_000_000
 """Cliques with at least this many cells are swept by all threads; below it, handing work over costs more."""
-
 
 PAGE = 4096
 HALF_WAY = 1024
@@ -76,25 +77,20 @@ class CompiledOracle:
 
     def __init__(self, plan: Plan, *, threads: int = 1) -> None:
         layout = plan.layout
-        lines = np.concatenate(([0], np.cumsum(layout.rows * layout.lines)))
-        tables = int(layout.table_start[-1])
+        parts = threads if _large(layout).any() else 1
+        works = _works(plan, parts)
         self.plan = plan
-        self._work = kernels.Work(
-            line_start=lines,
-            cells=np.ones(tables),
-            marginals=np.zeros(tables),
-            factors=_placed(plan.workspace, HALF_WAY),
-            sums=_placed(plan.workspace, HALF_WAY),
-            weights=np.empty(int(lines[-1])),
-            totals=np.empty(int(lines[-1])),
-            row=_placed(plan.longest_row, 0),
-        )
+        self._work = works[0]
         self._work.cells[plan.excluded] = 0.0
+        self._propagate: Callable[[], float] = (
+            SharedPass(layout, works)
+            if parts > 1
+            else functools.partial(kernels.propagate, layout, self._work)
+        )
         self._starts = layout.table_start[: len(plan.cliques)]
         self._lengths = np.diff(layout.table_start[: len(plan.cliques) + 1])
         self._last: Vector | None = None
         self._around_mean = False
-        self._shared = SharedSweeps(plan, self._work, threads) if threads > 1 else None
 
     def __call__(self, potentials: Vector) -> tuple[Vector, float]:
         """One pass."""
@@ -117,82 +113,114 @@ class CompiledOracle:
         with np.errstate(over="ignore"):
             shifted = potentials - np.repeat(references, self._lengths)
             np.exp(shifted, out=self._work.cells[: self.plan.measured])
-        log_mass = self._shared() if self._shared else kernels.propagate(self.plan.layout, self._work)
-        return float(log_mass + references.sum())
+        return float(self._propagate() + references.sum())
 
 
-class SharedSweeps:
-    """The same pass with the rows of large cliques dealt to several threads; small cliques stay with one."""
+class SharedPass:
+    """The same pass with the rows of large cliques dealt to several threads; small cliques stay with the first.
 
-    def __init__(self, plan: Plan, work: kernels.Work, threads: int) -> None:
-        self.layout = plan.layout
-        self.work = work
-        self.segments = _segments(plan.layout)
-        self.sums = [work.sums, *(_placed(work.sums.size, HALF_WAY) for _ in range(threads - 1))]
-        self.row = [work.row, *(_placed(work.row.size, 0) for _ in range(threads - 1))]
-        self.pool = ThreadPoolExecutor(threads - 1)
+    Each thread prepares, sweeps and reads out its own rows, so that work is handed over once for each large clique
+    and direction (once in all for a root). Who does what is fixed: the same potentials always give the same bits.
+    """
+
+    def __init__(self, layout: Layout, works: Sequence[kernels.Work]) -> None:
+        self.layout = layout
+        self.first, *self.others = works
+        self.segments = _segments(layout)
 
     def __call__(self) -> float:
         """Both directions; the logarithm of the mass, or nan if it left the range."""
         log_mass = 0.0
         for begin, end, large in reversed(self.segments):
             if large:
-                log_mass += self._collect(begin)
+                log_mass += self._message(begin)
             else:
-                log_mass += kernels.collect(self.layout, begin, end, self.work)
+                log_mass += kernels.collect(self.layout, begin, end, self.first)
+        if math.isnan(log_mass):
+            return log_mass
         for begin, end, large in self.segments:
             if large:
-                log_mass += self._distribute(begin)
+                log_mass += self._marginals(begin)
             else:
-                log_mass += kernels.distribute(self.layout, begin, end, self.work)
+                log_mass += kernels.distribute(self.layout, begin, end, self.first)
         return log_mass
 
-    def _collect(self, i: int) -> float:
-        weights, totals = self._lines(i)
-        places = (self.work.cells, self.work.factors, weights)
-        self._dealt(lambda part, parts: kernels.prepare(self.layout, i, part, parts, *places))
+    def _message(self, i: int) -> float:
+        """The sum of what the threads found; the logarithm of its scale."""
         if self.layout.parent_link[i] < 0:
             return 0.0
-        self._sweep(kernels.sum_up, i)
-        return kernels.scale_of(kernels.send(self.layout, i, self.work.cells, self.work.sums, totals))
+        self._dealt(kernels.sum_up, i)
+        table = self.layout.link_table[self.layout.parent_link[i]]
+        begin, end = self.layout.table_start[table : table + 2]
+        for other in self.others:
+            self.first.cells[begin:end] += other.messages[begin:end]
+        return kernels.scale_of(kernels.send(self.layout, i, self.first.cells))
 
-    def _distribute(self, i: int) -> float:
-        weights, totals = self._lines(i)
+    def _marginals(self, i: int) -> float:
+        """The mixture of what the threads found; the logarithm of the mass of a root."""
         root = self.layout.parent_link[i] < 0
         if not root:
-            kernels.receive(self.layout, i, self.work.cells, self.work.marginals, self.work.factors, weights)
-        self._sweep(kernels.sum_all, i)
-        places = (self.work.sums, totals, self.work.marginals)
-        mass = self._dealt(lambda part, parts: kernels.read(self.layout, i, part, parts, *places))
+            kernels.receive(self.layout, i, self.first.cells, self.first.marginals)
+        mass, *masses = self._dealt(kernels.sum_all, i)
+        for other, other_mass in zip(self.others, masses, strict=True):
+            mass = kernels.mix(self.layout, i, mass, other_mass, self.first.marginals, other.marginals)
         return kernels.scale_of(mass) if root else 0.0
 
-    def _sweep(self, kernel: Any, i: int) -> None:
-        """Run a kernel over all rows of a clique; each thread sums into its own tables, then they are added."""
-        rows = int(self.layout.rows[i])
-        weights, totals = self._lines(i)
+    def _dealt(self, kernel: Callable[..., Any], i: int) -> list[Any]:
+        """Run a kernel on all threads' rows of a clique at once, the first one's in this thread."""
+        pool = _pool(len(self.others))
+        running = [pool.submit(kernel, self.layout, i, other) for other in self.others]
+        try:
+            found = kernel(self.layout, i, self.first)
+        finally:
+            rest = [each.result() for each in running]  # none may go on in memory that the next pass uses
+        return [found, *rest]
 
-        def swept(part: int, parts: int) -> None:
-            begin, end = rows * part // parts, rows * (part + 1) // parts
-            kernels.clear(self.layout, i, self.sums[part])
-            places = (weights, self.work.factors, self.sums[part], totals, self.row[part])
-            kernel(self.layout, i, begin, end, *places)
 
-        self._dealt(swept)
-        for sums in self.sums[1:]:
-            kernels.add_sums(self.layout, i, sums, self.work.sums)
+@functools.cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """The threads of this process for all its oracles; what they are given never waits for other work of theirs."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="inference")
 
-    def _dealt(self, work: Callable[[int, int], Any]) -> Any:
-        """Do all parts of some work at once, the first in this thread; the first one's result."""
-        parts = len(self.sums)
-        others = [self.pool.submit(work, part, parts) for part in range(1, parts)]
-        result = work(0, parts)
-        for other in others:
-            other.result()
-        return result
 
-    def _lines(self, i: int) -> tuple[Vector, Vector]:
-        begin, end = self.work.line_start[i], self.work.line_start[i + 1]
-        return self.work.weights[begin:end], self.work.totals[begin:end]
+# A forked process inherits the pool but not its threads.
+os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+def _works(plan: Plan, parts: int) -> list[kernels.Work]:
+    """The memory of each thread, and its rows."""
+    layout = plan.layout
+    lines = np.concatenate(([0], np.cumsum(layout.rows * layout.lines)))
+    cells, weights, totals = (np.ones(size) for size in (layout.table_start[-1], lines[-1], lines[-1]))
+    return [
+        kernels.Work(
+            cells=cells,
+            line_start=lines,
+            weights=weights,
+            totals=totals,
+            messages=cells if part == 0 else np.zeros(cells.size),
+            marginals=np.zeros(cells.size),
+            factors=_placed(plan.workspace, HALF_WAY),
+            sums=_placed(plan.workspace, HALF_WAY),
+            row=_placed(plan.longest_row, 0),
+            **_share(layout, part, parts),
+        )
+        for part in range(parts)
+    ]
+
+
+def _share(layout: Layout, part: int, parts: int) -> dict[str, Index]:
+    """The rows of each clique that belong to a part, and the rows of the groups that they meet."""
+    large = _large(layout)
+    begin = np.where(large, layout.rows * part // parts, 0 if part == 0 else layout.rows)
+    end = np.where(large, layout.rows * (part + 1) // parts, layout.rows)
+    first, last = np.zeros_like(layout.group_rows), np.zeros_like(layout.group_rows)
+    cliques = np.repeat(np.arange(layout.rows.size), np.diff(layout.clique_groups))
+    for g, (i, start) in enumerate(zip(cliques, layout.group_offset, strict=True)):
+        met = layout.offsets[start + begin[i] : start + end[i]] // layout.group_width[g]
+        if met.size:
+            first[g], last[g] = met.min(), met.max() + 1
+    return {"row_begin": begin, "row_end": end, "group_begin": first, "group_end": last}
 
 
 def _placed(cells: int, offset: int) -> Vector:
@@ -202,11 +230,15 @@ def _placed(cells: int, offset: int) -> Vector:
     return held[skipped : skipped + cells]
 
 
+def _large(layout: Layout) -> NDArray[np.bool_]:
+    """For each clique whether threads share it."""
+    return layout.rows * layout.lines * layout.block >= SHARED_CELLS
+
+
 def _segments(layout: Layout) -> list[tuple[int, int, bool]]:
     """Ranges of cliques that are swept together: runs of small ones, and each large one alone."""
     segments: list[tuple[int, int, bool]] = []
-    for i, cells in enumerate(layout.rows * layout.lines * layout.block):
-        large = bool(cells >= SHARED_CELLS)
+    for i, large in enumerate(_large(layout).tolist()):
         if segments and not large and not segments[-1][2]:
             segments[-1] = (segments[-1][0], i + 1, False)
         else:

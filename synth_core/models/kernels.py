@@ -3,6 +3,9 @@
 Cells are in linear space. Every table enters with maximum 1 and every message is scaled to maximum 1; a message
 whose maximum falls below `TINY` before scaling means that a product of few such tables ran out of range, and the
 caller repeats the pass in log space. Above it, cells down to TINY relative to the largest keep full precision.
+
+Several threads may sweep a clique, each some of its rows. The message is then the sum of what they found, and each
+marginal the mixture of theirs, so that none needs to hear of another before all are done.
 """
 
 from __future__ import annotations
@@ -16,30 +19,49 @@ from synth_core.models.compiled import compiled
 from synth_core.models.plan import Layout
 
 TINY = 1e-200
+SMALLEST = np.finfo(np.float64).tiny
+"""Rows of less mass than this, whose inverse is out of range, count for nothing beside a pass's mass above TINY."""
 
 Cells = NDArray[np.float64]
+Index = NDArray[np.int64]
 
 
 class Work(NamedTuple):
-    """The memory of a pass, allocated once."""
+    """The memory of a pass, allocated once, and the part of the rows that one thread sweeps.
 
-    line_start: NDArray[np.int64]  # for each clique where its lines begin in `weights` and `totals`
+    Threads share the tables and the lines, in which they write to their own stretches; the rest each has to itself.
+    """
+
     cells: Cells  # all tables: measured ones filled by the caller, separators by the pass
-    marginals: Cells  # the same tables' marginals
-    factors: Cells  # the groups' products
-    sums: Cells  # the groups' sums
+    line_start: Index  # for each clique where its lines begin in `weights` and `totals`
     weights: Cells  # a weight for each line
     totals: Cells  # a sum for each line
+    messages: Cells  # the tables again, where sums towards parents go: the first thread's are `cells`
+    marginals: Cells  # the tables' marginals
+    factors: Cells  # the groups' products
+    sums: Cells  # the groups' sums
     row: Cells
+    row_begin: Index  # for each clique
+    row_end: Index
+    group_begin: Index  # for each group the rows of it that the cliques' rows meet
+    group_end: Index
 
 
 @compiled
-def _expand(layout: Layout, link: int, cells: Cells, factors: Cells) -> None:
-    """Multiply a table into the rows of its group."""
+def _fill(layout: Layout, group: int, begin: int, end: int, cells: Cells, value: float) -> None:
+    """Set rows begin … end of a group to a value."""
+    base, width = layout.group_start[group], layout.group_width[group]
+    cells[base + begin * width : base + end * width] = value
+
+
+@compiled
+def _expand(layout: Layout, link: int, begin: int, end: int, cells: Cells, factors: Cells) -> None:
+    """Multiply a table into rows begin … end of its group."""
     group = layout.link_group[link]
-    rows, width, base = layout.group_rows[group], layout.group_width[group], layout.group_start[group]
+    rows, width = end - begin, layout.group_width[group]
+    base = layout.group_start[group] + begin * width
     start = layout.table_start[layout.link_table[link]]
-    row_map = layout.row_map[layout.link_rows[link] : layout.link_rows[link] + rows]
+    row_map = layout.row_map[layout.link_rows[link] + begin : layout.link_rows[link] + end]
     if layout.link_inner[link] < 0:
         for r in range(rows):
             row = factors[base + r * width : base + (r + 1) * width]
@@ -61,13 +83,14 @@ def _expand(layout: Layout, link: int, cells: Cells, factors: Cells) -> None:
 
 
 @compiled
-def _reduce(layout: Layout, link: int, sums: Cells, cells: Cells, scale: float) -> None:
-    """Sum the rows of a group onto one of its tables."""
+def _reduce(layout: Layout, link: int, begin: int, end: int, sums: Cells, cells: Cells, scale: float) -> None:
+    """Sum rows begin … end of a group onto one of its tables."""
     group = layout.link_group[link]
-    rows, width, base = layout.group_rows[group], layout.group_width[group], layout.group_start[group]
+    rows, width = end - begin, layout.group_width[group]
+    base = layout.group_start[group] + begin * width
     start = layout.table_start[layout.link_table[link]]
     cells[start : layout.table_start[layout.link_table[link] + 1]] = 0.0
-    row_map = layout.row_map[layout.link_rows[link] : layout.link_rows[link] + rows]
+    row_map = layout.row_map[layout.link_rows[link] + begin : layout.link_rows[link] + end]
     if layout.link_inner[link] < 0:
         for r in range(rows):
             row = sums[base + r * width : base + (r + 1) * width]
@@ -93,17 +116,21 @@ def _reduce(layout: Layout, link: int, sums: Cells, cells: Cells, scale: float) 
 def _weigh(layout: Layout, link: int, begin: int, end: int, cells: Cells, weights: Cells) -> None:
     """Multiply a table without inner axes into the weights of lines begin … end."""
     start = layout.table_start[layout.link_table[link]]
-    row_map = layout.row_map[layout.link_rows[link] : layout.link_rows[link] + weights.size]
-    for k in range(begin, end):
+    row_map = layout.row_map[layout.link_rows[link] + begin : layout.link_rows[link] + end]
+    weights = weights[begin:end]
+    for k in range(weights.size):
         weights[k] *= cells[start + row_map[k]]
 
 
 @compiled
-def _reduce_lines(layout: Layout, link: int, totals: Cells, cells: Cells, scale: float) -> None:
-    """Sum one number for each line onto a table without inner axes."""
+def _reduce_lines(
+    layout: Layout, link: int, begin: int, end: int, totals: Cells, cells: Cells, scale: float
+) -> None:
+    """Sum one number for each of lines begin … end onto a table without inner axes."""
     start = layout.table_start[layout.link_table[link]]
     cells[start : layout.table_start[layout.link_table[link] + 1]] = 0.0
-    row_map = layout.row_map[layout.link_rows[link] : layout.link_rows[link] + totals.size]
+    row_map = layout.row_map[layout.link_rows[link] + begin : layout.link_rows[link] + end]
+    totals = totals[begin:end]
     held = 0.0  # a run of lines of one cell is added up in a register
     for k in range(totals.size):
         held += totals[k]
@@ -156,97 +183,47 @@ def _total_lines(layout: Layout, i: int, a: int, row: Cells, totals: Cells) -> N
 
 
 @compiled
-def prepare(
-    layout: Layout, i: int, part: int, parts: int, cells: Cells, factors: Cells, weights: Cells
-) -> None:
-    """Multiply a clique's tables into its groups and weights, all but the message from its parent.
-
-    Of several parts, each takes a range of the weights and every parts-th group.
-    """
-    begin, end = weights.size * part // parts, weights.size * (part + 1) // parts
+def _prepare(layout: Layout, i: int, begin: int, end: int, weights: Cells, work: Work) -> None:
+    """Multiply a clique's tables into its groups and lines begin … end, all but the message from its parent."""
     weights[begin:end] = 1.0
-    for g in range(layout.clique_groups[i] + part, layout.clique_groups[i + 1], parts):
-        base = layout.group_start[g]
-        factors[base : base + layout.group_rows[g] * layout.group_width[g]] = 1.0
+    for g in range(layout.clique_groups[i], layout.clique_groups[i + 1]):
+        _fill(layout, g, work.group_begin[g], work.group_end[g], work.factors, 1.0)
     for link in range(layout.clique_links[i], layout.clique_links[i + 1]):
-        group = layout.link_group[link]
+        g = layout.link_group[link]
         if link == layout.parent_link[i]:
             continue
-        if group < 0:
-            _weigh(layout, link, begin, end, cells, weights)
-        elif (group - layout.clique_groups[i]) % parts == part:
-            _expand(layout, link, cells, factors)
-
-
-@compiled
-def clear(layout: Layout, i: int, sums: Cells) -> None:
-    """Zero the sums of a clique's groups."""
-    for g in range(layout.clique_groups[i], layout.clique_groups[i + 1]):
-        base = layout.group_start[g]
-        sums[base : base + layout.group_rows[g] * layout.group_width[g]] = 0.0
-
-
-@compiled
-def add_sums(layout: Layout, i: int, part: Cells, sums: Cells) -> None:
-    """Add another thread's sums of a clique's groups."""
-    for g in range(layout.clique_groups[i], layout.clique_groups[i + 1]):
-        base = layout.group_start[g]
-        for c in range(base, base + layout.group_rows[g] * layout.group_width[g]):
-            sums[c] += part[c]
-
-
-@compiled
-def sum_up(
-    layout: Layout,
-    i: int,
-    begin: int,
-    end: int,
-    weights: Cells,
-    factors: Cells,
-    sums: Cells,
-    totals: Cells,
-    row: Cells,
-) -> None:
-    """Sum rows begin … end of a clique towards its parent's separator."""
-    group = layout.link_group[layout.parent_link[i]]
-    for a in range(begin, end):
-        _row(layout, i, a, weights, factors, row)
-        if group < 0:
-            _total_lines(layout, i, a, row, totals)
+        if g < 0:
+            _weigh(layout, link, begin, end, work.cells, weights)
         else:
-            _add_row(layout, i, a, group, row, sums)
+            _expand(layout, link, work.group_begin[g], work.group_end[g], work.cells, work.factors)
 
 
 @compiled
-def sum_all(
-    layout: Layout,
-    i: int,
-    begin: int,
-    end: int,
-    weights: Cells,
-    factors: Cells,
-    sums: Cells,
-    totals: Cells,
-    row: Cells,
-) -> None:
-    """Sum rows begin … end of a calibrated clique towards every table that is wanted."""
-    for a in range(begin, end):
-        _row(layout, i, a, weights, factors, row)
-        _total_lines(layout, i, a, row, totals)
-        for g in range(layout.clique_groups[i], layout.clique_groups[i + 1]):
-            if layout.group_wanted[g]:
-                _add_row(layout, i, a, g, row, sums)
-
-
-@compiled
-def send(layout: Layout, i: int, cells: Cells, sums: Cells, totals: Cells) -> float:
-    """Turn sums into the message to the parent, scaled to maximum 1; the maximum before is returned."""
-    link = layout.parent_link[i]
-    if layout.link_group[link] < 0:
-        _reduce_lines(layout, link, totals, cells, 1.0)
+def sum_up(layout: Layout, i: int, work: Work) -> None:
+    """Sum a clique's rows onto the separator to its parent, among the messages."""
+    weights = work.weights[work.line_start[i] : work.line_start[i + 1]]
+    totals = work.totals[work.line_start[i] : work.line_start[i + 1]]
+    begin, end = work.row_begin[i] * layout.lines[i], work.row_end[i] * layout.lines[i]
+    _prepare(layout, i, begin, end, weights, work)
+    upward = layout.parent_link[i]
+    g = layout.link_group[upward]
+    if g < 0:
+        for a in range(work.row_begin[i], work.row_end[i]):
+            _row(layout, i, a, weights, work.factors, work.row)
+            _total_lines(layout, i, a, work.row, totals)
+        _reduce_lines(layout, upward, begin, end, totals, work.messages, 1.0)
     else:
-        _reduce(layout, link, sums, cells, 1.0)
-    table = layout.link_table[link]
+        _fill(layout, g, work.group_begin[g], work.group_end[g], work.sums, 0.0)
+        for a in range(work.row_begin[i], work.row_end[i]):
+            _row(layout, i, a, weights, work.factors, work.row)
+            _add_row(layout, i, a, g, work.row, work.sums)
+        _reduce(layout, upward, work.group_begin[g], work.group_end[g], work.sums, work.messages, 1.0)
+
+
+@compiled
+def send(layout: Layout, i: int, cells: Cells) -> float:
+    """Scale the sums on a separator to maximum 1: the message to the parent; the maximum before is returned."""
+    table = layout.link_table[layout.parent_link[i]]
     message = cells[layout.table_start[table] : layout.table_start[table + 1]]
     largest: float = message.max()
     message /= largest
@@ -254,35 +231,60 @@ def send(layout: Layout, i: int, cells: Cells, sums: Cells, totals: Cells) -> fl
 
 
 @compiled
-def receive(layout: Layout, i: int, cells: Cells, marginals: Cells, factors: Cells, weights: Cells) -> None:
-    """Multiply in what the parent knows beyond this clique's own message: its marginal divided by the message."""
-    link = layout.parent_link[i]
-    table = layout.link_table[link]
+def receive(layout: Layout, i: int, cells: Cells, marginals: Cells) -> None:
+    """Replace a clique's message by what its parent knows beyond it: the marginal divided by the message."""
+    table = layout.link_table[layout.parent_link[i]]
     for c in range(layout.table_start[table], layout.table_start[table + 1]):
         cells[c] = marginals[c] / cells[c] if cells[c] > 0.0 else 0.0
-    if layout.link_group[link] < 0:
-        _weigh(layout, link, 0, weights.size, cells, weights)
-    else:
-        _expand(layout, link, cells, factors)
 
 
 @compiled
-def read(
-    layout: Layout, i: int, part: int, parts: int, sums: Cells, totals: Cells, marginals: Cells
-) -> float:
-    """Write the marginals of a clique's tables, all but the separator to its parent; return the mass before.
-
-    Of several parts, each writes every parts-th table.
-    """
-    mass: float = totals.sum()
-    for link in range(layout.clique_links[i] + part, layout.clique_links[i + 1], parts):
-        if link == layout.parent_link[i]:
+def sum_all(layout: Layout, i: int, work: Work) -> float:
+    """Sum a clique's rows onto its tables, all but the separator to its parent; return the mass before scaling."""
+    weights = work.weights[work.line_start[i] : work.line_start[i + 1]]
+    totals = work.totals[work.line_start[i] : work.line_start[i + 1]]
+    begin, end = work.row_begin[i] * layout.lines[i], work.row_end[i] * layout.lines[i]
+    upward = layout.parent_link[i]
+    if upward < 0:
+        _prepare(layout, i, begin, end, weights, work)
+    elif layout.link_group[upward] < 0:
+        _weigh(layout, upward, begin, end, work.cells, weights)
+    else:
+        g = layout.link_group[upward]
+        _expand(layout, upward, work.group_begin[g], work.group_end[g], work.cells, work.factors)
+    for g in range(layout.clique_groups[i], layout.clique_groups[i + 1]):
+        _fill(layout, g, work.group_begin[g], work.group_end[g], work.sums, 0.0)
+    for a in range(work.row_begin[i], work.row_end[i]):
+        _row(layout, i, a, weights, work.factors, work.row)
+        _total_lines(layout, i, a, work.row, totals)
+        for g in range(layout.clique_groups[i], layout.clique_groups[i + 1]):
+            if layout.group_wanted[g]:
+                _add_row(layout, i, a, g, work.row, work.sums)
+    mass: float = totals[begin:end].sum()
+    scale = 1.0 / mass if mass >= SMALLEST else 0.0
+    for link in range(layout.clique_links[i], layout.clique_links[i + 1]):
+        g = layout.link_group[link]
+        if link == upward:
             continue
-        if layout.link_group[link] < 0:
-            _reduce_lines(layout, link, totals, marginals, 1.0 / mass)
+        if g < 0:
+            _reduce_lines(layout, link, begin, end, totals, work.marginals, scale)
         else:
-            _reduce(layout, link, sums, marginals, 1.0 / mass)
+            _reduce(layout, link, work.group_begin[g], work.group_end[g], work.sums, work.marginals, scale)
     return mass
+
+
+@compiled
+def mix(layout: Layout, i: int, mass: float, other_mass: float, marginals: Cells, other: Cells) -> float:
+    """Mix another thread's marginals of a clique's tables into the first one's, by their masses; their sum."""
+    both = mass + other_mass
+    if both == 0.0:  # so far no thread had any rows
+        return both
+    for link in range(layout.clique_links[i], layout.clique_links[i + 1]):
+        if link != layout.parent_link[i]:
+            table = layout.link_table[link]
+            for c in range(layout.table_start[table], layout.table_start[table + 1]):
+                marginals[c] = marginals[c] * (mass / both) + other[c] * (other_mass / both)
+    return both
 
 
 @compiled
@@ -296,13 +298,9 @@ def collect(layout: Layout, begin: int, end: int, work: Work) -> float:
     """Messages from cliques end-1 … begin to their parents; the logarithm of their scales, nan out of range."""
     log_mass = 0.0
     for i in range(end - 1, begin - 1, -1):
-        weights = work.weights[work.line_start[i] : work.line_start[i + 1]]
-        totals = work.totals[work.line_start[i] : work.line_start[i + 1]]
-        prepare(layout, i, 0, 1, work.cells, work.factors, weights)
         if layout.parent_link[i] >= 0:
-            clear(layout, i, work.sums)
-            sum_up(layout, i, 0, layout.rows[i], weights, work.factors, work.sums, totals, work.row)
-            log_mass += scale_of(send(layout, i, work.cells, work.sums, totals))
+            sum_up(layout, i, work)
+            log_mass += scale_of(send(layout, i, work.cells))
     return log_mass
 
 
@@ -311,13 +309,9 @@ def distribute(layout: Layout, begin: int, end: int, work: Work) -> float:
     """Marginals of cliques begin … end-1, parents first; the logarithm of the mass of roots, nan out of range."""
     log_mass = 0.0
     for i in range(begin, end):
-        weights = work.weights[work.line_start[i] : work.line_start[i + 1]]
-        totals = work.totals[work.line_start[i] : work.line_start[i + 1]]
         if layout.parent_link[i] >= 0:
-            receive(layout, i, work.cells, work.marginals, work.factors, weights)
-        clear(layout, i, work.sums)
-        sum_all(layout, i, 0, layout.rows[i], weights, work.factors, work.sums, totals, work.row)
-        mass = read(layout, i, 0, 1, work.sums, totals, work.marginals)
+            receive(layout, i, work.cells, work.marginals)
+        mass = sum_all(layout, i, work)
         if layout.parent_link[i] < 0:
             log_mass += scale_of(mass)
     return log_mass

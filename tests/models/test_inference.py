@@ -1,5 +1,10 @@
 import itertools
+import multiprocessing
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
+from unittest.mock import patch
 
 import array_api_strict
 import numpy as np
@@ -11,7 +16,7 @@ from hypothesis import strategies as st
 from synth_core.arrays import NUMPY, generic
 from synth_core.domain import Domain
 from synth_core.errors import FeasibilityError
-from synth_core.models import inference
+from synth_core.models import blocking, inference, kernels
 from synth_core.models import plan as layout
 from synth_core.models.calibration import (
     Linear,
@@ -102,17 +107,142 @@ def test_a_larger_tree_agrees_between_compiled_and_generic_code():
     assert mass == pytest.approx(other)
 
 
-def test_two_threads_give_the_same_numbers(monkeypatch):
-    monkeypatch.setattr(inference, "SHARED_CELLS", 50)
-    domain = Domain.of({f"x{k}": size for k, size in enumerate((7, 6, 5, 4, 3))})
-    cliques = [("x0", "x1"), ("x1", "x2"), ("x0", "x2", "x3"), ("x3", "x4")]
-    tree = junction_tree(domain, cliques)
-    for scale in (1.0, 900.0):
-        potentials = random_potentials(domain, cliques, 1, scale)
-        one, mass = marginal_oracle(tree, cliques, NUMPY)(potentials)
-        two, other = marginal_oracle(tree, cliques, replace(NUMPY, threads=2))(potentials)
-        np.testing.assert_allclose(two, one, atol=1e-14)
-        assert mass == pytest.approx(other)
+@contextmanager
+def shared_in_small(cells, *, longest_row):
+    """Cliques of so many cells are shared already, and their rows are so short that there are several."""
+    blocking.blocking.cache_clear()
+    with (
+        patch.object(inference, "SHARED_CELLS", cells),
+        patch.object(blocking, "LONGEST_ROW", longest_row),
+    ):
+        yield
+    blocking.blocking.cache_clear()
+
+
+def on_threads(domain, cliques, threads):
+    return marginal_oracle(junction_tree(domain, cliques), cliques, replace(NUMPY, threads=threads))
+
+
+@given(
+    structure=structures(largest=6),
+    seed=st.integers(0, 10**6),
+    scale=st.sampled_from([1.0, 30.0, 1500.0]),
+    cells=st.sampled_from([1, 30]),
+    longest_row=st.sampled_from([1, 12, 2048]),
+    threads=st.sampled_from([2, 3]),
+)
+@settings(max_examples=150, deadline=None)
+def test_threads_change_no_marginal(structure, seed, scale, cells, longest_row, threads):
+    domain, cliques = structure
+    potentials = random_potentials(domain, cliques, seed, scale)
+    with shared_in_small(cells, longest_row=longest_row):
+        one, mass = on_threads(domain, cliques, 1)(potentials)
+        shared, other = on_threads(domain, cliques, threads)(potentials)
+    np.testing.assert_allclose(shared, one, rtol=1e-12, atol=1e-12)
+    assert other == pytest.approx(mass, rel=1e-12, abs=1e-12)
+
+
+FIVE = Domain.of({f"x{k}": size for k, size in enumerate((7, 6, 5, 4, 3))})
+TRIANGLE = [("x0", "x1"), ("x1", "x2"), ("x0", "x2", "x3"), ("x3", "x4")]
+
+
+@pytest.fixture
+def large():
+    """An oracle on two threads, potentials, and the marginals one thread finds."""
+    potentials = random_potentials(FIVE, TRIANGLE, 1, 1.0)
+    with shared_in_small(12, longest_row=12):
+        expected, _ = on_threads(FIVE, TRIANGLE, 1)(potentials)
+        oracle = on_threads(FIVE, TRIANGLE, 2)
+    return oracle, potentials, expected
+
+
+def test_both_threads_have_rows_and_the_bits_do_not_depend_on_chance(large):
+    oracle, potentials, expected = large
+    shares = [work.row_end - work.row_begin for work in (oracle._propagate.first, *oracle._propagate.others)]
+    assert all(share.max() > 1 for share in shares)
+    assert (sum(shares) == oracle.plan.layout.rows).all()
+    found, mass = oracle(potentials)
+    np.testing.assert_allclose(found, expected, atol=1e-14)
+    for _ in range(20):
+        again, same = oracle(potentials)
+        assert again.tobytes() == found.tobytes()
+        assert same == mass
+
+
+def test_a_thread_whose_rows_are_impossible_adds_nothing():
+    domain = Domain.of({"a": 4, "b": 3, "c": 3})
+    cliques = [("a", "b"), ("b", "c"), ("a", "c")]
+    for impossible in (slice(0, 2), slice(2, 4)):
+        tables = [np.zeros((4, 3)), np.arange(9.0), np.zeros((4, 3))]
+        tables[0][impossible] = -2000.0
+        potentials = np.concatenate([table.ravel() for table in tables])
+        with shared_in_small(1, longest_row=1):
+            shared = on_threads(domain, cliques, 2)
+            with patch.object(inference, "GenericOracle", None):
+                found, mass = shared(potentials)
+        log_mass, table = joint(domain, cliques, potentials)
+        expected = np.concatenate([onto(domain, table, clique).ravel() for clique in cliques])
+        np.testing.assert_allclose(found, expected, atol=1e-14)
+        assert mass == pytest.approx(log_mass)
+
+
+def test_many_oracles_may_use_the_threads_at_once(large):
+    _, potentials, expected = large
+    with shared_in_small(12, longest_row=12):
+        oracles = [on_threads(FIVE, TRIANGLE, threads) for threads in (2, 2, 2, 3, 3)]
+    with ThreadPoolExecutor(len(oracles)) as callers:
+        passes = [callers.submit(lambda o=o: [o(potentials)[0] for _ in range(50)]) for o in oracles]
+        for each in passes:
+            for found in each.result(timeout=60):
+                np.testing.assert_allclose(found, expected, atol=1e-14)
+
+
+def test_a_forked_process_has_threads_of_its_own(large):
+    oracle, potentials, expected = large
+    oracle(potentials)
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    child = context.Process(target=lambda: answers.put(oracle(potentials)[0]))
+    child.start()
+    child.join(timeout=60)
+    if child.exitcode is None:
+        child.kill()
+    assert child.exitcode == 0, "the child waited for threads that only its parent has"
+    np.testing.assert_allclose(answers.get(), expected, atol=1e-14)
+    np.testing.assert_allclose(oracle(potentials)[0], expected, atol=1e-14)
+
+
+def test_an_error_in_another_thread_reaches_the_caller(large, monkeypatch):
+    oracle, potentials, expected = large
+    sum_all = kernels.sum_all
+
+    def failing(layout, i, work):
+        if work is not oracle._propagate.first:
+            raise MemoryError("no room in the second thread")
+        return sum_all(layout, i, work)
+
+    with monkeypatch.context() as faulty:
+        faulty.setattr(kernels, "sum_all", failing)
+        with pytest.raises(MemoryError, match="second thread"):
+            oracle(potentials)
+    np.testing.assert_allclose(oracle(potentials)[0], expected, atol=1e-14)
+
+
+def test_an_error_in_the_first_thread_waits_for_the_others(large, monkeypatch):
+    oracle, potentials, _ = large
+    ended = []
+
+    def failing(layout, i, work):
+        if work is oracle._propagate.first:
+            raise KeyboardInterrupt
+        time.sleep(0.1)
+        ended.append(True)
+        return 1.0
+
+    monkeypatch.setattr(kernels, "sum_all", failing)
+    with pytest.raises(KeyboardInterrupt):
+        oracle(potentials)
+    assert ended, "the second thread would have gone on in memory that the next pass uses"
 
 
 def test_many_tables_that_underflow_together_stay_in_linear_space(monkeypatch):
