@@ -16,7 +16,7 @@ from scipy.stats import rankdata
 
 from synth_core.domain import Domain
 from synth_core.evaluation.cells import Counts, distances
-from synth_core.evaluation.tables import CodedTable, Conjunction
+from synth_core.evaluation.tables import CodedTable, Conjunctions
 from synth_core.metrics import alpha_way
 
 MILLION = 1e6
@@ -103,14 +103,17 @@ def _by_area(counts: Counts, incomes: NDArray[np.float64]) -> tuple[NDArray[np.f
     return ginis, means[:, 0] - means[:, 1]
 
 
-def _conjunctions(domain: Domain, levels: Levels) -> list[Conjunction]:
+def _conjunctions(domain: Domain, levels: Levels) -> Conjunctions:
     rng = np.random.default_rng(2018)
-    drawn: list[Conjunction] = []
-    for _ in range(REPEATS["classification"]):
-        places = rng.choice(len(domain), size=max(1, len(domain) // 3), replace=False)
-        names = [domain.attributes[place] for place in places]
-        drawn.append([(n, _codes_asked(domain.size(n), rng, ordered=n in levels)) for n in names])
-    return drawn
+    questions, columns = REPEATS["classification"], max(1, len(domain) // 3)
+    places = np.empty((questions, columns), dtype=np.int64)
+    codes = np.zeros((questions, columns, max(domain.sizes)), dtype=np.bool_)
+    for question in range(questions):
+        places[question] = rng.choice(len(domain), size=columns, replace=False)
+        for k, place in enumerate(places[question]):
+            size, ordered = domain.sizes[place], domain.attributes[place] in levels
+            codes[question, k, :size] = _codes_asked(size, rng, ordered=ordered)
+    return Conjunctions(places, codes)
 
 
 def _codes_asked(size: int, rng: np.random.Generator, *, ordered: bool) -> NDArray[np.bool_]:

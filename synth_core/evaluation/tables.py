@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -21,9 +22,6 @@ from synth_core.storage.parquet import read_codes
 Piece: TypeAlias = str | Mapping[str, NDArray[Any]]
 """An encoded partition's address, or columns in memory."""
 
-Conjunction: TypeAlias = Sequence[tuple[str, NDArray[np.bool_]]]
-"""For each of some attributes, which of its codes are asked for."""
-
 SAMPLE_ROWS = 50_000
 """Rows of each table that are judged one by one: more than any such measure uses of a table in memory."""
 
@@ -35,6 +33,17 @@ DENSE_CELLS = 2 * MOST_CELLS
 """Larger marginals are counted by their occupied cells, which then take less room."""
 
 _SEED = 6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conjunctions:
+    """Questions about several attributes each: their places in the domain, a row a question, and the codes asked for.
+
+    They are two arrays because they travel to a worker with every piece.
+    """
+
+    places: NDArray[np.int64]
+    codes: NDArray[np.bool_]
 
 
 class CodedTable:
@@ -90,7 +99,7 @@ class CodedTable:
             found |= zip(sparse, self._sparse(sparse), strict=True)
             yield from map(found.__getitem__, batch)
 
-    def matching(self, conjunctions: Sequence[Conjunction]) -> Counts:
+    def matching(self, conjunctions: Conjunctions) -> Counts:
         """For each conjunction, how many rows have one of the codes asked for in every attribute it names."""
         found: Counts = self._total(_match, _sum, conjunctions=conjunctions)
         return found
@@ -158,18 +167,18 @@ def _merged(parts: Sequence[list[Cells]]) -> list[Cells]:
     return [merged(pieces) for pieces in zip(*parts, strict=True)]
 
 
-def _match(piece: Piece, *, domain: Domain, conjunctions: Sequence[Conjunction]) -> Counts:
+def _match(piece: Piece, *, domain: Domain, conjunctions: Conjunctions) -> Counts:
     with wall():
-        columns = _columns(piece, domain.attributes)
-        return np.array([_matching(columns, conjunction) for conjunction in conjunctions])
+        columns = list(_columns(piece, domain.attributes).values())
+        questions = zip(conjunctions.places, conjunctions.codes, strict=True)
+        return np.array([_matching([columns[k] for k in places], codes) for places, codes in questions])
 
 
-def _matching(columns: Mapping[str, NDArray[Any]], conjunction: Conjunction) -> int:
+def _matching(columns: Sequence[NDArray[Any]], codes: NDArray[np.bool_]) -> int:
     """Few rows are left after few attributes, so each attribute looks at those alone."""
-    (first, asked), *others = conjunction
-    left = np.flatnonzero(asked[columns[first]])
-    for attribute, codes in others:
-        left = left[codes[columns[attribute][left]]]
+    left = np.flatnonzero(codes[0][columns[0]])
+    for column, asked in zip(columns[1:], codes[1:], strict=True):
+        left = left[asked[column[left]]]
     return len(left)
 
 

@@ -17,6 +17,7 @@ from synth_core.errors import SourceError, SynthError
 from synth_core.evaluation import CodedTable, cells, compare_codes, compare_tables, tables
 from synth_core.evaluation.cells import aligned, count_cells, distances, merged, occupied
 from synth_core.evaluation.marginals import marginal_errors
+from synth_core.evaluation.tables import Conjunctions
 from synth_core.metrics import jensen_shannon, l2, tabulate, tvd
 
 DOMAIN = Domain(
@@ -58,9 +59,11 @@ def test_partitions_tell_what_memory_tells(tmp_path, cluster):
     cliques = [*combinations(DOMAIN, 2), ("a",), ("c", "a")]
     for clique, found in zip(cliques, parts.tables(cliques), strict=True):
         np.testing.assert_array_equal(found, tabulate(codes, DOMAIN, clique))
-    asked = [[("d", np.arange(300) < 90), ("a", np.array([True, False, True]))], [("b", np.ones(4, bool))]]
+    asked = np.zeros((2, 2, 300), dtype=bool)
+    asked[0, 0, :90], asked[0, 1, [0, 2]], asked[1, :, :300] = True, True, True
+    questions = Conjunctions(np.array([[3, 0], [1, 2]]), asked)
     expected = [((codes[:, 3] < 90) & (codes[:, 0] != 1)).sum(), 1000]
-    np.testing.assert_array_equal(parts.matching(asked), expected)
+    np.testing.assert_array_equal(parts.matching(questions), expected)
     breaking = {
         "no 1 with 2": ((codes[:, 0] == 1) & (codes[:, 1] == 2)).sum(),
         "never 299": (codes[:, 3] == 299).sum(),
