@@ -29,6 +29,9 @@ Vector = NDArray[np.float64]
 SHARED_CELLS = 1_000_000
 """Cliques with at least this many cells are swept by all threads; below it, handing work over costs more."""
 
+HEAD_START = 16
+"""The other threads begin later, by about this part of their work: of a clique's rows the first takes so much more."""
+
 PAGE = 4096
 HALF_WAY = 1024
 """A processor takes a load for one of what was just stored when their addresses agree within a page, and waits. A
@@ -211,9 +214,7 @@ def _works(plan: Plan, parts: int) -> list[kernels.Work]:
 
 def _share(layout: Layout, part: int, parts: int) -> dict[str, Index]:
     """The rows of each clique that belong to a part, and the rows of the groups that they meet."""
-    large = _large(layout)
-    begin = np.where(large, layout.rows * part // parts, 0 if part == 0 else layout.rows)
-    end = np.where(large, layout.rows * (part + 1) // parts, layout.rows)
+    begin, end = _rows_before(layout, part, parts), _rows_before(layout, part + 1, parts)
     first, last = np.zeros_like(layout.group_rows), np.zeros_like(layout.group_rows)
     cliques = np.repeat(np.arange(layout.rows.size), np.diff(layout.clique_groups))
     for g, (i, start) in enumerate(zip(cliques, layout.group_offset, strict=True)):
@@ -221,6 +222,14 @@ def _share(layout: Layout, part: int, parts: int) -> dict[str, Index]:
         if met.size:
             first[g], last[g] = met.min(), met.max() + 1
     return {"row_begin": begin, "row_end": end, "group_begin": first, "group_end": last}
+
+
+def _rows_before(layout: Layout, part: int, parts: int) -> Index:
+    """For each clique the rows that belong to earlier parts; those of small cliques all belong to the first."""
+    if part == 0:
+        return np.zeros_like(layout.rows)
+    shared = layout.rows * (HEAD_START * part + 1) // (HEAD_START * parts + 1)
+    return np.where(_large(layout), shared, layout.rows)
 
 
 def _placed(cells: int, offset: int) -> Vector:
