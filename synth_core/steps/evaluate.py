@@ -67,12 +67,16 @@ def evaluate(run: StepRun) -> Path:
 
 @contextmanager
 def _synthetic_table(run: StepRun) -> Iterator[CodedTable]:
-    """The shards as they were written, encoded like a source, so that they are counted where and how real rows are."""
+    """The shards as they were written, encoded like a source, so that they are counted where and how real rows are.
+
+    Synthetic rows have no unit.
+    """
     shards = [run.paths.shard(number) for number in range(run.spec.shards)]
+    schema = run.schema.model_copy(update={"unit_column": None})
     with TemporaryDirectory(prefix=".judged-", dir=run.paths.confidential) as folder:
         encoded = Path(folder) / "encoded"
         key = snapshot_key(run.paths)
-        snapshot = ingest_partitions(shards, run.schema, encoded, key=key, cluster=run.cluster)
+        snapshot = ingest_partitions(shards, schema, encoded, key=key, cluster=run.cluster)
         pieces = [str(encoded / name) for name in snapshot.partitions]
         yield CodedTable(pieces, run.domain, cluster=run.cluster)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from small_release import people, write_release
+from small_release import ROWS, SCHEMA, people, write_release
 
 from synth_core.evaluation import Evaluation, tables
 from synth_core.release.paths import ReleasePaths
@@ -59,6 +59,18 @@ def test_sampled_rows_are_told_in_the_internal_report_alone(sampled, monkeypatch
         "computed on a random sample of 200 real and 200 synthetic rows" in paths.internal_report.read_text()
     )
     assert paths.quality.read_bytes() == public
+
+
+def test_shards_without_unit_and_with_derived_columns_are_read(tmp_path):
+    spec = write_release(tmp_path, frame=people().assign(person=range(ROWS)), method="independent", rows=300)
+    derived = "  - {name: adult, kind: integer, bins: [0, 18, 100], reads: age}\n"
+    (tmp_path / "schema.yaml").write_text(SCHEMA + derived + "unit_column: person\n")
+    address = prepare(spec, workspace=tmp_path / "workspace")
+    for name in STEPS[:6]:
+        run_step(name, address)
+    found = Evaluation.from_json(ReleasePaths(tmp_path / "workspace", "r1").evaluation.read_text())
+    assert found.attributes == ("sex", "age", "job", "adult")
+    assert found.synthetic_rows == 300
 
 
 def test_the_encoded_shards_are_removed_also_after_a_failure(sampled, monkeypatch):
