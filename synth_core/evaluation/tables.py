@@ -23,7 +23,7 @@ Piece: TypeAlias = str | Mapping[str, NDArray[Any]]
 """An encoded partition's address, or columns in memory."""
 
 SAMPLE_ROWS = 50_000
-"""Rows of each table that are judged one by one: more than any such measure uses of a table in memory."""
+"""Rows of each table that are judged one by one: SVM and propensity use 30,000 of them at most."""
 
 PIECE_ROWS = 250_000
 BATCH_CELLS = 4_000_000
@@ -53,6 +53,7 @@ class CodedTable:
         self._pieces = list(pieces)
         self._cluster = cluster or Cluster()
         self._known: dict[Clique, Counts] = {}
+        self._room = BATCH_CELLS
         self.domain = domain
 
     @classmethod
@@ -81,14 +82,13 @@ class CodedTable:
         """Counts of each marginal, some at a time; small ones are remembered."""
         for batch in _batches(cliques, self.domain.cells):
             missing = [clique for clique in batch if clique not in self._known]
-            new = (
-                dict(zip(missing, self._total(_count, _added, cliques=missing), strict=True))
-                if missing
-                else {}
-            )
-            yield from (new[clique] if clique in new else self._known[clique] for clique in batch)
-            if sum(table.size for table in (*self._known.values(), *new.values())) <= BATCH_CELLS:
-                self._known |= new
+            counted = self._total(_count, _added, cliques=missing) if missing else []
+            found = self._known | dict(zip(missing, counted, strict=True))
+            for clique, table in zip(missing, counted, strict=True):
+                if table.size <= self._room:
+                    self._known[clique] = table
+                    self._room -= table.size
+            yield from map(found.__getitem__, batch)
 
     def cells(self, cliques: Sequence[Clique]) -> Iterator[Cells]:
         """The occupied cells of each marginal, or a random part of them where there are very many."""

@@ -104,6 +104,9 @@ def test_large_marginals_are_counted_some_at_a_time_and_small_ones_once(monkeypa
     for clique, found in zip(cliques, table.tables(cliques), strict=True):
         np.testing.assert_array_equal(found, tabulate(codes, DOMAIN, clique))
     assert passes == [[("a",), ("a", "b"), ("a", "d")], [("b", "d")]]
+    for _ in range(2):
+        np.testing.assert_array_equal(table.table(("c",)), tabulate(codes, DOMAIN, ("c",)))
+    assert passes[2:] == [[("c",)]], "one table is remembered, too"
 
 
 def test_the_sample_is_the_same_whoever_draws_it(tmp_path, monkeypatch):
