@@ -75,7 +75,7 @@ FORM = {
         type="boolean",
         title="Dry run",
         description_md="Only **show the cost**: what the release would spend, how that is shared, what would be left. "
-        "Nothing is set aside or read. The answer is in the log of the task `prepare`.",
+        "Nothing is set aside or read. The answer is in the log of the task *prepare*.",
     ),
     "strata": Param(
         None,
@@ -83,7 +83,7 @@ FORM = {
         examples=["region", "district within state"],
         title="Strata",
         description_md="A categorical column, for **one model each of its values**: they are fitted in parallel, "
-        "and together they cost what the dearest of them costs. `district within state` also keeps districts "
+        "and together they cost what the dearest of them costs. **district within state** also keeps districts "
         "consistent with their state. Leave it **empty** for one model of all records.",
     ),
     "rows": Param(
@@ -167,8 +167,8 @@ FORM = {
         None,
         type=["null", "string"],
         title="Workspace",
-        description_md="Folder with the zones `confidential/` and `public/`. "
-        "Leave it empty for the server's own (`SYNTH_WORKSPACE`).",
+        description_md="Folder with the zones *confidential* and *public*. "
+        "Leave it **empty** for the server's own (SYNTH_WORKSPACE).",
         section=EXPERT,
     ),
 }

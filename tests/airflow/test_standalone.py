@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
+import json
 import re
-import shutil
 import sqlite3
 import urllib.error
 import urllib.request
@@ -18,10 +18,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from airflow_browser import Person, chromium
 from small_release import people, write_release
 
 from infra.local.demo import run
-from infra.local.rest import AirflowApi, ApiError
+from infra.local.rest import FINISHED, AirflowApi, ApiError
 from infra.local.services import Service, airflow, dask_cluster, wait_until
 from infra.local.site import Site, SiteError, free_port
 from synth_core import steps
@@ -29,17 +30,13 @@ from synth_core.release.paths import ReleasePaths
 from synth_core.steps.verify import verify_release
 from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
-pytestmark = pytest.mark.airflow
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(1800)]
 
 ROWS = 61_379
 """A number that no port, process or clock is likely to show."""
 
 CANARY = "zyzzyva"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-BROWSER_OPTIONS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update", "--window-size=1280,1800",
-)  # fmt: skip
+STRATA = {"strata": "sex", "method": "independent", "epsilon": 0.5}
 
 
 @dataclass(frozen=True)
@@ -91,6 +88,26 @@ def test_a_release_by_rest_is_published_and_verified(live, capsys):
     assert all(name in told for name in ("prepare", "fit", "sample[0]", "sample[1]", "publish"))
 
 
+def mapped(live: Live, release: str) -> dict[str, list[str]]:
+    """States of the mapped tasks of the run that made a release."""
+    runs = live.api.get("/dags/census_release/dagRuns")["dag_runs"]
+    (run_id,) = [one["dag_run_id"] for one in runs if one["conf"].get("release") == release]
+    instances = live.api.task_instances("census_release", run_id)
+    found = sorted(
+        (one["task_id"], one["map_index"], one["state"]) for one in instances if one["map_index"] >= 0
+    )
+    return {task: [state for name, _, state in found if name == task] for task, _, _ in found}
+
+
+def test_a_stratified_release_by_rest_has_one_task_for_each_stratum_and_shard(live):
+    run(live.api, live.running, params={**live.spec, **STRATA, "release": "strata"})
+    assert mapped(live, "strata") == {"stratum": ["success"] * 2, "sample": ["success"] * 2}
+    paths = ReleasePaths(live.site.workspace, "strata")
+    assert verify_release(paths.public) == []  # the certificate's spends, added up again, among others
+    spends = json.loads(paths.certificate.read_text())["spends"]
+    assert {spend["stratum"][1] for spend in spends if spend["stratum"]} == {"0 f", "1 m"}
+
+
 def words_of(path: Path) -> set[str]:
     """All words and numbers of a file; of a database, those of every row."""
     if path.suffix == ".db":
@@ -139,52 +156,85 @@ def test_strangers_see_nothing(live):
         urllib.request.urlopen(f"{live.api.url}/api/v2/dags", timeout=30)
 
 
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Any]:
-    """Headless Chromium, where it is installed."""
-    from selenium import webdriver
+@pytest.fixture(scope="module")
+def person(live: Live, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
+    """Somebody who has logged in with headless Chromium, where it is installed."""
+    folder = tmp_path_factory.mktemp("browser")
+    with chromium(folder / "profile") as browser:
+        somebody = Person(browser, live.api.url, pictures=folder)
+        somebody.log_in("ops", live.site.passwords["ops"])
+        yield somebody
 
-    binary = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    driver = shutil.which("chromedriver")
-    if not binary or not driver:
-        pytest.skip("Chromium and chromedriver are not installed (Debian: chromium, chromium-driver)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = binary
-    for option in (*BROWSER_OPTIONS, f"--user-data-dir={tmp_path / 'profile'}"):
-        options.add_argument(option)
-    opened = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield opened
-    opened.quit()
+
+@pytest.fixture(scope="module")
+def typed(live: Live, person: Person) -> dict[str, Any]:
+    """The run of a stratified release that was typed into the form."""
+    person.open_form("census_release")
+    form = person.text()
+    for words in ("Privacy loss ε", "Dry run", "Quality and approval", "spends from the account", "Strata"):
+        assert words in form
+    spec = {**live.spec, **STRATA, "release": "typed"}
+    for name in ("dataset", "source", "schema", "epsilon", "release", "strata"):
+        person.fill(name, spec[name])
+    person.choose("method", spec["method"])
+    person.picture("form")
+    person.click("Output")
+    person.fill("shards", 2)
+    person.press("//*[@role='dialog']//button[normalize-space()='Trigger']")
+    wait_until(lambda: "/runs/manual__" in person.browser.current_url, service=live.running)
+    run_id = person.browser.current_url.rpartition("/runs/")[2]
+    wait_until(
+        lambda: live.api.run_state("census_release", run_id) in FINISHED, service=live.running, seconds=900
+    )
+    return live.api.get(f"/dags/census_release/dagRuns/{run_id}")
 
 
 @pytest.mark.browser
-def test_a_person_logs_in_and_finds_the_run_and_the_form(live, browser, tmp_path):
-    from selenium.webdriver.common.by import By
-    from selenium.webdriver.support.expected_conditions import element_to_be_clickable
-    from selenium.webdriver.support.ui import WebDriverWait
+def test_a_person_fills_in_the_form_and_the_release_is_made(live, typed):
+    assert (typed["state"], typed["triggered_by"], typed["triggering_user_name"]) == ("success", "ui", "ops")
+    wanted = {**live.spec, **STRATA, "release": "typed"}
+    assert wanted == {name: typed["conf"][name] for name in wanted}
+    assert mapped(live, "typed") == {"stratum": ["success"] * 2, "sample": ["success"] * 2}
+    assert verify_release(ReleasePaths(live.site.workspace, "typed").public) == []
 
-    def shown(xpath: str) -> Any:
-        return WebDriverWait(browser, 60).until(element_to_be_clickable((By.XPATH, xpath)))
 
-    browser.get(f"{live.api.url}/")
-    shown("//input[@name='username']").send_keys("ops")
-    browser.find_element(By.NAME, "password").send_keys(live.site.passwords["ops"])
-    browser.find_element(By.CSS_SELECTOR, "button[type=submit]").click()
-    shown("//a[contains(., 'Dags')] | //button[contains(., 'Dags')]")
+@pytest.mark.browser
+def test_a_person_finds_budget_release_and_run_from_the_navigation(person, typed):
+    person.open_budget()
+    with person.in_frame("Privacy budget"):
+        assert "of 4.00 left" in person.text()
+        assert "Ledger verified" in person.text()
+        person.click("people")
+    with person.in_frame("people"):
+        person.click("Releases")
+    with person.in_frame("Releases"):
+        person.click("typed")
+    with person.in_frame("Release typed"):
+        assert "ε 0.50" in person.text()
+        person.click("Check all files now")
+    with person.in_frame("Release typed"):
+        person.shown("//*[normalize-space()='Signature, files, certificate and ledger agree.']")
+        person.picture("release")
+        person.click(typed["dag_run_id"])  # leaves the frame for Airflow's own page of the run
+    person.click("Task Instances")
+    person.click("Privacy budget")
+    with person.in_frame("Release typed"):
+        person.picture("run")
+        person.click("The release's records")
+    with person.in_frame("Records"):
+        assert "rows of each stratum" in person.text()
+    assert person.complaints() == []
 
-    browser.get(f"{live.api.url}/dags/census_release")
-    for task in ("prepare", "ingest", "sample", "publish"):
-        shown(f"//*[contains(text(), '{task}')]")
-    shown("//button[contains(., 'Trigger')]").click()
-    shown("//*[contains(text(), 'Failure probability δ')]")
-    form = browser.find_element(By.TAG_NAME, "body").text
-    for words in (
-        "Privacy loss ε",
-        "Data set",
-        "Dry run",
-        "Quality and approval",
-        "spends from the account",
-        "nothing is spent twice",
-    ):
-        assert words in form
-    assert browser.save_screenshot(str(tmp_path / "form.png"))
+
+@pytest.mark.browser
+def test_the_pages_follow_the_colours_of_airflow(person, typed):
+    person.open_budget()
+    seen = {}
+    for theme in ("Dark", "Light"):
+        person.wear(theme)
+        with person.in_frame("Privacy budget"):
+            person.shown(f"/html[@data-theme='{theme.lower()}']")
+            seen[theme] = person.background()
+        person.picture(theme)
+    assert seen["Dark"] != seen["Light"]
+    assert person.complaints() == []

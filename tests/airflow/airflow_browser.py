@@ -1,0 +1,155 @@
+"""A person at a browser: logs in to Airflow, fills the release form, and walks to the pages of the privacy budget."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+OPTIONS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update", "--window-size=1280,2000",
+)  # fmt: skip
+PATIENCE = 60
+
+
+@contextmanager
+def chromium(profile: Path) -> Iterator[Any]:
+    """Headless Chromium that keeps its console's messages, where it is installed."""
+    from selenium import webdriver
+
+    binary = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    driver = shutil.which("chromedriver")
+    if not binary or not driver:
+        pytest.skip("Chromium and chromedriver are not installed (Debian: chromium, chromium-driver)")
+    options = webdriver.ChromeOptions()
+    options.binary_location = binary
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    for option in (*OPTIONS, f"--user-data-dir={profile}"):
+        options.add_argument(option)
+    opened = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    try:
+        yield opened
+    finally:
+        opened.quit()
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody who looks at what is shown and clicks on it."""
+
+    browser: Any
+    url: str
+    pictures: Path
+
+    def log_in(self, name: str, password: str) -> None:
+        """From the first page."""
+        self.browser.get(f"{self.url}/")
+        self.shown("//input[@name='username']").send_keys(name)
+        self.shown("//input[@name='password']").send_keys(password)
+        self.press("//button[@type='submit']")
+        self.shown("//nav//*[contains(., 'Dags')] | //a[contains(., 'Dags')]")
+        self.browser.get_log("browser")  # Airflow asks for its settings before anybody has logged in
+
+    def shown(self, xpath: str) -> Any:
+        """The first such element, as soon as it can be clicked."""
+        from selenium.webdriver.common.by import By
+        from selenium.webdriver.support.expected_conditions import element_to_be_clickable
+
+        return self._until(element_to_be_clickable((By.XPATH, xpath)), xpath)
+
+    def press(self, xpath: str) -> None:
+        """Click on the first such element; one that Airflow draws anew at that moment is looked for again."""
+        from selenium.common.exceptions import (
+            ElementClickInterceptedException,
+            StaleElementReferenceException,
+        )
+
+        def pressed(_: Any) -> bool:
+            try:
+                self.shown(xpath).click()
+            except (StaleElementReferenceException, ElementClickInterceptedException):
+                return False
+            return True
+
+        self._until(pressed, xpath)
+
+    def click(self, words: str, *, kind: str = "self::a or self::button") -> None:
+        """On the link or button with these words, or on another kind of thing."""
+        self.press(f"//*[({kind}) and normalize-space()={words!r}]")
+
+    def _until(self, ready: Any, xpath: str) -> Any:
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        return WebDriverWait(self.browser, PATIENCE).until(ready, f"nothing can be clicked at {xpath}")
+
+    def text(self) -> str:
+        """All that can be read now."""
+        return str(self.shown("//body").text)
+
+    def open_form(self, dag: str) -> None:
+        """The trigger form of a DAG, from the list of DAGs."""
+        self.click("Dags")
+        self.press(f"//a[contains(@href, '/dags/{dag}')]")
+        self.press("//button[contains(., 'Trigger')]")
+        self.shown("//*[@role='dialog']//input[@name='element_dataset']")
+
+    def open_budget(self) -> None:
+        """The page of all accounts, from the navigation."""
+        self.click("Home")
+        self.click("Browse")
+        self.click("Privacy budget", kind="@role='menuitem'")
+
+    def fill(self, name: str, value: object) -> None:
+        """Write over what a field of the form has."""
+        from selenium.webdriver.common.keys import Keys
+
+        field = self.shown(f"//input[@name='element_{name}']")
+        field.send_keys(Keys.CONTROL, "a")
+        field.send_keys(str(value), Keys.TAB)
+        assert field.get_attribute("value") == str(value), f"{name} was not taken as it was typed"
+
+    def choose(self, name: str, value: str) -> None:
+        """Pick one of a field's choices by typing."""
+        from selenium.webdriver.common.keys import Keys
+
+        self.shown(f"//input[@name='element_{name}']/..//input[@role='combobox']").send_keys(
+            value, Keys.ENTER
+        )
+        chosen = self.browser.find_element("name", f"element_{name}").get_attribute("value")
+        assert chosen == value
+
+    @contextmanager
+    def in_frame(self, heading: str) -> Iterator[None]:
+        """Inside the page of the privacy budget that Airflow shows in its frame, once it has this heading."""
+        self.browser.switch_to.frame(self.shown("//iframe[contains(@src, 'budget/')]"))
+        try:
+            self.shown(f"//h1[normalize-space()={heading!r}]")
+            yield
+        finally:
+            self.browser.switch_to.default_content()
+
+    def wear(self, theme: str) -> None:
+        """Choose between Airflow's light and dark colours."""
+        self.click("User")
+        self.click("Appearance", kind="@role='menuitem'")
+        self.click(f"{theme} Mode", kind="@role='menuitemradio'")
+
+    def background(self) -> str:
+        """The colour behind what is shown."""
+        return str(self.shown("//body").value_of_css_property("background-color"))
+
+    def picture(self, name: str) -> None:
+        """Keep what is shown now."""
+        assert self.browser.save_screenshot(str(self.pictures / f"{name}.png"))
+
+    def complaints(self) -> list[str]:
+        """Errors in the console that pages of the privacy budget have caused since this was asked last."""
+        found = self.browser.get_log("browser")
+        return [one["message"] for one in found if one["level"] == "SEVERE" and "/budget/" in one["message"]]
