@@ -334,7 +334,6 @@ def pass_table(cache, python):
 def threads_table(cache):
     name, (domain, cliques) = list(structures().items())[-1]
     path = pass_case(cache, name, domain, cliques)
-    load = os.getloadavg()[0]
     blocks = np.array([block for _ in range(TURNS) for block in ours("--measure", "threads", str(path))])
     lines = [
         "## Two threads on one pass (clock ms)",
@@ -343,7 +342,6 @@ def threads_table(cache):
         "One thread and two in turn, in blocks of 20 passes each; medians of the blocks' medians. The two processors",
         "of a virtual machine may for a while be two threads of one core: before and after each block two passes of",
         "two oracles are run at once and one after the other; the lower gain is what the machine allows at that time.",
-        f"Load at the start {load:.1f}; {TURNS} processes.",
         "",
         "| the machine allows | blocks | one thread | two threads | ratio | best quarter of blocks |",
         "|---|---:|---:|---:|---:|---:|",
@@ -442,17 +440,14 @@ def main():
         "sampling": lambda: sampling_table(cache),
     }
     written = HERE / "engine.md"
-    load = os.getloadavg()[0]
-    head = (
-        "# The estimation engine beside mbi\n\n"
-        f"Written by `engine.py`; best of 15 rounds, float64; load at the start {load:.1f}."
-    )
+    head = "# The estimation engine beside mbi\n\nWritten by `engine.py`; best of 15 rounds, float64."
     kept = dict.fromkeys(parts, "")
     if arguments.parts:
         head, *sections = written.read_text().rstrip().split("\n\n## ")
         kept = dict(zip(parts, (f"## {section}" for section in sections), strict=True))
     for name in arguments.parts or parts:
-        kept[name] = "\n".join(parts[name]())
+        load = os.getloadavg()[0]
+        kept[name] = "\n".join([*parts[name](), "", f"Load at the start: {load:.1f}."])
         print(kept[name], flush=True)
     written.write_text("\n\n".join([head, *kept.values()]) + "\n")
 
