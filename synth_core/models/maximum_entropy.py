@@ -13,6 +13,10 @@ that little entropy for the least loss. On the way there the dual may fall while
 so a fit that does not arrive returns the point of least loss it has seen. The method is limited-memory BFGS whose
 first guess of the curvature is the Poisson one, Var(cell) = mu; on census extracts it needs a fraction of the
 passes of the paper's algorithms.
+
+With phi(r) = w r^2 / 2 the same dual belongs to another problem: minimise the loss minus w times the entropy (of n
+records). It has one solution whatever the tables say, so it needs no level of loss that tables might not allow: the
+better choice for a last fit (`balanced`).
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from synth_core.models.inference import Oracle
 from synth_core.models.linear import Vector
@@ -40,8 +44,18 @@ PATIENCE = 100
 """and so do this many passes without a smaller loss than before,"""
 DIVERGED = 100.0
 """or a loss this many times the least so far."""
+HEAVIEST = 0.16
+"""Weight of the entropy from which it is halved."""
+BALANCED = 0.3
+"""Where loss and entropy balance the gradient is 0; a fit ends when it is this small, in units of noise, everywhere;"""
+NEARLY_BALANCED = 1.0
+"""with this the weight may be halved."""
 HARDLY_BELOW = 0.9
 """A loss between this and 1 times that of noise, once out of reach, is given up for that of noise."""
+
+
+Pairs = deque[tuple[Vector, Vector, float]]
+"""Steps, the changes of the gradient along them, and the inverse of their products."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +97,33 @@ def maximum_entropy(
     return search.best.multipliers
 
 
+def balanced(
+    problem: Problem,
+    oracle: Oracle,
+    start: Vector,
+    *,
+    gain: float,
+    max_passes: int,
+    progress: Callable[[Progress], None] | None = None,
+) -> Vector:
+    """The multipliers of a model of least loss minus w times its entropy.
+
+    From `HEAVIEST` on w is halved as long as that lowers the loss by at least the share `gain`. While a model still
+    learns from the tables its loss falls fast; once it only follows their noise there is little left to fall.
+    """
+    search = _Search(problem, oracle, max_passes, progress or _unheard, ridge=HEAVIEST)
+    pairs = search.no_pairs()
+    search.best = search.evaluated(start, 0.0)
+    search.balance(pairs, within=NEARLY_BALANCED)
+    before, least = math.inf, search.least
+    while least <= (1 - gain) * before and search.passes < max_passes:
+        search.halve_ridge(pairs)
+        search.balance(pairs, within=NEARLY_BALANCED)
+        before, least = least, search.least
+    search.balance(pairs, within=BALANCED)
+    return search.best.multipliers
+
+
 def _unheard(progress: Progress) -> None:
     """Report to nobody."""
 
@@ -91,9 +132,16 @@ class _Search:
     """Descents of the dual by limited-memory BFGS, and the point of least loss they have seen."""
 
     def __init__(
-        self, problem: Problem, oracle: Oracle, max_passes: int, progress: Callable[[Progress], None]
+        self,
+        problem: Problem,
+        oracle: Oracle,
+        max_passes: int,
+        progress: Callable[[Progress], None],
+        *,
+        ridge: float = RIDGE,
     ) -> None:
         self.problem, self.oracle, self.max_passes, self.progress = problem, oracle, max_passes, progress
+        self.ridge = ridge
         self.memory = max(5, min(MEMORY, MEMORY_CELLS // (2 * int(problem.starts[-1]))))
         self.passes = 0
         self.arrived = False
@@ -108,7 +156,7 @@ class _Search:
         if math.isinf(self.least):
             self.best = point
         improved = self.passes
-        pairs: deque[tuple[Vector, Vector, float]] = deque(maxlen=self.memory)
+        pairs = self.no_pairs()
         while True:
             loss, fitted = self.problem.fitted(point.residual, point.gradient, until)
             self.progress(Progress(self.passes, loss, target))
@@ -119,17 +167,52 @@ class _Search:
             stuck = self.passes - improved > PATIENCE or not loss < DIVERGED * self.least
             if self.arrived or converged or stuck or self.passes >= self.max_passes:
                 return
-            following = self.step(point, pairs, radius)
-            if following is not None:
-                point = following
-            elif pairs:
-                pairs.clear()
-            else:
+            following = self.advanced(point, pairs, radius)
+            if following is None:
                 return
+            point = following
 
-    def step(self, point: _Point, pairs: deque[tuple[Vector, Vector, float]], radius: float) -> _Point | None:
+    def balance(self, pairs: Pairs, *, within: float) -> None:
+        """From the best point so far to where the loss and `ridge` times the entropy balance each other."""
+        while True:
+            self.least = _dot(self.best.residual, self.best.residual) / 2
+            self.progress(Progress(self.passes, self.least, float(self.problem.expected.sum())))
+            self.arrived = self.problem.settled(self.best.gradient, within)
+            if self.arrived or self.passes >= self.max_passes:
+                return
+            following = self.advanced(self.best, pairs, 0.0)
+            if following is None:
+                return
+            self.best = following
+
+    def halve_ridge(self, pairs: Pairs) -> None:
+        """Give the entropy half its weight; its part of values and gradients is known, so no pass is needed."""
+        self.ridge /= 2
+        point, less = self.best, self.ridge
+        self.best = replace(
+            point,
+            value=point.value - less * _dot(point.multipliers, point.multipliers) / 2,
+            gradient=point.gradient - less * point.multipliers,
+        )
+        for number, (step, change, _) in enumerate(pairs):
+            changed = change - less * step
+            pairs[number] = step, changed, 1.0 / _dot(step, changed)
+
+    def no_pairs(self) -> Pairs:
+        """Room for what the quasi-Newton method remembers."""
+        return deque(maxlen=self.memory)
+
+    def advanced(self, point: _Point, pairs: Pairs, radius: float) -> _Point | None:
+        """The next point, along the plain direction where the remembered one leads nowhere; None at the end."""
+        following = self.step(point, pairs, radius)
+        if following is None and pairs and self.passes < self.max_passes:
+            pairs.clear()
+            following = self.step(point, pairs, radius)
+        return following
+
+    def step(self, point: _Point, pairs: Pairs, radius: float) -> _Point | None:
         """The next point, and the pair it adds to the memory; None where no step along the direction helps."""
-        direction = _direction(point, pairs, self.problem)
+        direction = _direction(point, pairs, self.problem, self.ridge)
         tries = self.max_passes - self.passes
         following = _line_search(point, direction, lambda x: self.evaluated(x, radius), tries)
         if following is not None:
@@ -143,29 +226,29 @@ class _Search:
     def evaluated(self, multipliers: Vector, radius: float) -> _Point:
         """One pass of inference."""
         self.passes += 1
-        return _evaluated(self.problem, self.oracle, multipliers, radius)
+        return _evaluated(self.problem, self.oracle, multipliers, radius, self.ridge)
 
 
-def _evaluated(problem: Problem, oracle: Oracle, multipliers: Vector, radius: float) -> _Point:
+def _evaluated(problem: Problem, oracle: Oracle, multipliers: Vector, radius: float, ridge: float) -> _Point:
     shares, log_mass = oracle(problem.potentials(multipliers))
     marginals = shares * problem.total
     residual = problem.predicted(marginals) - problem.answers
     norm = _norm(multipliers)
-    slope = max(radius, RIDGE * norm)
-    knee = radius / RIDGE
-    penalty = radius * norm if norm <= knee else radius * knee + RIDGE * (norm**2 - knee**2) / 2
+    slope = max(radius, ridge * norm)
+    knee = radius / ridge
+    penalty = radius * norm if norm <= knee else radius * knee + ridge * (norm**2 - knee**2) / 2
     value = problem.total * log_mass - _dot(multipliers, problem.answers) + penalty
     gradient = residual + multipliers * (slope / norm) if norm > 0 else residual
     return _Point(multipliers, value, gradient, residual, marginals)
 
 
-def _direction(point: _Point, pairs: deque[tuple[Vector, Vector, float]], problem: Problem) -> Vector:
+def _direction(point: _Point, pairs: Pairs, problem: Problem, ridge: float) -> Vector:
     """The quasi-Newton direction by the two-loop recursion.
 
     The inverse curvature starts from the diagonal 1 / (mu / sigma^2 + tau), tau being the penalty's own curvature.
     """
     tau = min(_norm(point.gradient - point.residual) / max(_norm(point.multipliers), 1e-300), 10.0)
-    inverse = 1.0 / (problem.curvature(point.marginals) + max(tau, RIDGE))
+    inverse = 1.0 / (problem.curvature(point.marginals) + max(tau, ridge))
     q = point.gradient
     factors = []
     for step, change, scale in reversed(pairs):

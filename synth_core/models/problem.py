@@ -152,5 +152,13 @@ class Problem:
         close = bool((self._shares(gradient) <= most).all())
         return loss, close and loss <= until * float(self.expected.sum())
 
+    def settled(self, gradient: Vector, within: float) -> bool:
+        """Whether every measurement's gradient is, on average over its answers, within so much of their noise.
+
+        One bound for all of them together would be met by large tables, which have most answers, while small ones
+        with little noise, which say most about a table, are still far off.
+        """
+        return bool((self._shares(gradient) <= within**2 * self.expected).all())
+
     def _shares(self, vector: Vector) -> NDArray[np.float64]:
         return np.asarray(np.add.reduceat(to_numpy(vector) ** 2, self.starts[:-1]) / 2)

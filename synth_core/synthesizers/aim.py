@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
-from synth_core.measurement import Measurement, total_by_inverse_variance
+from synth_core.measurement import Measurement
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.triangulation import TriangulatedGraph, mask_of
 from synth_core.privacy.budget import BudgetPlan, gaussian_for
@@ -27,7 +27,7 @@ from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
 from synth_core.synthesizers.independence import one_way_scores
-from synth_core.synthesizers.pooling import loss_level, pooled
+from synth_core.synthesizers.pooling import last_fit
 from synth_core.synthesizers.structure import MEAN_ABSOLUTE, fits, with_clique
 from synth_core.workloads import Workload
 
@@ -52,7 +52,7 @@ class AIM:
     candidates: int = 2000  # a round's most; of more, as many are drawn at random
     largest_model: float = 4e6  # cells of the junction tree when all is spent
     pooling: int = 3  # tables of up to as many attributes are pooled for the last fit
-    last_fit: float = 0.7  # how much of its free parameters the last fit takes up, see `loss_level`
+    last_gain: float = 0.125  # see `balanced`, of the last fit
     passes: int = 150
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
@@ -149,15 +149,15 @@ class AIM:
         return pool or [(attribute,) for attribute in domain]
 
     def _last(self, measurements: list[Measurement], model: MarkovRandomField, tools: Tools) -> Model:
-        """Fit the pooled tables below the level of noise."""
-        known = pooled(measurements, order=self.pooling)
-        return tools.estimate(
+        """Fit the pooled tables, weighing loss against entropy."""
+        return last_fit(
             model.domain,
-            known,
-            total=total_by_inverse_variance(measurements),
+            measurements,
+            tools,
+            order=self.pooling,
+            gain=self.last_gain,
+            passes=4 * self.passes,
             warm=model,
-            until=loss_level(model.domain, known, share=self.last_fit),
-            max_passes=2 * self.passes,
         )
 
     def _rounds(self, domain: Domain) -> int:

@@ -1,4 +1,4 @@
-"""What overlapping noisy marginals say together: pooled small tables, and how far a fit may follow the noise."""
+"""What overlapping noisy marginals say together: pooled small tables, and the last fit to them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,10 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import Any
 
-import numpy as np
-
 from synth_core.domain import Clique, Domain
 from synth_core.measurement import Measurement, total_by_inverse_variance
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.synthesizers.base import Tools
-
-REACHED = 1.02
-"""A fit has arrived at its level if it comes this near."""
 
 
 def pooled(measurements: Sequence[Measurement], *, order: int) -> list[Measurement]:
@@ -51,59 +46,22 @@ def free_parameters(domain: Domain, cliques: Iterable[Clique]) -> int:
     return sum(math.prod(domain.size(a) - 1 for a in inner) for inner in sets)
 
 
-def loss_level(domain: Domain, measurements: Sequence[Measurement], *, share: float) -> float:
-    """Where a fit should stop, as a multiple of the loss that noise alone would leave at the truth.
-
-    The truth leaves cells / 2; the best fit takes up half a unit for each free parameter and leaves
-    (cells - parameters) / 2. `share` says how much of this way to go: overlapping tables have few parameters
-    for their cells, and a fit asked for less loss than they allow would chase what cannot be reached.
-    """
-    cliques = {m.clique for m in measurements}
-    cells = sum(domain.cells(clique) for clique in cliques)
-    return 1.0 - share * min(1.0, free_parameters(domain, cliques) / cells)
-
-
-def loss(model: MarkovRandomField, measurements: Sequence[Measurement]) -> float:
-    """The model's weighted squared residuals, as a multiple of what noise alone would leave at the truth."""
-    tables = model.marginals(m.clique for m in measurements)
-    squares = sum(
-        float(np.square((table - m.noisy) / m.sigma).sum())
-        for table, m in zip(tables, measurements, strict=True)
-    )
-    return squares / sum(m.noisy.size for m in measurements)
-
-
-def below_noise(
-    model: MarkovRandomField,
+def last_fit(
+    domain: Domain,
     measurements: Sequence[Measurement],
     tools: Tools,
     *,
     order: int,
-    share: float,
-    passes: Sequence[int],
+    gain: float,
+    passes: int,
+    warm: MarkovRandomField | None = None,
 ) -> MarkovRandomField:
-    """Fit pooled tables below the noise level, in steps of so many passes, as far down as the tables allow.
-
-    Tables that contradict each other may not allow a level at all; a fit on its way to nowhere is no estimate, so
-    the last one that arrived is kept. Of the first step, without which there is none, the better of a fit from `model`
-    and one from nothing is taken: a start that fitted other tables well is now and then a dead end.
-    """
-    known = pooled(measurements, order=order)
-    total = total_by_inverse_variance(list(measurements))
-
-    def tried(start: MarkovRandomField | None, step: int) -> tuple[float, MarkovRandomField]:
-        level = loss_level(model.domain, known, share=share * (step + 1) / len(passes))
-        found = tools.estimate(
-            model.domain, known, total=total, warm=start, until=level, max_passes=passes[step]
-        )
-        return loss(found, known) / level, found
-
-    missed, best = tried(model, 0)
-    if missed > REACHED:
-        missed, best = min((missed, best), tried(None, 0), key=lambda fit: fit[0])
-    for step in range(1, len(passes)):
-        missed, found = tried(best, step)
-        if missed > REACHED:
-            break
-        best = found
-    return best
+    """The model of the pooled tables in which loss and entropy are balanced."""
+    return tools.estimate(
+        domain,
+        pooled(measurements, order=order),
+        total=total_by_inverse_variance(list(measurements)),
+        warm=warm,
+        gain=gain,
+        max_passes=passes,
+    )

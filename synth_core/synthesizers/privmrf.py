@@ -4,8 +4,8 @@ What differs from the paper, and why it is allowed: one-way marginals are measur
 scored against their noisy product with sensitivity 1/2 instead of 2; marginals are chosen by the exponential
 mechanism, whose noise does not grow with the number of candidates; a candidate is scored by its misfit minus
 the noise its own measurement would carry; the graph is the one of what was measured and grows with it; rounds
-measure few marginals at first and many at the end, different ones each; and the last fit, on pooled pairs, goes
-below the noise level.
+measure few marginals at first and many at the end, different ones each; and the last fit, on pooled pairs, weighs
+loss against entropy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 from synth_core.synthesizers.base import Model, Scores, Structure, Synthesizer, Tools, with_options
 from synth_core.synthesizers.independence import one_way_scores, products
-from synth_core.synthesizers.pooling import below_noise
+from synth_core.synthesizers.pooling import last_fit
 from synth_core.synthesizers.privmrf_paper import PaperPrivMRF
 from synth_core.synthesizers.structure import (
     MEAN_ABSOLUTE,
@@ -66,7 +66,7 @@ class PrivMRF:
     tau: float = 8e6  # cells of the whole junction tree …
     tau_beyond_pairs: float = 1e6  # … and up to which tables of more than two attributes may make it grow
     early_fit: float = 1.0
-    last_fit: float = 0.4  # how much of its free parameters the last fit takes up, see `loss_level`
+    last_gain: float = 0.125  # see `balanced`, of the last fit
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """Most goes to the marginals; a single attribute has only its own."""
@@ -129,8 +129,14 @@ class PrivMRF:
                     domain, measurements, warm=model, until=self.early_fit, max_passes=MOST_PASSES
                 )
             tools.progress(f"round {number + 1} of {len(sizes)}: {done} marginals measured")
-        return below_noise(
-            model, measurements, tools, order=self.pooling, share=self.last_fit, passes=LAST_PASSES
+        return last_fit(
+            domain,
+            measurements,
+            tools,
+            order=self.pooling,
+            gain=self.last_gain,
+            passes=LAST_PASSES,
+            warm=model,
         )
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
@@ -246,8 +252,8 @@ SMALL_TABLE = 24
 """Where noise is large, a strict bound would leave only pairs; tables this small may be measured with more of it."""
 MOST_PASSES = 100
 """Passes of inference that the fit of a round may take."""
-LAST_PASSES = (150, 60)
-"""Passes of the steps in which the last fit goes down; only the first is worth many."""
+LAST_PASSES = 400
+"""Passes of the last fit."""
 SHARE_GRID = 2**20
 """Shares of a budget are multiples of one part in so many."""
 AFFINITY_FLOOR = 0.05

@@ -17,7 +17,7 @@ from synth_core.privacy.budget import BudgetPlan, gaussian_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Dependence, Misfit, Total
 from synth_core.synthesizers.base import Model, Scores, Structure, Tools
-from synth_core.synthesizers.pooling import below_noise
+from synth_core.synthesizers.pooling import last_fit
 from synth_core.synthesizers.structure import (
     MEAN_ABSOLUTE,
     Candidates,
@@ -27,7 +27,7 @@ from synth_core.synthesizers.structure import (
     without_subsets,
 )
 
-LAST_PASSES = (300,)
+LAST_PASSES = 600
 """Passes of inference of the last fit; marginals of seven and more attributes need many."""
 
 
@@ -40,7 +40,7 @@ class PaperPrivMRF:
     t_per_attribute: float = 0.8
     tau_c: float = 1e7
     early_fit: float = 1.2  # stop the fit of a round at this multiple of the loss expected from noise alone
-    last_fit: float = 0.7  # and the last one here, see `loss_level`; the paper says only "until it converges"
+    last_gain: float = 0.125  # see `balanced`, of the last fit; the paper says only "until it converges"
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """The split of Section 3.6: 0.10 R-scores, 0.01 n, 0.10 choices, 0.79 marginals."""
@@ -87,7 +87,9 @@ class PaperPrivMRF:
         if model is None:
             model = tools.estimate(domain, measurements, limit_cells=int(self.tau_c) * 4)
         # Pairs are pooled for the last fit only: they lie inside measured marginals, so the field is the same.
-        return below_noise(model, measurements, tools, order=2, share=self.last_fit, passes=LAST_PASSES)
+        return last_fit(
+            domain, measurements, tools, order=2, gain=self.last_gain, passes=LAST_PASSES, warm=model
+        )
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of each phase, in records."""

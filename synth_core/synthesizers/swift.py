@@ -18,14 +18,13 @@ from typing import Any
 import numpy as np
 
 from synth_core.domain import Clique, Domain
-from synth_core.measurement import total_by_inverse_variance
 from synth_core.models.triangulation import TriangulatedGraph
 from synth_core.privacy.budget import BudgetPlan, gaussian_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
 from synth_core.synthesizers.independence import one_way_scores, products
-from synth_core.synthesizers.pooling import loss_level, pooled
+from synth_core.synthesizers.pooling import last_fit
 from synth_core.synthesizers.structure import MEAN_ABSOLUTE, all_pairs
 
 BY_SIZE = 2 / 3
@@ -44,8 +43,8 @@ class Swift:
     larger: float = 0.4  # how much a larger set's own distance counts: other sets hold part of it too
     largest_model: float = 1e6  # cells of the clique tree
     pooling: int = 3  # tables of up to as many attributes are pooled for the fit
-    last_fit: float = 1.0  # how much of its free parameters the fit takes up, see `loss_level`
-    passes: int = 500
+    last_gain: float = 0.125  # see `balanced`
+    passes: int = 600
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """Most goes to the batch; a single attribute has only its own marginal."""
@@ -96,13 +95,8 @@ class Swift:
             mu2 = plan.mu2("marginals") + (0 if larger else plan.mu2("distances") / 2)
             measurements += curator.measure(structure.initial, mu2, purpose="marginals", weights=weights)
             tools.progress(f"{len(structure.initial)} marginals measured")
-        known = pooled(measurements, order=self.pooling)
-        return tools.estimate(
-            domain,
-            known,
-            total=total_by_inverse_variance(measurements),
-            until=loss_level(domain, known, share=self.last_fit),
-            max_passes=self.passes,
+        return last_fit(
+            domain, measurements, tools, order=self.pooling, gain=self.last_gain, passes=self.passes
         )
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:

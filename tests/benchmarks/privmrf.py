@@ -1,8 +1,8 @@
 """Judge PrivMRF on the four data sets of its paper, options on and off, beside its peers, and write privmrf.md.
 
-Run as `python tests/benchmarks/privmrf.py [--ablation | --svm | --wide] [--only DATA] [--epsilon E] [--runs N]`.
+Run as `python tests/benchmarks/privmrf.py [--ablation | --wide] [--only DATA] [--epsilon E] [--runs N]`.
 Each result is kept in privmrf.jsonl and a configuration that has all its runs is not run again, so that a long series
-can be done in parts.
+can be done in parts. SVM errors are in the table of `synth bench utility`, beside those of the other methods.
 """
 
 import argparse
@@ -18,14 +18,11 @@ import pandas as pd
 from yardstick import mean_tvd
 
 from synth_core import Schema, synthesize
-from synth_core.evaluation.classification import TRAINING_ROWS, misclassified
 
 HERE = Path(__file__).parent
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 NAMES = ("nltcs", "acs", "adult", "br2000")
 EPSILONS = (0.1, 0.4, 0.8, 1.6, 3.2)
-SVM_METHODS = ("privmrf", "real", "mst", "swift", "absyn", "privbayes", "independent", "mwem", "hdmm", "aim")
-FOLDS = 5
 WIDE = (1000, 1000, 500, 300, 200, 100, 100, 50, 50, 40, *[20] * 8, *[10] * 20, *[5] * 30, *[2] * 30)
 OPTIONS = {
     "all": {},
@@ -33,7 +30,8 @@ OPTIONS = {
     "overlapping choices": {"diverse": False},
     "no size penalty": {"penalty": 0.0},
     "equal rounds": {"ramp": 1.0},
-    "last fit at the noise level": {"last_fit": 0.0},
+    "last fit with twice the gain": {"last_gain": 0.25},
+    "last fit with half the gain": {"last_gain": 0.06},
     "pairs not pooled": {"pooling": 1},
     "half as many marginals": {"marginals_per_attribute": 2.5},
     "small trees": {"tau": 1e6},
@@ -88,41 +86,6 @@ def wide_report(found: dict) -> str:
     )
 
 
-def svm_error(name: str, method: str, fold: int) -> dict:
-    """Mean error of an SVM for each column, trained on rows made from four folds and tested on the fifth."""
-    sizes = json.loads((DATA / f"{name}-domain.json").read_text())
-    schema = Schema.from_sizes(sizes)
-    real = pd.read_csv(DATA / f"{name}.csv")[list(sizes)]
-    tested = np.random.default_rng(5).permutation(len(real)) % FOLDS == fold
-    training = real[~tested]
-    if method != "real":
-        made = synthesize(training, schema, method=method, epsilon=0.8, delta=1e-5).table[list(sizes)]
-        training = made.astype("int64")
-    rows = training.sample(min(TRAINING_ROWS, len(training)), random_state=0).to_numpy()
-    test = real[tested].to_numpy()
-    errors = [misclassified(t, training=rows, test=test, domain=schema.domain) for t in schema.domain]
-    return {"data": name, "method": method, "fold": fold, "svm": float(np.mean(errors))}
-
-
-def svm_report(results: list[dict]) -> list[str]:
-    """The table of SVM errors, one column for each data set."""
-    lines = [
-        "\n## SVM error\n",
-        "Each column in turn is predicted from the others by a linear SVM trained on at most 20,000 rows made at",
-        "epsilon 0.8 from four folds and tested on the fifth; mean of all columns (folds run in brackets). `real`:",
-        "trained on the real rows of the four folds.\n",
-        "| method | " + " | ".join(NAMES) + " |",
-        "|---" * (len(NAMES) + 1) + "|",
-    ]
-    for method in SVM_METHODS:
-        cells = []
-        for name in NAMES:
-            own = [r["svm"] for r in results if (r["data"], r.get("method")) == (name, method)]
-            cells.append(f"{np.mean(own):.4f} ({len(own)})" if own else "")
-        lines.append(f"| {method} | " + " | ".join(cells) + " |")
-    return lines
-
-
 def series(*, ablation: bool, only: str | None, epsilon: float | None) -> list[tuple[str, str, float, str]]:
     """The configurations, the most asked-for first."""
     names = [only] if only else NAMES
@@ -170,8 +133,6 @@ def report(results: list[dict]) -> str:
         )
     keys = [(n, e) for n in NAMES for e in EPSILONS if mean(results, (n, "default", e, "uniform budgets"))]
     lines += [wide_report(r) for r in results if r["data"] == "wide"][-1:]
-    if any("svm" in r for r in results):
-        lines += svm_report(results)
     if not keys:
         return "\n".join(lines) + "\n"
     lines += [
@@ -194,7 +155,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ablation", action="store_true")
     parser.add_argument("--wide", action="store_true", help="time a table of 98 columns")
-    parser.add_argument("--svm", action="store_true", help="SVM errors; a run is a fold")
     parser.add_argument("--only", choices=NAMES)
     parser.add_argument("--epsilon", type=float, choices=EPSILONS)
     parser.add_argument("--runs", type=int, default=3)
@@ -217,13 +177,6 @@ def main() -> None:
         keep(wide())
         return
     for run in range(arguments.runs):
-        if arguments.svm:
-            done = {(r["data"], r.get("method"), r.get("fold")) for r in known()}
-            asked = itertools.product(SVM_METHODS, [arguments.only] if arguments.only else NAMES, [run])
-            for method, name, fold in asked:
-                if (name, method, fold) not in done:
-                    keep(svm_error(name, method, fold))
-            continue
         for key in series(ablation=arguments.ablation, only=arguments.only, epsilon=arguments.epsilon):
             found = mean(known(), key)
             if found is not None and found[3] > run:

@@ -1,3 +1,5 @@
+import itertools
+
 import array_api_strict
 import numpy as np
 import pytest
@@ -51,6 +53,51 @@ def test_a_fit_reaches_the_loss_expected_from_noise_alone():
     assert seen[-1].target == cells(measurements) / 2
     assert seen[0].loss > 10 * seen[-1].loss
     assert seen[-1].passes < 60
+
+
+CONTRADICTING = [
+    Measurement(("a", "b"), np.array([[300.0, -40.0, 200.0], [10.0, 350.0, -60.0]]), 30.0),
+    Measurement(("a",), np.array([600.0, 400.0]), 10.0),
+    Measurement(("b",), np.array([100.0, 700.0, 300.0]), 15.0),
+]
+
+
+def loss_less_entropy(logits, weight):
+    """Of the joint table of 1,000 records with these logits."""
+    shares = np.exp(logits - logits.max()).reshape(2, 3)
+    joint = shares / shares.sum() * 1000.0
+    answers = (joint, joint.sum(axis=1), joint.sum(axis=0))
+    parts = zip(answers, CONTRADICTING, strict=True)
+    losses = [np.square((x - m.noisy) / m.sigma).sum() / 2 for x, m in parts]
+    return sum(losses) + weight * (joint * np.log(joint / 1000.0)).sum()
+
+
+@pytest.mark.parametrize("halvings", [0, 1, 5])
+def test_loss_and_entropy_are_balanced_whatever_the_tables_say(monkeypatch, halvings):
+    """Tables that contradict each other and are negative in places; the oracle minimises over all joint tables."""
+    domain = Domain.of({"a": 2, "b": 3})
+    monkeypatch.setattr(maximum_entropy, "BALANCED", 1e-4)
+    monkeypatch.setattr(maximum_entropy, "NEARLY_BALANCED", 1e-4)
+    monkeypatch.setattr(maximum_entropy, "HEAVIEST", 0.64)
+    losses = []
+    for number in range(halvings + 1):
+        weight = 0.64 / 2**number
+        best = minimize(loss_less_entropy, np.zeros(6), (weight,), method="BFGS", options={"gtol": 1e-7})
+        losses.append(loss_less_entropy(best.x, 0.0))
+    falls = [1 - after / before for before, after in itertools.pairwise(losses)]
+    assert falls == sorted(falls, reverse=True)  # so that a gain picks a weight
+    gain = {0: 2.0, 1: 0.999}.get(halvings) or np.mean(falls[-2:])
+    found = estimate(domain, CONTRADICTING, total=1000.0, gain=gain).marginal(("a", "b"))
+    assert loss_less_entropy(np.log(found.ravel()), weight) == pytest.approx(best.fun, rel=1e-6)
+
+
+def test_the_balance_does_not_depend_on_the_start():
+    measurements = measured(truth())
+    cold = estimate(DOMAIN, measurements, total=RECORDS, gain=0.125)
+    other = estimate(DOMAIN, measured(truth(7), seed=8), total=RECORDS)
+    warm = estimate(DOMAIN, measurements, total=RECORDS, gain=0.125, warm=other)
+    for m in measurements:
+        np.testing.assert_allclose(cold.marginal(m.clique), warm.marginal(m.clique), atol=12.0)
 
 
 def test_exact_answers_are_reproduced():
