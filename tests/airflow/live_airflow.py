@@ -89,8 +89,13 @@ class Live:
         """Return as soon as the step has reserved its first spend."""
         self.until(lambda: self.records(release, step=step), pause=0.02)
 
+    def tasks(self, run: str, name: str) -> list[dict[str, Any]]:
+        """The instances of a task: one, unless it is mapped."""
+        return [one for one in self.api.task_instances(FORM, run) if one["task_id"] == name]
+
     def task(self, run: str, name: str) -> dict[str, Any]:
-        return next(one for one in self.api.task_instances(FORM, run) if one["task_id"] == name)
+        (instance,) = self.tasks(run, name)
+        return instance
 
 
 @contextmanager

@@ -93,6 +93,28 @@ def test_a_task_that_is_killed_is_tried_again_without_a_second_answer(live, step
     judge(live, run, step, release, seen)
 
 
+def test_one_of_the_mapped_tasks_of_a_stratified_release_is_killed(live, seen):
+    """The mapped tasks fit one stratum each; the others go on, and together they cost what the dearest costs."""
+    seen("case", "strata: SIGKILL to one of the mapped tasks")
+    release = "stratum-killed"
+    run = live.trigger(release, epsilon=0.5, strata="sex")
+    with in_the_middle(live, run, "fit", release, task="stratum") as before:
+        kill(
+            psutil.Process(
+                next(one["pid"] for one in live.tasks(run, "stratum") if one["state"] == "running")
+            )
+        )
+    assert live.finished(run) == "success"
+    strata, shards = live.tasks(run, "stratum"), live.tasks(run, "sample")
+    assert sorted(one["map_index"] for one in strata) == sorted(one["map_index"] for one in shards) == [0, 1]
+    assert {one["state"] for one in (*strata, *shards)} == {"success"}
+    assert sum(one["try_number"] for one in strata) >= 3
+    assert set(before) <= set(answers(live, release)), "an answer was lost"
+    asked = [record for record in live.ledger.records(release=release) if record.stratum]
+    assert {record.stratum.part for record in asked if record.step == "fit"} == {"0 f", "1 m"}
+    judge(live, run, "stratum", release, seen)
+
+
 @pytest.mark.parametrize("tasks", ["with its tasks", "alone"])
 def test_a_scheduler_that_is_killed_and_started_again_goes_on(live, until_the_end, tasks, seen):
     """The same `airflow scheduler` is started again beside the other components, as a supervisor of services would.
@@ -164,11 +186,14 @@ def test_nothing_was_left_behind(live, seen):
 
 
 @contextmanager
-def in_the_middle(live: Live, run: str, step: str, release: str) -> Iterator[list[str]]:
+def in_the_middle(
+    live: Live, run: str, step: str, release: str, *, task: str | None = None
+) -> Iterator[list[str]]:
     """A block in which a step has begun to ask and cannot go on, because Dask is kept busy.
 
     `score` stops in its first question. `fit` needs Dask before it asks, so it is stopped once it has begun a question,
-    and stays in that one or in the estimation after it. Yields the keys of what had been answered by then.
+    and stays in that one or in the estimation after it. Yields the keys of what had been answered by then. The task is
+    named after the step, unless it is said otherwise; of a mapped one, some instance is at work.
     """
     live.until(lambda: has_passed(live, run, BEFORE[step]), pause=0.1)
     if step == "fit":
@@ -176,7 +201,8 @@ def in_the_middle(live: Live, run: str, step: str, release: str) -> Iterator[lis
     with dask_is_busy(live):
         live.in_the_middle_of(step, release)
         time.sleep(2)
-        assert live.task(run, step)["state"] == "running", f"{step} was over before the blow"
+        at_work = [one for one in live.tasks(run, task or step) if one["state"] == "running"]
+        assert at_work, f"{step} was over before the blow"
         yield answers(live, release)
 
 
@@ -254,5 +280,5 @@ def judge(live: Live, run: str, step: str, release: str, seen: Seen) -> None:
     records = assert_sound(live, release)
     given_up = [record.key for record in records if record.state is State.FORFEITED]
     assert len(given_up) <= 1
-    seen("tries", live.task(run, step)["try_number"])
+    seen("tries", max(one["try_number"] for one in live.tasks(run, step)))
     seen("given up", len(given_up))
