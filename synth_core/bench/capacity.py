@@ -51,8 +51,8 @@ def law(results: Sequence[Result], part: str, *, cost: str = "cpu_s", of_counts:
 
     At each width with several lengths, a line through the shortest and the longest table; it is taken at the width that
     has the longest. The power of the fixed part is that of the shortest tables' cost over their widths, and that of a
-    record's cost is the slopes'. Where only one width has a slope its power is taken to be the other; where only one
-    width was measured at all, cost is taken to grow in proportion to the columns.
+    record's cost is the slopes', and 0 where these fall. Where only one width has a slope its power is taken to be the
+    other; where only one width was measured at all, cost is taken to grow in proportion to the columns.
     """
     own = [result for result in results if result.part == part and result.values.get(cost, 0) > 0]
     if not own:
@@ -75,7 +75,7 @@ def law(results: Sequence[Result], part: str, *, cost: str = "cpu_s", of_counts:
         fixed=fixed,
         each=each,
         fixed_power=fixed_power,
-        each_power=fixed_power if math.isnan(each_power) else each_power,
+        each_power=fixed_power if math.isnan(each_power) else max(0.0, each_power),
         rows_power=_growth(own, longest.columns, cost) if of_counts else 0.0,
     )
 
@@ -101,13 +101,15 @@ def _lengths(own: Sequence[Result], width: int) -> int:
 
 
 def laws(results: Sequence[Result]) -> dict[str, Law]:
-    """The laws of a release's parts."""
+    """The laws of a release's parts; the score and most of the fit's reading is counting."""
     return {
         "ingest": law(results, "ingest"),
         "counting": law(results, "counting"),
+        "select": law(results, "release", cost="select_cpu_s", of_counts=True),
         "fit": law(results, "release", cost="fit_cpu_s", of_counts=True),
         "sampling": law(results, "sampling"),
         "evaluate": law(results, "release", cost="evaluate_cpu_s"),
+        "publish": law(results, "release", cost="publish_cpu_s", of_counts=True),
     }
 
 
