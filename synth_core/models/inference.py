@@ -10,7 +10,7 @@ import functools
 import math
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -170,19 +170,29 @@ class SharedPass:
         return kernels.scale_of(mass) if root else 0.0
 
     def _dealt(self, kernel: Callable[..., Any], i: int) -> list[Any]:
-        """Run a kernel on all threads' rows of a clique at once, the first one's in this thread."""
+        """Run a kernel on all threads' rows of a clique at once, the first one's in this thread.
+
+        Rows that no other thread has begun by then, because all are busy, are swept here too. What one has begun is
+        always awaited: it writes to memory that the next pass uses.
+        """
         pool = _pool(len(self.others))
         running = [pool.submit(kernel, self.layout, i, other) for other in self.others]
         try:
             found = kernel(self.layout, i, self.first)
         finally:
-            rest = [each.result() for each in running]  # none may go on in memory that the next pass uses
-        return [found, *rest]
+            wait([each for each in running if not each.cancel()])
+        return [
+            found,
+            *(
+                kernel(self.layout, i, other) if each.cancelled() else each.result()
+                for each, other in zip(running, self.others, strict=True)
+            ),
+        ]
 
 
 @functools.cache
 def _pool(threads: int) -> ThreadPoolExecutor:
-    """The threads of this process for all its oracles; what they are given never waits for other work of theirs."""
+    """The threads of this process for all its oracles."""
     return ThreadPoolExecutor(threads, thread_name_prefix="inference")
 
 

@@ -1,5 +1,6 @@
 import itertools
 import multiprocessing
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -212,13 +213,27 @@ def test_a_forked_process_has_threads_of_its_own(large):
     np.testing.assert_allclose(oracle(potentials)[0], expected, atol=1e-14)
 
 
+def test_rows_that_no_thread_takes_up_are_swept_by_the_first(large):
+    oracle, potentials, _ = large
+    expected, mass = oracle(potentials)
+    released = threading.Event()
+    busy = inference._pool(1).submit(released.wait, 60)
+    found, same = oracle(potentials)
+    assert busy.running()
+    released.set()
+    assert found.tobytes() == expected.tobytes()
+    assert same == mass
+
+
 def test_an_error_in_another_thread_reaches_the_caller(large, monkeypatch):
     oracle, potentials, expected = large
-    sum_all = kernels.sum_all
+    sum_all, begun = kernels.sum_all, threading.Event()
 
     def failing(layout, i, work):
         if work is not oracle._propagate.first:
+            begun.set()
             raise MemoryError("no room in the second thread")
+        begun.wait(60)
         return sum_all(layout, i, work)
 
     with monkeypatch.context() as faulty:
@@ -230,19 +245,21 @@ def test_an_error_in_another_thread_reaches_the_caller(large, monkeypatch):
 
 def test_an_error_in_the_first_thread_waits_for_the_others(large, monkeypatch):
     oracle, potentials, _ = large
-    ended = []
+    begun, ended = threading.Event(), threading.Event()
 
     def failing(layout, i, work):
         if work is oracle._propagate.first:
+            begun.wait(60)
             raise KeyboardInterrupt
+        begun.set()
         time.sleep(0.1)
-        ended.append(True)
+        ended.set()
         return 1.0
 
     monkeypatch.setattr(kernels, "sum_all", failing)
     with pytest.raises(KeyboardInterrupt):
         oracle(potentials)
-    assert ended, "the second thread would have gone on in memory that the next pass uses"
+    assert ended.is_set(), "the second thread would have gone on in memory that the next pass uses"
 
 
 def test_many_tables_that_underflow_together_stay_in_linear_space(monkeypatch):
