@@ -339,7 +339,7 @@ def threads_table(cache):
         "## Two threads on one pass (clock ms)",
         "",
         f"Structure {name}; the others have no clique of {SHARED_CELLS:,} cells, the least that is shared.",
-        "One thread and two in turn, in blocks of 20 passes; medians over blocks, also of their ratios. The two processors",
+        "One thread and two in turn, in blocks of 20 passes; medians over blocks, also of ratios. The processors",
         "of a virtual machine may for a while be two threads of one core: before and after each block two passes of",
         "two oracles are run at once and one after the other; the lower gain is what the machine allows at that time.",
         "",
