@@ -74,3 +74,21 @@ def test_the_last_fit_is_nearer_to_the_truth_than_one_at_the_level_of_noise():
         errors.append((error(found), error(start)))
     last, first = np.mean(errors, axis=0)
     assert last < 0.9 * first
+
+
+def test_small_tables_count_as_often_as_the_emphasis_says():
+    rng = np.random.default_rng(5)
+    tables = measured(rng, rng.gamma(0.7, 60.0, DOMAIN.sizes), [("a", "b", "c"), ("b", "c", "d")], 12.0)
+    given = []
+
+    def remembered(domain, known, **settings):
+        given.append({m.clique: m for m in known})
+        return estimate(domain, known, max_passes=1)
+
+    for emphasis in (1.0, 4.0):
+        tools = Tools(estimate=remembered)
+        last_fit(DOMAIN, tables, tools, order=2, gain=0.125, passes=1, emphasis=emphasis)
+    plain, emphasised = given
+    for clique, table in plain.items():
+        assert emphasised[clique].sigma == pytest.approx(table.sigma / (2 if len(clique) <= 2 else 1))
+        assert np.array_equal(emphasised[clique].noisy, table.noisy)
