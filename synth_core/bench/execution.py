@@ -21,6 +21,8 @@ from synth_core.metrics import Codes
 
 _SCRIPTS = Path(__file__).with_name("contestants")
 _LOOK_EVERY = 0.1
+MOST_SAID = 120
+"""Characters kept of why a contestant failed."""
 _ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
 )
@@ -72,14 +74,16 @@ def _command(job: Job, cache: Path) -> list[str]:
 
 def _watch(command: list[str], order: Path, *, limit: float) -> Outcome:
     started = time.monotonic()
-    process = subprocess.Popen(
-        [*command, str(order)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-        env={**os.environ, **_ONE_THREAD},
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (int(limit) + 1, int(limit) + 2)),
-    )
+    said = order.with_name("said.txt")
+    with said.open("wb") as errors:
+        process = subprocess.Popen(
+            [*command, str(order)],
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
+            env={**os.environ, **_ONE_THREAD},
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (int(limit) + 1, int(limit) + 2)),
+        )
     while True:
         pid, status, used = os.wait4(process.pid, os.WNOHANG)
         if pid:
@@ -95,11 +99,13 @@ def _watch(command: list[str], order: Path, *, limit: float) -> Outcome:
         cpu_seconds=used.ru_utime + used.ru_stime,
         wall_seconds=time.monotonic() - started,
         peak_mb=used.ru_maxrss / 1024,
-        note="" if done else _reason(process.returncode, limit=limit),
+        note="" if done else _reason(process.returncode, said.read_text("utf-8", "replace"), limit=limit),
     )
 
 
-def _reason(code: int, *, limit: float) -> str:
+def _reason(code: int, said: str, *, limit: float) -> str:
+    """Why there is no table; benchmarks run on public rows, so the last thing said may be shown."""
     if code in (-signal.SIGXCPU, -signal.SIGKILL):
         return f"ended after {limit:g} CPU s"
-    return f"failed with exit code {code}"
+    last = said.strip().splitlines()[-1:]
+    return f"failed with exit code {code}" + "".join(f": {line[:MOST_SAID]}" for line in last)

@@ -110,6 +110,7 @@ def test_a_table_is_made_in_a_process_of_its_own(tiny, tmp_path):
     ("script", "note"),
     [
         ("raise SystemExit(3)", "exit code 3"),
+        ("raise SystemExit('a workload must be declared')", "exit code 1: a workload must be declared"),
         ("while True: pass", "ended after 1 CPU s"),
         ("pass", "exit code 0"),
     ],
