@@ -107,23 +107,38 @@ class Person:
         self.click("Privacy budget", kind="@role='menuitem'")
 
     def fill(self, name: str, value: object) -> None:
-        """Write over what a field of the form has."""
+        """Write over what a field of the form has; where Airflow drew it anew meanwhile and lost letters, once more."""
+        from selenium.common.exceptions import StaleElementReferenceException
         from selenium.webdriver.common.keys import Keys
 
-        field = self.shown(f"//input[@name='element_{name}']")
-        field.send_keys(Keys.CONTROL, "a")
-        field.send_keys(str(value), Keys.TAB)
-        assert field.get_attribute("value") == str(value), f"{name} was not taken as it was typed"
+        place = f"//input[@name='element_{name}']"
+
+        def filled(_: Any) -> bool:
+            try:
+                field = self.shown(place)
+                if field.get_attribute("value") == str(value):
+                    return True
+                field.send_keys(Keys.CONTROL, "a")
+                field.send_keys(str(value), Keys.TAB)
+            except StaleElementReferenceException:
+                pass
+            return False  # looked at again after a moment
+
+        self._until(filled, place)
 
     def choose(self, name: str, value: str) -> None:
         """Pick one of a field's choices by typing."""
         from selenium.webdriver.common.keys import Keys
 
-        self.shown(f"//input[@name='element_{name}']/..//input[@role='combobox']").send_keys(
-            value, Keys.ENTER
-        )
-        chosen = self.browser.find_element("name", f"element_{name}").get_attribute("value")
-        assert chosen == value
+        place = f"//input[@name='element_{name}']/..//input[@role='combobox']"
+
+        def chosen(_: Any) -> bool:
+            if self.browser.find_element("name", f"element_{name}").get_attribute("value") == value:
+                return True
+            self.shown(place).send_keys(value, Keys.ENTER)
+            return False
+
+        self._until(chosen, place)
 
     @contextmanager
     def in_frame(self, heading: str) -> Iterator[None]:

@@ -174,9 +174,16 @@ def typed(live: Live, person: Person) -> dict[str, Any]:
     for words in ("Privacy loss ε", "Dry run", "Quality and approval", "spends from the account", "Strata"):
         assert words in form
     spec = {**live.spec, **STRATA, "release": "typed"}
-    for name in ("dataset", "source", "schema", "epsilon", "release", "strata"):
-        person.fill(name, spec[name])
     person.choose("method", spec["method"])
+    for name in (
+        "dataset",
+        "source",
+        "schema",
+        "epsilon",
+        "release",
+        "strata",
+    ) * 2:  # and looks it over again
+        person.fill(name, spec[name])
     person.picture("form")
     person.click("Output")
     person.fill("shards", 2)
