@@ -46,10 +46,6 @@ DIVERGED = 100.0
 """or a loss this many times the least so far."""
 HEAVIEST = 0.16
 """Weight of the entropy from which it is halved."""
-BALANCED = 0.3
-"""Where loss and entropy balance the gradient is 0; a fit ends when it is this small, in units of noise, everywhere;"""
-NEARLY_BALANCED = 1.0
-"""with this the weight may be halved."""
 HARDLY_BELOW = 0.9
 """A loss between this and 1 times that of noise, once out of reach, is given up for that of noise."""
 
@@ -103,10 +99,11 @@ def balanced(
     start: Vector,
     *,
     gain: float,
+    within: float,
     max_passes: int,
     progress: Callable[[Progress], None] | None = None,
 ) -> Vector:
-    """The multipliers of a model of least loss minus w times its entropy.
+    """The multipliers of a model of least loss minus w times its entropy, `within` so much noise on each answer.
 
     From `HEAVIEST` on w is halved as long as that lowers the loss by at least the share `gain`. While a model still
     learns from the tables its loss falls fast; once it only follows their noise there is little left to fall.
@@ -114,13 +111,12 @@ def balanced(
     search = _Search(problem, oracle, max_passes, progress or _unheard, ridge=HEAVIEST)
     pairs = search.no_pairs()
     search.best = search.evaluated(start, 0.0)
-    search.balance(pairs, within=NEARLY_BALANCED)
+    search.balance(pairs, within=within)
     before, least = math.inf, search.least
     while least <= (1 - gain) * before and search.passes < max_passes:
         search.halve_ridge(pairs)
-        search.balance(pairs, within=NEARLY_BALANCED)
+        search.balance(pairs, within=within)
         before, least = least, search.least
-    search.balance(pairs, within=BALANCED)
     return search.best.multipliers
 
 

@@ -252,7 +252,7 @@ SMALL_TABLE = 24
 """Where noise is large, a strict bound would leave only pairs; tables this small may be measured with more of it."""
 MOST_PASSES = 100
 """Passes of inference that the fit of a round may take."""
-LAST_PASSES = 400
+LAST_PASSES = 1000
 """Passes of the last fit."""
 SHARE_GRID = 2**20
 """Shares of a budget are multiples of one part in so many."""

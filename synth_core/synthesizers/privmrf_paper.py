@@ -30,7 +30,9 @@ from synth_core.synthesizers.structure import (
 LAST_PASSES = 600
 """Passes of inference of the last fit; marginals of seven and more attributes need many."""
 EMPHASIS = 4.0
-"""How often pairs count in the last fit, see `last_fit`."""
+"""How often pairs count in the last fit, see `last_fit`,"""
+WITHIN = 0.3
+"""and how near it comes to the balance, in units of noise; few large tables need more than many small ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ class PaperPrivMRF:
             passes=LAST_PASSES,
             warm=model,
             emphasis=EMPHASIS,
+            within=WITHIN,
         )
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
