@@ -24,7 +24,6 @@ def estimate(
     warm: MarkovRandomField | None = None,
     until: float = 1.0,
     gain: float | None = None,
-    within: float = 1.0,
     max_passes: int = 3000,
     limit_cells: int | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -36,8 +35,8 @@ def estimate(
     Residuals are weighted by the noise of each measurement. The fit ends when the weighted squared loss is at most
     `until` * answers / 2 (1.0: the loss expected from noise alone) and no single measurement is left out, or when
     it has converged, or after `max_passes` passes of belief propagation. With a `gain` there is no such
-    level: the loss is weighed against the entropy, which counts less and less as long as that gains so much, and
-    the fit is `within` so much noise of the balance (see `balanced`). `warm` starts from another model's
+    level: the loss is weighed against the entropy, which counts less and less as long as that gains so much (see
+    `balanced`). `warm` starts from another model's
     potentials; the solution it converges to does not depend on that. Without a `total` the number of records is
     estimated from the measurements.
     """
@@ -54,7 +53,5 @@ def estimate(
     if gain is None:
         found = maximum_entropy(problem, oracle, start, until=until, max_passes=max_passes, progress=progress)
     else:
-        found = balanced(
-            problem, oracle, start, gain=gain, within=within, max_passes=max_passes, progress=progress
-        )
+        found = balanced(problem, oracle, start, gain=gain, max_passes=max_passes, progress=progress)
     return MarkovRandomField(tree, problem.cliques, to_numpy(problem.potentials(found)), total=n)

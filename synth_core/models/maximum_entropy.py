@@ -46,6 +46,13 @@ DIVERGED = 100.0
 """or a loss this many times the least so far."""
 HEAVIEST = 0.16
 """Weight of the entropy from which it is halved."""
+NEARLY_BALANCED = 1.0
+"""Where loss and entropy balance the gradient is 0. The weight is halved when it is this small, in units of noise, in
+every measurement,"""
+BALANCED = 0.3
+"""and the fit ends when it is this small,"""
+MOST_POLISH = 50
+"""or after so many passes more: small tables need them, large models need few of them and pay much for each."""
 HARDLY_BELOW = 0.9
 """A loss between this and 1 times that of noise, once out of reach, is given up for that of noise."""
 
@@ -99,11 +106,10 @@ def balanced(
     start: Vector,
     *,
     gain: float,
-    within: float,
     max_passes: int,
     progress: Callable[[Progress], None] | None = None,
 ) -> Vector:
-    """The multipliers of a model of least loss minus w times its entropy, `within` so much noise on each answer.
+    """The multipliers of a model of least loss minus w times its entropy.
 
     From `HEAVIEST` on w is halved as long as that lowers the loss by at least the share `gain`. While a model still
     learns from the tables its loss falls fast; once it only follows their noise there is little left to fall.
@@ -111,12 +117,14 @@ def balanced(
     search = _Search(problem, oracle, max_passes, progress or _unheard, ridge=HEAVIEST)
     pairs = search.no_pairs()
     search.best = search.evaluated(start, 0.0)
-    search.balance(pairs, within=within)
+    search.balance(pairs, within=NEARLY_BALANCED)
     before, least = math.inf, search.least
     while least <= (1 - gain) * before and search.passes < max_passes:
         search.halve_ridge(pairs)
-        search.balance(pairs, within=within)
+        search.balance(pairs, within=NEARLY_BALANCED)
         before, least = least, search.least
+    search.max_passes = min(max_passes, search.passes + MOST_POLISH)
+    search.balance(pairs, within=BALANCED)
     return search.best.multipliers
 
 

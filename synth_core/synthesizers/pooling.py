@@ -57,7 +57,6 @@ def last_fit(
     passes: int,
     warm: MarkovRandomField | None = None,
     emphasis: float = 1.0,
-    within: float = 1.0,
 ) -> MarkovRandomField:
     """The model of the pooled tables in which loss and entropy are balanced.
 
@@ -71,6 +70,5 @@ def last_fit(
         total=total_by_inverse_variance(list(measurements)),
         warm=warm,
         gain=gain,
-        within=within,
         max_passes=passes,
     )

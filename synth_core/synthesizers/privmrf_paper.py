@@ -30,9 +30,7 @@ from synth_core.synthesizers.structure import (
 LAST_PASSES = 600
 """Passes of inference of the last fit; marginals of seven and more attributes need many."""
 EMPHASIS = 4.0
-"""How often pairs count in the last fit, see `last_fit`,"""
-WITHIN = 0.3
-"""and how near it comes to the balance, in units of noise; few large tables need more than many small ones."""
+"""How often pairs count in the last fit, see `last_fit`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +98,6 @@ class PaperPrivMRF:
             passes=LAST_PASSES,
             warm=model,
             emphasis=EMPHASIS,
-            within=WITHIN,
         )
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
