@@ -53,5 +53,7 @@ def estimate(
     if gain is None:
         found = maximum_entropy(problem, oracle, start, until=until, max_passes=max_passes, progress=progress)
     else:
-        found = balanced(problem, oracle, start, gain=gain, max_passes=max_passes, progress=progress)
+        found = balanced(
+            problem, oracle, start, gain=gain, cells=tree.cells, max_passes=max_passes, progress=progress
+        )
     return MarkovRandomField(tree, problem.cliques, to_numpy(problem.potentials(found)), total=n)

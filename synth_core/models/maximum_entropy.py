@@ -51,8 +51,10 @@ NEARLY_BALANCED = 1.0
 every measurement,"""
 BALANCED = 0.3
 """and the fit ends when it is this small,"""
-MOST_POLISH = 50
-"""or after so many passes more: small tables need them, large models need few of them and pay much for each."""
+POLISH = 50, 500
+"""or after more passes, at least and at most so many,"""
+POLISH_CELLS = 1e8
+"""as many as visit this many cells of the junction tree: small models need them and large ones pay much for each."""
 HARDLY_BELOW = 0.9
 """A loss between this and 1 times that of noise, once out of reach, is given up for that of noise."""
 
@@ -106,6 +108,7 @@ def balanced(
     start: Vector,
     *,
     gain: float,
+    cells: int,
     max_passes: int,
     progress: Callable[[Progress], None] | None = None,
 ) -> Vector:
@@ -123,7 +126,8 @@ def balanced(
         search.halve_ridge(pairs)
         search.balance(pairs, within=NEARLY_BALANCED)
         before, least = least, search.least
-    search.max_passes = min(max_passes, search.passes + MOST_POLISH)
+    most = min(max(POLISH[0], int(POLISH_CELLS / cells)), POLISH[1])
+    search.max_passes = min(max_passes, search.passes + most)
     search.balance(pairs, within=BALANCED)
     return search.best.multipliers
 
