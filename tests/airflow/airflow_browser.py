@@ -16,7 +16,13 @@ OPTIONS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update", "--window-size=1280,2000",
 )  # fmt: skip
-PATIENCE = 60
+PATIENCE = 180
+PASTE = """
+const [field, text] = arguments;
+field.focus();
+Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(field, text);
+field.dispatchEvent(new Event("input", {bubbles: true}));
+"""
 
 
 @contextmanager
@@ -107,38 +113,26 @@ class Person:
         self.click("Privacy budget", kind="@role='menuitem'")
 
     def fill(self, name: str, value: object) -> None:
-        """Write over what a field of the form has; where Airflow drew it anew meanwhile and lost letters, once more."""
-        from selenium.common.exceptions import StaleElementReferenceException
+        """Paste over what a field of the form has, and leave it.
+
+        Airflow draws the whole form anew for every letter, which on a busy machine takes longer than typing the next
+        one, and letters are lost; what is pasted arrives at once.
+        """
         from selenium.webdriver.common.keys import Keys
 
         place = f"//input[@name='element_{name}']"
-
-        def filled(_: Any) -> bool:
-            try:
-                field = self.shown(place)
-                if field.get_attribute("value") == str(value):
-                    return True
-                field.send_keys(Keys.CONTROL, "a")
-                field.send_keys(str(value), Keys.TAB)
-            except StaleElementReferenceException:
-                pass
-            return False  # looked at again after a moment
-
-        self._until(filled, place)
+        self.browser.execute_script(PASTE, self.shown(place), str(value))
+        self.shown(place).send_keys(Keys.TAB)
+        self._until(lambda _: self.shown(place).get_attribute("value") == str(value), place)
 
     def choose(self, name: str, value: str) -> None:
         """Pick one of a field's choices by typing."""
         from selenium.webdriver.common.keys import Keys
 
-        place = f"//input[@name='element_{name}']/..//input[@role='combobox']"
-
-        def chosen(_: Any) -> bool:
-            if self.browser.find_element("name", f"element_{name}").get_attribute("value") == value:
-                return True
-            self.shown(place).send_keys(value, Keys.ENTER)
-            return False
-
-        self._until(chosen, place)
+        place = f"//input[@name='element_{name}']"
+        self.shown(f"{place}/..//input[@role='combobox']").send_keys(value, Keys.ENTER)
+        field = self.browser.find_element("xpath", place)
+        self._until(lambda _: field.get_attribute("value") == value, place)
 
     @contextmanager
     def in_frame(self, heading: str) -> Iterator[None]:
