@@ -122,7 +122,7 @@ def balanced(
     search.best = search.evaluated(start, 0.0)
     search.balance(pairs, within=NEARLY_BALANCED)
     before, least = math.inf, search.least
-    while least <= (1 - gain) * before and search.passes < max_passes:
+    while least < (1 - gain) * before and search.passes < max_passes:
         search.halve_ridge(pairs)
         search.balance(pairs, within=NEARLY_BALANCED)
         before, least = least, search.least
