@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from synth_core.models.triangulation import bits, mask_cells
+from synth_core.models.triangulation import bits
 
 OPERATION = 12.0
 """Starting one operation on a row."""
@@ -44,23 +44,38 @@ class Blocking:
     groups: tuple[Group, ...]
 
 
-Time = Callable[[Group], float]
+Time = Callable[[int, bool, int], float]
+"""Of a group, from the outer axes it depends on, whether it is wide and how many members it has."""
+
+
+class _Cells(dict[int, int]):
+    """Cells of the table over a mask, each computed once: a search asks for few of them very often."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        super().__init__({0: 1})
+        self.sizes = sizes
+
+    def __missing__(self, mask: int) -> int:
+        lowest = mask & -mask
+        self[mask] = self[mask ^ lowest] * self.sizes[lowest.bit_length() - 1]
+        return self[mask]
 
 
 @functools.lru_cache(maxsize=4096)
 def blocking(sizes: tuple[int, ...], scopes: tuple[int, ...]) -> Blocking:
     """Search greedily from the best single inner axis by adding axes to the inner and middle part."""
     whole = (1 << len(sizes)) - 1
+    cells = _Cells(sizes)
     best = min(
-        (_priced(sizes, scopes, whole, middle=0, inner=1 << k) for k in range(len(sizes))),
+        (_priced(cells, scopes, whole, middle=0, inner=1 << k) for k in range(len(sizes))),
         key=lambda priced: priced[0],
         default=(0.0, Blocking(0, 0, 0, (*range(len(scopes)),), ())),
     )
     while True:
         options = [
-            _priced(sizes, scopes, whole, middle=middle, inner=inner)
+            _priced(cells, scopes, whole, middle=middle, inner=inner)
             for middle, inner in _neighbours(best[1])
-            if mask_cells(middle | inner, sizes) <= LONGEST_ROW
+            if cells[middle | inner] <= LONGEST_ROW
         ]
         following = min(options, key=lambda priced: priced[0], default=best)
         if not following[0] < best[0]:
@@ -77,35 +92,52 @@ def _neighbours(split: Blocking) -> Iterator[tuple[int, int]]:
 
 
 def _priced(
-    sizes: Sequence[int], scopes: Sequence[int], whole: int, *, middle: int, inner: int
+    cells: _Cells, scopes: Sequence[int], whole: int, *, middle: int, inner: int
 ) -> tuple[float, Blocking]:
     """The blocking for a split of the axes, and its estimated time."""
     outer = whole & ~middle & ~inner
-    rows, lines, block = (mask_cells(mask, sizes) for mask in (outer, middle, inner))
+    rows, lines, block = (cells[mask] for mask in (outer, middle, inner))
     weights = tuple(k for k, scope in enumerate(scopes) if not scope & inner)
     by_line = OPERATION + LINE * lines + CELL * lines * block
     by_row = OPERATION + CELL * lines * block
+    narrow, wide = LINE + MOVE * block, LINE + MOVE * lines * block
 
-    def time(group: Group) -> float:
-        width = lines * block if group.wide else block
-        moved = mask_cells(group.outer, sizes) * (LINE + MOVE * width) * len(group.members)
-        return moved + 3 * rows * (by_row if group.wide else by_line)
+    def time(depends: int, is_wide: bool, members: int) -> float:
+        if is_wide:
+            return cells[depends] * wide * members + 3 * rows * by_row
+        return cells[depends] * narrow * members + 3 * rows * by_line
 
-    groups = _grouped([k for k in range(len(scopes)) if k not in weights], scopes, outer, middle, time)
+    grouped = [k for k, scope in enumerate(scopes) if scope & inner]
+    groups, spent = _grouped(grouped, scopes, outer, middle, time)
     sweeps = 4 * rows * by_line + MOVE * rows * lines * len(weights)
-    return sweeps + sum(map(time, groups)), Blocking(outer, middle, inner, weights, tuple(groups))
+    return sweeps + spent, Blocking(outer, middle, inner, weights, groups)
 
 
-def _grouped(members: list[int], scopes: Sequence[int], outer: int, middle: int, time: Time) -> list[Group]:
+def _grouped(
+    members: list[int], scopes: Sequence[int], outer: int, middle: int, time: Time
+) -> tuple[tuple[Group, ...], float]:
     """Put each member, largest scope first, into the group where it adds the least time, or into its own."""
-    groups: list[Group] = []
+    depends: list[int] = []
+    wide: list[bool] = []
+    inside: list[list[int]] = []
+    times: list[float] = []
     for k in sorted(members, key=lambda k: (-(scopes[k] & outer).bit_count(), k)):
-        alone = Group(scopes[k] & outer, bool(scopes[k] & middle), (k,))
-        joined = [Group(g.outer | alone.outer, g.wide or alone.wide, (*g.members, k)) for g in groups]
-        added = [time(new) - time(old) for new, old in zip(joined, groups, strict=True)]
-        if added and min(added) < time(alone):
-            at = added.index(min(added))
-            groups[at] = joined[at]
+        own, own_wide = scopes[k] & outer, bool(scopes[k] & middle)
+        alone = least = time(own, own_wide, 1)
+        best = -1
+        for at, before in enumerate(times):
+            added = time(depends[at] | own, wide[at] or own_wide, len(inside[at]) + 1) - before
+            if added < least:
+                best, least = at, added
+        if best < 0:
+            depends.append(own)
+            wide.append(own_wide)
+            inside.append([k])
+            times.append(alone)
         else:
-            groups.append(alone)
-    return groups
+            depends[best] |= own
+            wide[best] |= own_wide
+            inside[best].append(k)
+            times[best] += least
+    groups = tuple(map(Group, depends, wide, map(tuple, inside)))
+    return groups, sum(times)
