@@ -176,12 +176,12 @@ class TriangulatedGraph:
     @property
     def largest(self) -> int:
         """Cells of the largest clique."""
-        return max(map(self._size, self.masks))
+        return max(map(self.size, self.masks))
 
     @property
     def cells(self) -> int:
         """Cells of all cliques together."""
-        return sum(map(self._size, self.masks))
+        return sum(map(self.size, self.masks))
 
     def adjacent(self, a: str, b: str) -> bool:
         """Whether the triangulated graph already joins the two attributes."""
@@ -191,7 +191,16 @@ class TriangulatedGraph:
     def largest_new_clique(self, a: str, b: str) -> int:
         """Cells of the largest clique that adding the edge would make (0 if it makes none)."""
         route = self._route(self.domain.position(a), self.domain.position(b))
-        return 0 if route is None else max(map(self._size, self._detour(route, a, b)[0]))
+        return 0 if route is None else max(map(self.size, self._detour(route, a, b)[0]))
+
+    def change(self, a: str, b: str) -> tuple[set[int], set[int]]:
+        """The maximal cliques that would come and go with the edge: what `with_edge` does, for less."""
+        route = self._route(self.domain.position(a), self.domain.position(b))
+        if route is None:
+            return set(), set()
+        new, old = set(self._detour(route, a, b)[0]), {self.masks[k] for k in route}
+        come = {x for x in new - old if not any(x & ~y == 0 for y in new | old if y != x)}
+        return come, {y for y in old if any(y & ~x == 0 for x in come)}
 
     def with_edge(self, a: str, b: str) -> TriangulatedGraph:
         """The graph with the edge and the fill it needs."""
@@ -211,7 +220,8 @@ class TriangulatedGraph:
         fresh = replace(self, masks=tuple(masks), links=tuple(map(frozenset, links)))
         return fresh if fresh.cells < self.cells else self
 
-    def _size(self, mask: int) -> int:
+    def size(self, mask: int) -> int:
+        """Cells of the clique, computed once for this graph and all that grow from it."""
         if mask not in self._cells:
             self._cells[mask] = mask_cells(mask, self.domain.sizes)
         return self._cells[mask]
@@ -251,7 +261,7 @@ class TriangulatedGraph:
             return [*before, separators[meeting] | at_a | at_b, *behind]
 
         def cost(meeting: int) -> tuple[int, int]:
-            sizes = [self._size(mask) for mask in walked(meeting)]
+            sizes = [self.size(mask) for mask in walked(meeting)]
             return max(sizes), sum(sizes)
 
         meeting = min(range(len(separators)), key=cost)

@@ -153,15 +153,14 @@ def selected_pairs(domain: Domain, scores: Matrix, terms: Terms) -> tuple[Clique
         offers = _offers(state, left, terms)
         if not offers:
             break
-        spreads = state.spread + np.array([_spread(terms.loads, edges) for edges, _ in offers])
-        missed = _missed(scores, scale, state, [edges for edges, _ in offers])
+        spreads = state.spread + np.array([_spread(terms.loads, edges) for edges in offers])
+        missed = _missed(scores, scale, state, offers)
         errors = missed + np.array([terms.noise(spread) for spread in spreads])
         best = int(np.argmin(errors))
         if errors[best] >= state.error:
             break
-        edges, graph = offers[best]
-        state = _with(state, scores, edges, graph, spread=float(spreads[best]), error=float(errors[best]))
-        left = [pair for edges, _ in offers if not state.measured[pair := edges[0]]]
+        state = _with(state, scores, offers[best], spread=float(spreads[best]), error=float(errors[best]))
+        left = [pair for pair, *_ in offers if not state.measured[pair]]
     rows, columns = np.nonzero(np.triu(state.measured))
     names = domain.attributes
     return tuple((names[i], names[j]) for i, j in zip(rows, columns, strict=True))
@@ -173,24 +172,24 @@ def _start(domain: Domain, scores: Matrix, scale: Matrix) -> Selection:
     return Selection(TriangulatedGraph.empty(domain), none, unconnected(len(domain)), 0.0, error)
 
 
-def _offers(
-    state: Selection, left: list[Edge], terms: Terms
-) -> list[tuple[tuple[Edge, ...], TriangulatedGraph]]:
-    """For each pair that still fits: the edges that would be measured, itself first, and the graph it would make."""
+def _offers(state: Selection, left: list[Edge], terms: Terms) -> list[tuple[Edge, ...]]:
+    """For each pair that still fits: the edges that would be measured, itself first."""
     offers = []
-    names = state.graph.domain.attributes
-    for i, j in left:
-        graph = state.graph.with_edge(names[i], names[j])
-        if graph.largest > terms.largest_clique or graph.cells > terms.largest_graph:
+    graph = state.graph
+    names = graph.domain.attributes
+    room = terms.largest_graph - graph.cells
+    for pair in left:
+        come, go = graph.change(names[pair[0]], names[pair[1]])
+        new = [graph.size(mask) for mask in come]
+        if max(new, default=0) > terms.largest_clique or sum(new) - sum(map(graph.size, go)) > room:
             continue
-        fill = _fill(state, graph) if terms.fill_measured else []
-        offers.append((((i, j), *(edge for edge in fill if edge != (i, j))), graph))
+        fill = _fill(state, come) if terms.fill_measured else []
+        offers.append((pair, *(edge for edge in fill if edge != pair)))
     return offers
 
 
-def _fill(state: Selection, graph: TriangulatedGraph) -> list[Edge]:
-    new = set(graph.masks).difference(state.graph.masks)
-    found = {edge for mask in new for edge in combinations(bits(mask), 2) if not state.measured[edge]}
+def _fill(state: Selection, cliques: Iterable[int]) -> list[Edge]:
+    found = {edge for mask in cliques for edge in combinations(bits(mask), 2) if not state.measured[edge]}
     return sorted(found)
 
 
@@ -198,11 +197,12 @@ def _with(
     state: Selection,
     scores: Matrix,
     edges: tuple[Edge, ...],
-    graph: TriangulatedGraph,
     *,
     spread: float,
     error: float,
 ) -> Selection:
+    i, j = edges[0]
+    graph = state.graph.with_edge(state.graph.domain.attributes[i], state.graph.domain.attributes[j])
     measured, paths = state.measured.copy(), state.paths
     for i, j in edges:
         measured[i, j] = measured[j, i] = True

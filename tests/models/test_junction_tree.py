@@ -81,7 +81,11 @@ def test_adding_edges_one_by_one_keeps_a_clique_forest(count, chance):
     for _ in range(20):
         a, b = chance.sample(domain.attributes, 2)
         announced = graph.largest_new_clique(a, b)
+        come, go = graph.change(a, b)
         grown = graph.with_edge(a, b)
+        assert set(grown.masks) == (set(graph.masks) - go) | come
+        assert go <= set(graph.masks)
+        assert not come & set(graph.masks)
         assert grown.largest == max(graph.largest, announced)
         assert is_clique_forest(grown)
         assert grown.adjacent(a, b)
