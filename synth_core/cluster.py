@@ -5,6 +5,7 @@ Workers hold exact partial counts, so they belong to the confidential zone; see 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import logging
 import math
@@ -29,6 +30,8 @@ NO_SPILLING = {
 """A worker short of memory pauses, and is started again, rather than writing exact counts to a disk nobody guards."""
 HERE_ONLY = {"dashboard_address": "127.0.0.1:0", "worker_dashboard_address": "127.0.0.1:0"}
 """The pages of a local cluster are seen from this machine alone, each cluster's at ports of its own."""
+TASKS_PER_THREAD = 4
+"""Tasks for each thread into which work on many items is put: enough to be even, few enough to be passed on fast."""
 TELL_SECONDS = 10.0
 """How often the log hears of work under way."""
 FAN_IN = 8
@@ -56,14 +59,16 @@ class Cluster:
     def map_reduce(
         self, work: Callable[..., T], items: Sequence[Any], add: Callable[[Sequence[T]], T], **constants: Any
     ) -> T:
-        """Run `work` on each item and add the results up as a tree.
+        """Run `work` on each item and add the results up: of neighbours on the spot, then as a tree.
 
         The graph is recomputed from the items by Dask itself when a worker is lost, so a retried task replaces its
         result instead of adding to it.
         """
         import dask
 
-        parts = [dask.delayed(work, pure=False)(item, **constants) for item in items]
+        several = max(1, len(items) // (TASKS_PER_THREAD * self._threads()))
+        runs = [items[at : at + several] for at in range(0, len(items), several)]
+        parts = _delayed(_added_up, runs, {"work": functools.partial(work, **constants), "add": add})
         while len(parts) > 1:
             groups = [parts[at : at + FAN_IN] for at in range(0, len(parts), FAN_IN)]
             parts = [dask.delayed(add, pure=False)(group) for group in groups]
@@ -71,9 +76,7 @@ class Cluster:
 
     def map(self, work: Callable[..., T], items: Sequence[Any], **constants: Any) -> list[T]:
         """Run `work` on each item, all of them in parallel."""
-        import dask
-
-        return self._compute([dask.delayed(work, pure=False)(item, **constants) for item in items])
+        return self._compute(_delayed(work, items, constants))
 
     def map_by_size(
         self,
@@ -120,10 +123,22 @@ class Cluster:
         return dict(self._connected().run(work, *args)) if self._client is not None else {}
 
     def _has_gpu(self) -> bool:
+        return any("GPU" in (worker.get("resources") or {}) for worker in self._workers())
+
+    def _threads(self) -> int:
+        """Threads of all workers, at least one; without a cluster, those of this process."""
+        from dask.system import CPU_COUNT
+
+        if self._client is None:
+            return int(CPU_COUNT)
+        threads = [int(worker["nthreads"]) for worker in self._workers()]
+        return max(1, sum(threads))
+
+    def _workers(self) -> list[dict[str, Any]]:
         known = self._connected().scheduler_info(n_workers=-1)
         if "workers" not in known:  # what a client says that has just lost its scheduler
             raise ClusterError(LOST)
-        return any("GPU" in (worker.get("resources") or {}) for worker in known["workers"].values())
+        return list(known["workers"].values())
 
     def _connected(self) -> Any:
         """The client, unless it has given up looking for its scheduler."""
@@ -137,6 +152,24 @@ class Cluster:
         if self._client is None:
             return list(dask.compute(*tasks, scheduler="threads"))
         return _results(self._connected().compute(tasks))
+
+
+def _added_up(items: Sequence[Any], *, work: Callable[[Any], T], add: Callable[[Sequence[T]], T]) -> T:
+    """The work on some items, one after the other, of which only the sum so far is held."""
+    total = work(items[0])
+    for item in items[1:]:
+        total = add([total, work(item)])
+    return total
+
+
+def _delayed(work: Callable[..., T], items: Sequence[Any], constants: Mapping[str, Any]) -> list[Any]:
+    """The work on each item, later. Dask searches arguments for tasks, which takes long in thousands of cliques, so
+    the constants are part of the function.
+    """
+    import dask
+
+    bound = functools.partial(work, **constants)
+    return [dask.delayed(bound, pure=False)(item) for item in items]
 
 
 def _results(futures: Sequence[Any]) -> list[Any]:

@@ -11,7 +11,7 @@ from distributed import Client, LocalCluster
 from distributed.comm import CommClosedError
 
 from synth_core import cluster as clusters
-from synth_core.cluster import MATTERING, Cluster, check_versions, connect
+from synth_core.cluster import MATTERING, TASKS_PER_THREAD, Cluster, check_versions, connect
 from synth_core.errors import ClusterError
 
 HERE = {
@@ -149,3 +149,20 @@ def test_gpu_workers_without_a_gpu_or_without_dask_cuda_are_refused(monkeypatch)
     monkeypatch.setitem(sys.modules, "dask_cuda", None)
     with pytest.raises(ClusterError, match="need dask-cuda, which is missing"), connect("cuda"):
         pass
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 40, 101])
+def test_every_item_is_added_up_once_whatever_their_number(count):
+    """More items than a few for each thread are put together in tasks."""
+    items = list(range(count))
+    with connect("local") as cluster:
+        assert cluster.map_reduce(pow, items, sum, exp=2) == sum(item**2 for item in items)
+    assert Cluster().map_reduce(pow, items, sum, exp=2) == sum(item**2 for item in items)
+
+
+def test_many_items_are_few_tasks(monkeypatch):
+    monkeypatch.setattr(Cluster, "_threads", lambda _: 2)
+    sums = []
+    Cluster().map_reduce(abs, range(100), lambda parts: sums.append(len(parts)) or sum(parts))
+    tree = [size for size in sums if size > 2]
+    assert sum(tree) <= TASKS_PER_THREAD * 2 + 2

@@ -191,6 +191,7 @@ _TITLES = {
     "times_histogramdd": "x np.histogramdd",
     "times_one_worker": "x one worker, by the clock",
     "times_one_worker_cpu": "x one worker, by CPU s of the busiest",
+    "times_one_worker_apart": "x one worker, if each worked alone",
     "rows_per_s": "rows/s",
     "bytes_per_row": "bytes/row",
 }

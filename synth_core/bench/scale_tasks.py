@@ -7,7 +7,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import combinations
@@ -27,7 +27,7 @@ from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.privacy.ledger import Account
 from synth_core.steps import STEPS, prepare, run_step
 from synth_core.steps.sample import Recipe, write_shard
-from synth_core.storage.counting import PartitionCounts, count_codes
+from synth_core.storage.counting import PartitionCounts, count_codes, count_partition
 from synth_core.storage.parquet import ingest_partitions
 from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
@@ -35,7 +35,7 @@ SAMPLE_ROWS = 1_000_000
 """Other ways to count are timed on so many rows; their cost for a row does not depend on the number of rows."""
 
 SHARD_ROWS = 1_000_000
-PASSES = 6
+PASSES = 12
 """Passes over the data by each number of workers, in turn: the first one warms up."""
 
 
@@ -83,7 +83,9 @@ def counting_on_workers(task: Task, folder: Path) -> Values:
         paths = [Path(site) / "encoded" / name for name in snapshot.partitions]
         walls: dict[Cluster, list[float]] = {one: [], many: []}
         busiest: dict[Cluster, list[float]] = {one: [], many: []}
+        apart: dict[Cluster, list[float]] = {one: [], many: []}
         for place in (one, many) * PASSES:
+            apart[place].append(_apart(place, [str(path) for path in paths], schema.domain, pairs))
             counts = PartitionCounts(paths, schema.domain, place)
             before = place.on_each_worker(time.process_time)
             walls[place].append(_wall(lambda counts=counts: counts.tables(pairs)))  # type: ignore[misc]
@@ -95,7 +97,19 @@ def counting_on_workers(task: Task, folder: Path) -> Values:
         "row_pairs_per_s": task.rows * len(pairs) / seconds,
         "times_one_worker": min(walls[one]) / seconds,
         "times_one_worker_cpu": min(busiest[one]) / min(busiest[many]),
+        "times_one_worker_apart": min(apart[one]) / min(apart[many]),
     }
+
+
+def _apart(place: Cluster, paths: Sequence[str], domain: Domain, pairs: Sequence[Clique]) -> float:
+    """Seconds of the slowest worker if each counts its share in one go and tells nobody: what the machine allows."""
+    workers = len(place.on_each_worker(os.getpid))
+    shares = [paths[at::workers] for at in range(workers)]
+    return max(place.map(_count_alone, shares, domain=domain, pairs=pairs))
+
+
+def _count_alone(paths: Sequence[str], *, domain: Domain, pairs: Sequence[Clique]) -> float:
+    return _wall(lambda: [count_partition(path, domain=domain, cliques=tuple(pairs)) for path in paths])
 
 
 @contextmanager

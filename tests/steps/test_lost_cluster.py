@@ -61,7 +61,7 @@ def test_a_client_that_gave_up_is_one_too(verb):
         VERBS[verb](cluster)
 
 
-@pytest.mark.parametrize("verb", ["call", "map_by_size"])
+@pytest.mark.parametrize("verb", ["call", "map_by_size", "map_reduce"])
 def test_a_client_without_a_list_of_workers_is_one_too(verb, monkeypatch):
     monkeypatch.setattr(Client, "scheduler_info", lambda self, **_: {"type": "Scheduler"})
     with pytest.raises(ClusterError, match="the Dask scheduler was lost"), wall():
