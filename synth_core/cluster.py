@@ -50,9 +50,8 @@ class Cluster:
         if self._client is None:
             return ""
         known = self._client.scheduler_info(n_workers=0)
-        if known.get("address", "").startswith(
-            "inproc:"
-        ):  # Dask would name another host than the one it serves
+        # Of an in-process cluster Dask would name another host than the one it serves.
+        if known.get("address", "").startswith("inproc:"):
             return f"http://127.0.0.1:{known['services']['dashboard']}/status"
         return str(self._client.dashboard_link)
 

@@ -22,9 +22,10 @@ MOST_BINS = 1_000_000
 
 NOT_IN_UNIVERSE = "not in universe"
 
-
 MOST_CELLS = 2**16
+"""Of the public grid from which bins are bought, at most,"""
 USUAL_CELLS = 256
+"""and if nothing is declared."""
 
 
 def _bins_form(value: object) -> str:

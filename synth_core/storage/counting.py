@@ -137,9 +137,8 @@ def _packed(codes: Codes, domain: Domain, made: Plan, *, rows: int) -> NDArray[A
     lanes = np.zeros((len(made.lanes), rows), dtype=np.min_scalar_type(int(made.sizes.max(initial=1)) - 1))
     for lane, attributes in zip(lanes, made.lanes, strict=True):
         for k, attribute in enumerate(attributes):
-            if (
-                domain.cells(attributes[:k]) > 1
-            ):  # else the lane is zero, and the size may be too large for its type
+            # A lane that is zero stays zero, and then the size may be too large for its type.
+            if domain.cells(attributes[:k]) > 1:
                 lane *= lane.dtype.type(domain.size(attribute))
             np.add(lane, codes[attribute], out=lane, casting="unsafe")
     return lanes

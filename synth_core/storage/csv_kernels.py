@@ -178,10 +178,8 @@ def code_numbers(  # noqa: C901 - a call would cost more than the cell
         if number == mark:
             codes[row] = outside
             continue
-        low, left = (
-            0,
-            edges.size,
-        )  # `low` becomes how many edges are at most the number; no branch to guess wrongly
+        # `low` becomes how many edges are at most the number; there is no branch to guess wrongly.
+        low, left = 0, edges.size
         while left > 0:
             half = (left + 1) >> 1
             low += half if edges[low + half - 1] <= number else 0

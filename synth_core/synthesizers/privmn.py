@@ -111,9 +111,8 @@ class PrivMN:
         domain, scores, clusters = curator.domain, structure.scores, structure.cliques
         measured = curator.measure(clusters, plan.mu2("clusters"), purpose="cluster tables", pure=self.pure)
         ready = self._ready([*measured, *scores.measurements])[: len(clusters)]
-        if (
-            domain.impossible
-        ):  # the product of (14), given rules, would have other columns: a field is fitted instead
+        # The product of (14), given rules, would have other columns: a field is fitted instead.
+        if domain.impossible:
             return tools.estimate(domain, ready, total=scores.total, until=CLOSE)
         agreement = calibrated(domain, ready)
         how = "converged" if agreement.converged else "stopped before it converged"
