@@ -28,6 +28,8 @@ NO_SPILLING = {
     "distributed.worker.memory.terminate": 0.95,
 }
 """A worker short of memory pauses, and is started again, rather than writing exact counts to a disk nobody guards."""
+MODELS_TRAVEL = {"distributed.admin.large-graph-warning-threshold": "1 GiB"}
+"""A fit's model is sent with its task, so that the task can start again elsewhere: Dask need not warn of its size."""
 HERE_ONLY = {"dashboard_address": "127.0.0.1:0", "worker_dashboard_address": "127.0.0.1:0"}
 """The pages of a local cluster are seen from this machine alone, each cluster's at ports of its own."""
 TASKS_PER_THREAD = 4
@@ -204,10 +206,12 @@ def connect(address: str | None) -> Iterator[Cluster]:
 
     Where the cluster is, and where it can be watched, is told to the log.
     """
+    import dask
+
     if address is None:
         yield Cluster()
         return
-    with _client(address) as client:
+    with dask.config.set(MODELS_TRAVEL), _client(address) as client:
         try:
             check_versions(client.get_versions(packages=list(MATTERING[3:])))
         except OSError:

@@ -6,6 +6,7 @@ import sys
 from urllib.request import urlopen
 
 import dask
+import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 from distributed.comm import CommClosedError
@@ -166,3 +167,10 @@ def test_many_items_are_few_tasks(monkeypatch):
     Cluster().map_reduce(abs, range(100), lambda parts: sums.append(len(parts)) or sum(parts))
     tree = [size for size in sums if size > 2]
     assert sum(tree) <= TASKS_PER_THREAD * 2 + 2
+
+
+def test_a_model_travels_with_its_task_without_a_warning(recwarn):
+    table = np.zeros(2_000_000)  # 16 MB
+    with connect("local") as cluster:
+        assert cluster.call(len, table) == len(table)
+    assert not [warning for warning in recwarn if "large graph" in str(warning.message)]
