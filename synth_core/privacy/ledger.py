@@ -163,6 +163,20 @@ class Record:
         """The data set whose account this record belongs to."""
         return self.account.dataset
 
+    @property
+    def request(self) -> SpendRequest:
+        """The question this record is about; asking it again returns the stored answer and spends nothing."""
+        return SpendRequest(
+            dataset=self.dataset,
+            snapshot=self.snapshot,
+            release=self.release,
+            step=self.step,
+            purpose=self.purpose,
+            mechanism=self.mechanism,
+            asked=self.asked,
+            stratum=self.stratum,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:

@@ -8,7 +8,7 @@ import numpy as np
 
 from synth_core.domain import Clique, Domain
 from synth_core.measurement import Measurement
-from synth_core.privacy.ledger import Ledger, Record, SpendRequest, State, Stratum
+from synth_core.privacy.ledger import Ledger, Record, State, Stratum
 from synth_core.privacy.noise import GRID
 from synth_core.release.division import Division
 
@@ -63,7 +63,7 @@ def _average(clique: Clique, measurements: list[Measurement]) -> Measurement:
 
 def _marginals(ledger: Ledger, domain: Domain, record: Record) -> list[Measurement]:
     """The marginals of one answer; none if it is a vector of scores, which has one number for each clique."""
-    answer = ledger.reserve(_request(record)).answer
+    answer = ledger.reserve(record.request).answer
     sizes = [domain.cells(clique) for clique in record.asked]
     if answer is None or len(answer) != sum(sizes) or len(answer) == len(record.asked):
         return []
@@ -72,17 +72,3 @@ def _marginals(ledger: Ledger, domain: Domain, record: Record) -> list[Measureme
         Measurement(clique, part.reshape(domain.shape(clique)), math.sqrt(variance))
         for clique, part, variance in zip(record.asked, parts, record.mechanism.variances(), strict=True)
     ]
-
-
-def _request(record: Record) -> SpendRequest:
-    """The question the record answers; asking it again returns the stored answer and spends nothing."""
-    return SpendRequest(
-        dataset=record.dataset,
-        snapshot=record.snapshot,
-        release=record.release,
-        step=record.step,
-        purpose=record.purpose,
-        mechanism=record.mechanism,
-        asked=record.asked,
-        stratum=record.stratum,
-    )

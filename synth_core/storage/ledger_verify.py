@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from synth_core.errors import LedgerError
-from synth_core.privacy.ledger import Head, Record, SpendRequest, State
+from synth_core.privacy.ledger import Head, Record, State
 from synth_core.storage.ledger_book import FOLLOWS, Book, cap_mu2, spend_mu2
 from synth_core.storage.ledger_rows import FACTS, GENESIS, Row, hash_of, record_of
 
@@ -112,7 +112,7 @@ class _Reading:
             return None if held else "closes a release that holds nothing"
         if state in (State.ACCOUNT, State.CAP):
             return None
-        if record.key != _key_of(record):
+        if record.key != record.request.key:
             return "has a key that is not that of its question"
         if state is State.NOTED:
             free = record.mechanism.name == "none" and record.key not in book.noted
@@ -151,19 +151,6 @@ def _of_account(book: Book, record: Record, dataset: str) -> str | None:
     if record.state is State.CAP:
         asked = replace(asked, cap_epsilon=known.cap_epsilon)
     return None if asked == known else "changes its account"
-
-
-def _key_of(record: Record) -> str:
-    return SpendRequest(
-        dataset=record.dataset,
-        snapshot=record.snapshot,
-        release=record.release,
-        step=record.step,
-        purpose=record.purpose,
-        mechanism=record.mechanism,
-        asked=record.asked,
-        stratum=record.stratum,
-    ).key
 
 
 def _answer_problems(measured: Mapping[str, tuple[int, str]], answers: Iterable[Row]) -> list[str]:
