@@ -206,12 +206,10 @@ def connect(address: str | None) -> Iterator[Cluster]:
 
     Where the cluster is, and where it can be watched, is told to the log.
     """
-    import dask
-
     if address is None:
         yield Cluster()
         return
-    with dask.config.set(MODELS_TRAVEL), _client(address) as client:
+    with _settings(MODELS_TRAVEL), _client(address) as client:
         try:
             check_versions(client.get_versions(packages=list(MATTERING[3:])))
         except OSError:
@@ -220,6 +218,16 @@ def connect(address: str | None) -> Iterator[Cluster]:
         workers = len(client.scheduler_info(n_workers=-1).get("workers", ()))
         _log.info("Dask cluster %s: %d workers, dashboard %s", address, workers, cluster.dashboard)
         yield cluster
+
+
+@contextmanager
+def _settings(changed: Mapping[str, object]) -> Iterator[None]:
+    """Change settings of Dask for a while; `distributed` comes first, or the end would take its own settings along."""
+    import dask
+    import distributed  # noqa: F401
+
+    with dask.config.set(changed):
+        yield
 
 
 @contextmanager
@@ -249,16 +257,14 @@ def _threads() -> Any:
 
 def _processes() -> Any:
     """A worker process of one thread for each core, each with its part of the memory."""
-    import dask
     from distributed import LocalCluster
 
-    with dask.config.set(NO_SPILLING):
+    with _settings(NO_SPILLING):
         return LocalCluster(threads_per_worker=1, **HERE_ONLY)
 
 
 def _cards() -> Any:
     """A worker for each GPU of this machine; what does not fit a card's memory waits in the machine's."""
-    import dask
     from distributed.diagnostics import nvml
 
     if nvml.device_get_count() == 0:
@@ -267,7 +273,7 @@ def _cards() -> Any:
         dask_cuda = importlib.import_module("dask_cuda")
     except ImportError:
         raise ClusterError("GPU workers need dask-cuda, which is missing; install the extra `cuda`") from None
-    with dask.config.set(NO_SPILLING):
+    with _settings(NO_SPILLING):
         return dask_cuda.LocalCUDACluster(
             threads_per_worker=1,
             resources={"GPU": 1},

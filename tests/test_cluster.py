@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import subprocess
 import sys
 from urllib.request import urlopen
 
@@ -174,3 +175,17 @@ def test_a_model_travels_with_its_task_without_a_warning(recwarn):
     with connect("local") as cluster:
         assert cluster.call(len, table) == len(table)
     assert not [warning for warning in recwarn if "large graph" in str(warning.message)]
+
+
+@pytest.mark.parametrize("address", ["local", "processes"])
+def test_a_cluster_may_be_the_first_thing_that_imports_dask(address):
+    """Dask brings its own settings when it is imported; a change undone must not take them along."""
+    program = f"""
+from synth_core.cluster import connect
+if __name__ == "__main__":
+    for _ in range(2):
+        with connect("{address}"):
+            pass
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
