@@ -23,7 +23,7 @@ PARTS = ("counting", "counting_on_workers", "ingest", "reading", "sampling", "re
 MILLION = 1_000_000
 STANDARD: dict[str, tuple[tuple[int, int], ...]] = {
     "counting": ((MILLION, 15), (MILLION, 30), (MILLION, 60), (MILLION, 98), (10 * MILLION, 15)),
-    "counting_on_workers": ((4 * MILLION, 98), (10 * MILLION, 15)),
+    "counting_on_workers": ((MILLION, 98), (4 * MILLION, 98), (10 * MILLION, 15)),
     "ingest": ((MILLION, 15), (5 * MILLION, 15), (10 * MILLION, 15)),
     "reading": ((MILLION, 15), (5 * MILLION, 15), (10 * MILLION, 15)),
     "sampling": ((MILLION, 15), (10 * MILLION, 15), (100 * MILLION, 15)),

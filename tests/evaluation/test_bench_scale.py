@@ -154,7 +154,7 @@ def made_up():
         )
         for n, d in ((10**5, 10), (10**6, 10), (10**5, 20), (10**6, 20))
     ]
-    return [*results, result("counting_on_workers", 10**6, 10, 2, times_one_worker_cpu=1.8)]
+    return [*results, result("counting_on_workers", 10**6, 10, 2, times_one_worker=1.8)]
 
 
 def test_a_law_has_a_fixed_part_and_one_for_the_records():
