@@ -28,7 +28,6 @@ from synth_core.release.division import Division
 from synth_core.release.manifest import charged_records, cost_by_step
 from synth_core.release.paths import ReleasePaths
 from synth_core.steps import STEPS, cost, fit_stratum, prepare, run_step, strata, summary
-from synth_core.steps.answers import _request
 from synth_core.steps.verify import verify_release
 from synth_core.storage.parquet import read_codes
 from synth_core.synthesizers.base import load_scores
@@ -51,7 +50,7 @@ def answers_by_part(folder):
     for record in ledger.records(release="r1"):
         if record.state is State.MEASURED:
             part = record.stratum.part if record.stratum else "all"
-            found.setdefault(part, {})[record.step, record.purpose] = ledger.reserve(_request(record)).answer
+            found.setdefault(part, {})[record.step, record.purpose] = ledger.reserve(record.request).answer
     return found
 
 
