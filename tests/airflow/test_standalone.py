@@ -175,14 +175,8 @@ def typed(live: Live, person: Person) -> dict[str, Any]:
         assert words in form
     spec = {**live.spec, **STRATA, "release": "typed"}
     person.choose("method", spec["method"])
-    for name in (
-        "dataset",
-        "source",
-        "schema",
-        "epsilon",
-        "release",
-        "strata",
-    ) * 2:  # and looks it over again
+    fields = ("dataset", "source", "schema", "epsilon", "release", "strata")
+    for name in (*fields, *fields):  # a person looks the form over again
         person.fill(name, spec[name])
     person.picture("form")
     person.click("Output")
