@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,11 +25,14 @@ UNIT_COLUMNS = ("unit hash, high half", "unit hash, low half")
 
 @dataclass(frozen=True, slots=True)
 class ContributionBound:
-    """At most `most` rows of each unit, named in `column` of the source, are kept."""
+    """At most `most` rows of each unit, named in `column` of the source, are kept.
+
+    It does not show its key, because what is shown may end in a log.
+    """
 
     column: str
     most: int
-    key: bytes
+    key: bytes = field(repr=False)
 
 
 def unit_hashes(batch: pa.Table, bound: ContributionBound, *, source: str) -> dict[str, NDArray[np.uint64]]:

@@ -90,3 +90,7 @@ def test_the_unit_column_cannot_be_published():
         Schema.model_validate(
             {"unit_column": "a", "columns": [{"name": "a", "kind": "categorical", "values": [1]}]}
         )
+
+
+def test_a_bound_does_not_show_its_key():
+    assert "secret" not in repr(ContributionBound("person", 1, b"the secret of this agency"))
