@@ -11,17 +11,39 @@ unexport PYTHONDONTWRITEBYTECODE
 # The environment is always .venv, whatever the caller has activated.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
+# The interpreter of a new .venv: `make setup PYTHON=python3.12`; without it the first of 3.11 and 3.12 that is there.
+PYTHON ?=
 UV_VERSION := 0.13.7
 BIN := .venv/bin
 READY := .venv/.ready
 CHECKS := .checks
+WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
+SERVERS := airflow or browser or postgres
 LOCK := pip compile --quiet --generate-hashes --no-header --no-annotate --python-version 3.11
 COMPILE := $(LOCK) pyproject.toml --extra airflow --extra postgres --extra dev --output-file requirements.lock
 
-.PHONY: help setup demo up test soak topology check docs images bench lock clean
+# A .venv whose interpreter is gone, that was made elsewhere, or that has another Python than asked for, is made anew.
+VERSION := -c 'import sys; print(sys.version.split()[0])' 2>/dev/null
+FOUND := $(shell grep -qs " $(CURDIR)/.venv$$" .venv/pyvenv.cfg && .venv/bin/python $(VERSION))
+WANTED := $(if $(PYTHON),$(shell "$(PYTHON)" $(VERSION) || echo none),$(FOUND))
+ifneq "$(wildcard .venv)" ""
+ifneq "$(FOUND)" "$(or $(WANTED),none)"
+STALE := FORCE
+endif
+endif
+
+# Caches go beside the code where the home cannot be written to.
+CACHE := $${XDG_CACHE_HOME:-$$HOME/.cache}
+WRITABLE := $(shell mkdir -p "$(CACHE)" 2>/dev/null && test -w "$(CACHE)" && echo yes)
+ifndef WRITABLE
+export XDG_CACHE_HOME := $(CURDIR)/.cache
+export XDG_CONFIG_HOME := $(CURDIR)/.cache/config
+endif
+
+.PHONY: FORCE help setup demo up test quick explore processors soak soak-ingest topology check docs images bench lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## create .venv with the locked packages (every target does it when needed)
 
@@ -31,13 +53,28 @@ demo: $(READY) ## release a fictional census through Airflow and Dask, and show 
 up: $(READY) ## Airflow with its user interface on this machine (PORT=8080); Ctrl-C ends it
 	@exec $(BIN)/python -m infra.local.up
 
-# Whole files go to a worker, so that a server is started once; in order, so that the slow ones come first.
+# tests/work_sharing.py says which worker gets which files, and in which order.
 test: check ## all checks, then all tests
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not bench" $(ARGS)
+	$(BIN)/pytest $(WORKERS) --durations=25 -m "not bench" $(ARGS)
+
+quick: $(READY) ## the tests that need no server and take no long time, for the inner loop
+	$(BIN)/pytest -q $(WORKERS) -m "not (bench or slow or $(SERVERS))" $(ARGS)
+
+# What `make test` leaves out: it tries the same noise and the same cases each time.
+explore: $(READY) ## the laws with fresh noise and fresh cases, for MINUTES=60; says how to replay a failure
+	@$(BIN)/python tests/explore.py --minutes $(or $(MINUTES),60)
+
+processors: $(READY) ## the numeric tests as other processors would run them, as a table
+	@$(BIN)/python tests/processors.py
 
 # Long and rough: tasks, schedulers and clusters are killed in the middle of releases.
 soak: $(READY) ## releases that are killed, repeated and cancelled in the middle, under Airflow
 	$(BIN)/pytest -v tests/soak/chaos.py $(ARGS)
+
+# A case follows from its number; FIRST goes on where another run ended.
+soak-ingest: $(READY) ## hostile records together and alone: CASES=1000000 sources from number FIRST=0 on
+	RECORD_WISE_CASES=$${CASES:-1000000} RECORD_WISE_FIRST=$${FIRST:-0} \
+		$(BIN)/pytest -v --timeout 0 tests/storage/test_record_wise.py $(ARGS)
 
 # Needs root: every process gets a network namespace of its own.
 topology: $(READY) ## one release through PostgreSQL, Airflow's parts and Dask, each on a host of its own
@@ -66,6 +103,9 @@ bench: $(READY) ## run the benchmarks, one after the other
 # The images get what the tests ran with, but for the python-dateutil that Flask-AppBuilder asks for.
 lock: $(BIN)/uv ## resolve the newest allowed versions into the lock files
 	$(BIN)/uv $(COMPILE) --upgrade
+	cp requirements.lock .venv/other.lock
+	$(BIN)/uv $(subst requirements.lock,.venv/other.lock,$(subst 3.11,3.12,$(COMPILE)))
+	cmp requirements.lock .venv/other.lock || { echo "make: Python 3.12 needs other packages than 3.11" >&2; exit 1; }
 	grep -E '^[a-zA-Z0-9._-]+==' requirements.lock | grep -v '^python-dateutil==' | sed 's/ .*//' > .venv/tested.txt
 	$(BIN)/uv $(LOCK) pyproject.toml -c .venv/tested.txt --extra airflow --extra postgres --extra fab -o docker/airflow.lock
 	$(BIN)/uv $(LOCK) pyproject.toml -c .venv/tested.txt --extra monitoring -o docker/worker.lock
@@ -75,27 +115,29 @@ lock: $(BIN)/uv ## resolve the newest allowed versions into the lock files
 
 # A workspace holds a ledger, and a lost ledger is budget spent without a record: it is removed by hand or not at all.
 clean: ## remove the environment, the caches and the Airflow home; workspace/ stays
-	rm -rf .venv $(CHECKS) build dist site *.egg-info airflow_home bench-out
+	rm -rf .venv $(CHECKS) .cache build dist site *.egg-info airflow_home bench-out
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): requirements.lock pyproject.toml | $(BIN)/uv
+$(READY): requirements.lock pyproject.toml $(STALE) | $(BIN)/uv
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	$(BIN)/python -m synth_core.warm
 	@touch $@
 
 # Tools for files that are not Python; dask-kubernetes is there for its schemas alone, without what it would need to run.
-$(CHECKS)/.ready: infra/checks/requirements.lock infra/checks/crds.lock | $(BIN)/uv
+$(CHECKS)/.ready: infra/checks/requirements.lock infra/checks/crds.lock $(STALE) | $(BIN)/uv
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(CHECKS)
 	$(BIN)/uv pip install --quiet --python $(CHECKS)/bin/python --require-hashes -r infra/checks/requirements.lock
 	$(BIN)/uv pip install --quiet --python $(CHECKS)/bin/python --require-hashes --no-deps -r infra/checks/crds.lock
 	@touch $@
 
-$(BIN)/uv:
-	@python=""; for name in python3.11 python3.12 python3; do \
+$(BIN)/uv: $(STALE)
+	@python=""; for name in $(if $(PYTHON),"$(PYTHON)",python3.11 python3.12 python3); do \
 		if "$$name" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null; then \
 			python="$$name"; break; fi; done; \
-	if [ -z "$$python" ]; then echo "make: Python 3.11 or 3.12 is needed; install it and try again" >&2; exit 1; fi; \
-	"$$python" -m venv .venv
+	if [ -z "$$python" ]; then \
+		echo "make: $(or $(PYTHON),none) is no Python 3.11 or 3.12; install one and name it: make setup PYTHON=python3.12" >&2; \
+		exit 1; fi; \
+	rm -rf .venv && "$$python" -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)

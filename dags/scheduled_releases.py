@@ -32,7 +32,7 @@ def release_dag(series: Series, schedule: Any) -> DAG:
         f"release_{spec.release}",
         description=f"{spec.dataset}: {spec.schedule.in_words if spec.schedule else 'when triggered'}",
         doc_md=f"Releases of `{series.path.name}`, named `{spec.release}-` and the date of the run. "
-        f"Each spends ε {spec.epsilon:g} of the account `{spec.dataset}`.",
+        f"Each spends ε {spec.epsilon} of the account `{spec.dataset}`.",
         schedule=schedule,
         catchup=False,
         is_paused_upon_creation=True,

@@ -35,7 +35,7 @@ def create_app() -> FastAPI:
     from fastapi import Depends, HTTPException
 
     from synth_core.operations import web
-    from synth_core.steps.verify import verify_release
+    from synth_core.steps.verify import check_release
 
     def visitor(user: Any = Depends(get_user)) -> web.Visitor:  # noqa: B008 — FastAPI's way
         def may(method: Any) -> bool:
@@ -50,7 +50,7 @@ def create_app() -> FastAPI:
         office=_office,
         visitor=visitor,
         secret=lambda: conf.get_mandatory_value("api", "secret_key"),
-        verify=verify_release,
+        verify=check_release,
     )
 
 

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from synth_core.codec import decode, encode
-from synth_core.errors import SchemaError
+from synth_core.errors import LedgerError, SchemaError, SpecError
 from synth_core.models.feasibility import check_rules
-from synth_core.privacy.budget import mu2_of
+from synth_core.privacy.budget import check_delta, group_mu2, mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
-from synth_core.privacy.ledger import Account, Record, Runner
-from synth_core.privacy.wall import wall
+from synth_core.privacy.ledger import Account, Record, Runner, State
+from synth_core.privacy.reading import count_refusals
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
+from synth_core.storage.contribution import bound_for, bounded_frame
 from synth_core.storage.counting import TableCounts
+from synth_core.storage.ledger_database import database_file, parse_url
 from synth_core.storage.sql_ledger import SqlLedger
 from synth_core.synthesizers.base import Model, Progress, Tools, silent
 from synth_core.synthesizers.methods import synthesizer
@@ -24,54 +31,92 @@ from synth_core.synthesizers.methods import synthesizer
 if TYPE_CHECKING:
     import pandas as pd
 
-ACCOUNT = "in-memory"
+IN_MEMORY = "in-memory"
+"""Name of account and release where no ledger is given."""
+
+NOWHERE = "accounted for nowhere"
+"""What the unit of an account says that is gone after the call."""
+
+RUNNER = Runner(actor="api")
+"""Who runs a release that is made by a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A synthetic table, the model it was drawn from, and the ledger records of what it cost."""
+    """A synthetic table, the model it was drawn from, and the ledger records of what it cost.
+
+    `unit` says whom the promise protects, and "accounted for nowhere" where no ledger was given.
+    """
 
     table: pd.DataFrame
     spends: list[Record]
     model: Model
+    unit: str
 
 
 def synthesize(
     frame: pd.DataFrame,
     schema: Schema,
     *,
-    method: str = "privmrf",
-    preset: str = "default",
     epsilon: float,
     delta: float,
+    method: str = "privmrf",
+    preset: str = "default",
     rows: int | None = None,
     cap: float | None = None,
     options: dict[str, Any] | None = None,
     seed: int = 0,
     progress: Progress = silent,
+    ledger: str | Path | None = None,
+    dataset: str | None = None,
+    release: str | None = None,
+    rows_per_unit: int | None = None,
+    largest_n: int | None = None,
+    delta_reason: str = "",
 ) -> Release:
     """Synthesize a frame in memory at (epsilon, delta).
 
+    With a `ledger`, the price is charged to the account of `dataset` there, like that of a release made by
+    `synth run`. Without one the result says "unit: record, accounted for nowhere": nothing is kept, and several calls
+    on the same rows cost more together than each of them says.
+
+    If the schema names a `unit_column`, at most as many rows of one unit are used as the account allows, and the price
+    is that of protecting all of them, as in a release; otherwise each record is a unit.
+
     Args:
-        frame: the confidential rows; its columns are those of the schema.
+        frame: the confidential rows, one record each; columns that the schema does not name are not read.
         schema: the public declaration of the columns.
+        epsilon: what the table may cost.
+        delta: the other half of the guarantee; with a ledger, the account's.
         method: see `synth methods`.
         preset: see `synth methods`.
-        epsilon: what the table may cost.
-        delta: the other half of the guarantee; at most 1 / (10 * number of records) is good practice.
         rows: number of synthetic rows, a public number; None takes the noisy number of records.
-        cap: epsilon that the ledger allows in all; a smaller one than `epsilon` is refused before data is read.
+        cap: epsilon that an account in memory allows in all; less than `epsilon` is refused before data is read.
         options: constants of the preset to replace.
         seed: seed of the row sampler, which is post-processing; the privacy noise has none.
-        progress: called with one line for each thing worth telling.
+        progress: called with one line for each thing worth reporting.
+        ledger: a ledger's file, the workspace it lies in, or its URL; the account must be declared there.
+        dataset: name of the account that pays; needed with a ledger.
+        release: name of the release in the ledger, one that was charged nothing yet; None makes one up.
+        rows_per_unit: most rows of one unit that are used, 1 if left out; with a ledger, the account says it.
+        largest_n: a public upper bound of the number of records, not computed from them; with it a delta above
+            1 / (10 * largest_n) is refused. With a ledger, the account says it.
+        delta_reason: why a larger delta than that is accepted.
 
-    Nothing is kept: to account for several releases of one data set, use a workspace (`synth run`).
+    Returns:
+        The synthetic table, the records of what it cost, the model, and the unit that is protected.
+
+    Raises:
+        SpecError: if the arguments do not fit each other, the account or the method.
+        SchemaError: if the schema cannot be used for a frame in memory.
+        SourceError: if the frame does not fit the schema; names the column, never a value.
+        LedgerError: if there is no such ledger or account, (BudgetRefused) no room for the price, or
+            (RefusalsExhausted) as many refusals have depended on the account's records as may.
     """
-    number: Literal["noisy"] | int = "noisy" if rows is None else rows
     spec = ReleaseSpec.parse(
         {
-            "release": ACCOUNT,
-            "dataset": ACCOUNT,
+            "release": release or (IN_MEMORY if ledger is None else f"frame-{secrets.token_hex(6)}"),
+            "dataset": dataset or IN_MEMORY,
             "source": "a frame in memory",
             "schema": "in memory",
             "method": method,
@@ -79,33 +124,131 @@ def synthesize(
             "options": options or {},
             "epsilon": epsilon,
             "delta": delta,
-            "rows": number,
+            "rows": "noisy" if rows is None else rows,
         },
         where="synthesize",
     )
-    built = synthesizer(spec.method, spec.preset, spec.options)
+    _check_schema(schema)
+    if ledger is None:
+        if largest_n is not None:
+            check_delta(delta, largest_n, delta_reason)
+        book, account = _ledger_in_memory(spec, schema, cap=cap, rows_per_unit=rows_per_unit)
+    else:
+        _refuse_given(cap=cap, rows_per_unit=rows_per_unit, largest_n=largest_n)
+        book, account = _existing_account(ledger, spec)
+    model = _fitted_model(frame, schema, spec, book, account, progress=progress)
+    rng = np.random.default_rng(seed)
+    codes = model.sample(rows or max(1, round(model.total)), rng)
+    spends = book.records(dataset=spec.dataset, release=spec.release)
+    return Release(decode(codes, schema, rng), spends, model, account.unit)
+
+
+def _check_schema(schema: Schema) -> None:
     check_rules(schema)
     if schema.buying:
         raise SchemaError(
             f"column {schema.buying[0]!r} has bins that are to be bought; use `synth run`, or list their edges"
         )
-    ledger = SqlLedger("sqlite://")
-    ledger.declare(
-        Account(dataset=ACCOUNT, delta=delta, cap_epsilon=cap if cap is not None else epsilon), actor="api"
+
+
+def _ledger_in_memory(
+    spec: ReleaseSpec,
+    schema: Schema,
+    *,
+    cap: float | None,
+    rows_per_unit: int | None,
+) -> tuple[SqlLedger, Account]:
+    """An account that lasts as long as the call."""
+    if spec.dataset != IN_MEMORY or spec.release != IN_MEMORY:
+        raise SpecError("dataset= and release= are names in a ledger; say with ledger= where it is")
+    account = Account(
+        dataset=spec.dataset,
+        unit=f"{schema.unit_column or 'record'}, {NOWHERE}",
+        delta=spec.delta,
+        cap_epsilon=spec.epsilon if cap is None else cap,
+        rows_per_unit=1 if rows_per_unit is None else rows_per_unit,
     )
-    budget = mu2_of(spec.epsilon, spec.delta)
-    plan = built.plan(schema.domain, budget)
-    ledger.hold(ACCOUNT, ACCOUNT, mu2=budget, runner=Runner(actor="api"))
-    with wall():
-        counts = TableCounts(encode(frame, schema, source="the frame"), schema.domain)
+    book = SqlLedger("sqlite://")
+    book.declare(account, actor=RUNNER.actor)
+    return book, account
 
-    def curator(step: str) -> LedgerCurator:
-        spending = Spending(dataset=ACCOUNT, snapshot="in memory", release=ACCOUNT, step=step)
-        return LedgerCurator(counts=counts, ledger=ledger, spending=spending)
 
-    scores = built.score(curator("score"), plan)
-    structure = built.select(curator("select"), plan, scores)
-    model = built.fit(curator("fit"), plan, structure, Tools(progress=progress))
-    rng = np.random.default_rng(seed)
-    codes = model.sample(rows or max(1, round(model.total)), rng)
-    return Release(decode(codes, schema, rng), ledger.records(release=ACCOUNT), model)
+def _refuse_given(**arguments: float | None) -> None:
+    for name, value in arguments.items():
+        if value is not None:
+            raise SpecError(f"{name}= is the account's to say where a ledger is given; leave it out")
+
+
+def _existing_account(ledger: str | Path, spec: ReleaseSpec) -> tuple[SqlLedger, Account]:
+    """The account that the spec names in a ledger that is kept; looking for it creates nothing."""
+    if spec.dataset == IN_MEMORY:
+        raise SpecError("ledger= needs dataset=, the name of the account that pays")
+    url = str(ledger)
+    if "://" not in url:
+        path = Path(ledger).resolve()
+        url = f"sqlite:///{path / 'ledger.sqlite' if path.is_dir() else path}"
+    file = database_file(parse_url(url))
+    if file is not None and not file.exists():
+        raise LedgerError(f"there is no ledger {file}; declare the account first with: synth ledger account")
+    book = SqlLedger(url, workspace=file.parent if file else None)
+    account = book.balance(spec.dataset).account
+    if spec.delta != account.delta:
+        raise SpecError(
+            f"delta {spec.delta!r} is not the delta of dataset {spec.dataset!r}, {account.delta!r}; "
+            "a data set keeps one delta for its whole life: use that one"
+        )
+    known = book.records(dataset=spec.dataset, release=spec.release)
+    if any(record.state is State.RESERVED for record in known):  # one that was refused has asked nothing
+        raise SpecError(f"release {spec.release!r} is in the ledger already; use another name")
+    return book, account
+
+
+def _fitted_model(
+    frame: pd.DataFrame,
+    schema: Schema,
+    spec: ReleaseSpec,
+    book: SqlLedger,
+    account: Account,
+    *,
+    progress: Progress,
+) -> Model:
+    """Plan, set the price aside, encode the frame, and let the method ask its questions."""
+    built = synthesizer(spec.method, spec.preset, spec.options)
+    price = mu2_of(spec.epsilon, spec.delta)
+    plan = built.plan(schema.domain, price / group_mu2(Fraction(1), account.rows_per_unit))
+    bound = bound_for(schema, account, secrets.token_bytes(32))
+    # Rows have no name here by which they could be known again: every call measures anew, and is charged.
+    snapshot = f"frame {secrets.token_hex(16)}"
+    with _held(book, spec, price):
+
+        def read() -> TableCounts:
+            codes = encode(frame, schema, source="the frame")
+            if bound is not None:
+                codes = bounded_frame(frame, codes, bound, source="the frame")
+            return TableCounts(codes, schema.domain)
+
+        counts = count_refusals(
+            read, ledger=book, dataset=spec.dataset, release=spec.release, step="ingest", runner=RUNNER
+        )
+
+        def curator(step: str) -> LedgerCurator:
+            spending = Spending(
+                dataset=spec.dataset, snapshot=snapshot, release=spec.release, step=step, runner=RUNNER
+            )
+            return LedgerCurator(counts=counts, ledger=book, spending=spending)
+
+        scores = built.score(curator("score"), plan)
+        structure = built.select(curator("select"), plan, scores)
+        return built.fit(curator("fit"), plan, structure, Tools(progress=progress))
+
+
+@contextmanager
+def _held(book: SqlLedger, spec: ReleaseSpec, price: Fraction) -> Iterator[None]:
+    """Set the price aside before data is read; what was not charged in the end, or at a failure, is free again."""
+    book.hold(spec.dataset, spec.release, mu2=price, runner=RUNNER)
+    reason = "not finished"
+    try:
+        yield
+        reason = "finished"
+    finally:
+        book.close(spec.dataset, spec.release, reason=reason, runner=RUNNER)

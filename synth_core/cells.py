@@ -1,4 +1,8 @@
-"""Reads one column's cells to codes, and words the refusal of a cell that has none.
+"""Reads one column's cells to codes, each cell by itself, and words the refusal of a cell that has none.
+
+What a cell says is a function of that cell alone: `as_text` where the declared values are text, `as_whole` where they
+are whole numbers, float64 where they are numbers. A cell says the same whatever type its column has (7, 7.0 and
+Decimal("7.00") are the text "7"), because libraries choose a column's type by all of its cells.
 
 A refusal names the source, the column, the rule and the remedy, never a value or how many rows had it. No
 library error is kept as its cause or context, because those quote values.
@@ -8,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from decimal import Decimal
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -21,13 +26,21 @@ from synth_core.errors import SourceError
 Codes: TypeAlias = NDArray[np.unsignedinteger[Any]]
 
 _UNSEEN, _MISSING, _NUMBER = -1, -2, -3
-_WHOLE_TEXT = re.compile(r"([+-]?[0-9]+)(\.0*)?")
+MAX_DIGITS = 400
+"""Digits of a whole number that are read; a float64 has at most 309, and Python refuses to read thousands."""
+
+_WHOLE_TEXT = re.compile(rf"([+-]?[0-9]{{1,{MAX_DIGITS}}})(\.0*)?")
+
+_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_NUMBERS = (pa.types.is_integer, pa.types.is_float32, pa.types.is_float64, pa.types.is_decimal)
+_TIMES = (pa.types.is_date, pa.types.is_timestamp)
 
 
 def encode_cells(chunk: pa.Array, column: AnyColumn, *, source: str) -> Codes:
     """The codes of cells that hold the column itself, or what it is derived from by reading it."""
+    check_type(chunk.type, column, source=source)
     if isinstance(column, Categorical):
-        return _finished(_categorical_marks(chunk, column, source), column, source)
+        return _finished(_categorical_marks(chunk, column), column, source)
     return _finished(_number_marks(chunk, column, source), column, source)
 
 
@@ -39,6 +52,8 @@ def encode_comparison(
     What is no number but another value of the column stays what it is, on the left before the right; then what is
     missing on either side is missing.
     """
+    for chunk in chunks:
+        check_type(chunk.type, column, source=source)
     sides = [_numbers(chunk, column.kept.items(), column, source) for chunk in chunks]
     holds = compare.holds(sides[0][0], compare.right if len(sides) == 1 else sides[1][0])
     marks = np.where(holds, column.code_of[compare.then], column.code_of[compare.otherwise])
@@ -47,6 +62,29 @@ def encode_comparison(
     for _, found in reversed(sides):
         marks = np.where(found >= 0, found, marks)
     return _finished(marks, column, source)
+
+
+def check_type(kind: pa.DataType, column: AnyColumn, *, source: str) -> None:
+    """Refuse cells of a type that has no reading of each cell by itself; dates and times are read as text alone.
+
+    Args:
+        kind: the Arrow type of the source's column.
+        column: the declared column that is read from it.
+        source: the source's name, for the refusal.
+
+    Raises:
+        SourceError: if the column cannot be read from such cells.
+    """
+    text = isinstance(column, Categorical) and column.is_text and column.compare is None
+    if not is_readable(kind, times=text):
+        refuse(source, column, "has a type that is neither text nor numbers; convert it in the source")
+
+
+def is_readable(kind: pa.DataType, *, times: bool) -> bool:
+    """Whether cells of this Arrow type are text, numbers, truth values or nothing, or where asked dates and times."""
+    held = kind.value_type if pa.types.is_dictionary(kind) else kind
+    tests = (*_TEXT, *_NUMBERS, pa.types.is_boolean, pa.types.is_null, *(_TIMES if times else ()))
+    return any(test(held) for test in tests)
 
 
 def bin_edges(column: Integer | Real) -> NDArray[np.float64]:
@@ -87,19 +125,17 @@ _UNSEEN_REMEDY = {
 }
 
 
-def _categorical_marks(chunk: pa.Array, column: Categorical, source: str) -> NDArray[Any]:
+def _categorical_marks(chunk: pa.Array, column: Categorical) -> NDArray[Any]:
     """Codes with marks for unseen and missing cells; finished codes where there can be neither.
 
     Each distinct value is looked up once. A dictionary may list values that no row has, so only marks that a
     row carries may refuse.
     """
-    coded = _dictionary(chunk)
-    if coded is None:
-        refuse(source, column, "has a type that is neither text nor numbers; convert it in the source")
-    read = _as_text if column.is_text else as_whole
+    coded = distinct_cells(chunk)
+    read = as_text if column.is_text else as_whole
     code_of = {read(value): code for value, code in column.code_of.items()}
     marks = [
-        _MISSING if _is_missing(v) else code_of.get(read(v), _UNSEEN) for v in coded.dictionary.to_pylist()
+        _MISSING if is_missing(v) else code_of.get(read(v), _UNSEEN) for v in coded.dictionary.to_pylist()
     ]
     finished = coded.indices.null_count == 0 and min(marks, default=0) >= 0
     lookup = np.array([*marks, 0 if finished else _MISSING], dtype=column.dtype if finished else np.int64)
@@ -107,17 +143,24 @@ def _categorical_marks(chunk: pa.Array, column: Categorical, source: str) -> NDA
     return lookup[indices]
 
 
-def _dictionary(chunk: pa.Array) -> pa.DictionaryArray | None:
+def distinct_cells(chunk: pa.Array) -> pa.DictionaryArray:
+    """The cells as positions in a list of distinct ones, so that each of these is read once.
+
+    Cells share an entry only if they are equal in Arrow, and equal cells of one type say the same.
+    """
     if pa.types.is_dictionary(chunk.type):
         # The index type may be too narrow to hold one more entry for the missing cells.
-        return pa.DictionaryArray.from_arrays(chunk.indices.cast(pa.int32()), chunk.dictionary)
-    try:
-        return chunk.dictionary_encode()
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-        return None
+        return pa.DictionaryArray.from_arrays(chunk.indices.cast(pa.int32()), _plain_text(chunk.dictionary))
+    return _plain_text(chunk).dictionary_encode()
 
 
-def _is_missing(value: Any) -> bool:
+def _plain_text(chunk: pa.Array) -> pa.Array:
+    """The same cells; Arrow's newer kind of text becomes the one that all of its functions know."""
+    return chunk.cast(pa.large_string()) if pa.types.is_string_view(chunk.type) else chunk
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell, as Arrow gives it, holds nothing."""
     return value is None or (isinstance(value, float) and value != value)
 
 
@@ -126,16 +169,26 @@ def as_whole(value: Any) -> int | None:
     if isinstance(value, str):
         match = _WHOLE_TEXT.fullmatch(value)
         return int(match[1]) if match else None
+    if isinstance(value, Decimal) and not _is_moderate(value):
+        return None
     try:
         return int(value) if value == int(value) else None
     except (TypeError, ValueError, OverflowError):
         return None
 
 
-def _as_text(value: Any) -> str:
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
+def as_text(value: Any) -> str:
+    """The text that a cell holds; a number that is whole has no point, whatever its type."""
+    if isinstance(value, float | Decimal) and (whole := as_whole(value)) is not None:
+        return str(whole)
+    if isinstance(value, Decimal) and _is_moderate(value):
+        return f"{value:f}".rstrip("0")
     return str(value)
+
+
+def _is_moderate(value: Decimal) -> bool:
+    """Whether it can be written without an exponent in a few hundred digits."""
+    return value.is_finite() and abs(value.adjusted()) < MAX_DIGITS
 
 
 def _number_marks(chunk: pa.Array, column: Integer | Real, source: str) -> NDArray[np.int64]:
@@ -160,9 +213,9 @@ def _numbers(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """The cells as numbers, and for each the code of a known word or number, _MISSING or _NUMBER."""
     found = np.full(len(chunk), _NUMBER, dtype=np.int64)
-    plain = chunk.dictionary_decode() if pa.types.is_dictionary(chunk.type) else chunk
+    plain = _plain_text(chunk.dictionary_decode() if pa.types.is_dictionary(chunk.type) else chunk)
     words = [(word, code) for word, code in known if isinstance(word, str)]
-    if words and (pa.types.is_string(plain.type) or pa.types.is_large_string(plain.type)):
+    if words and any(is_text(plain.type) for is_text in _TEXT):
         for word, code in words:
             found[pc.equal(plain, word).fill_null(False).to_numpy(zero_copy_only=False)] = code
         plain = pc.if_else(pa.array(found == _NUMBER), plain, pa.scalar(None, plain.type))
@@ -172,9 +225,9 @@ def _numbers(
             source, column, "has a value that is not a number; correct the source (a missing value is empty)"
         )
     for value, code in known:
-        number = as_whole(value) if isinstance(value, str) else value
+        number = _floats(pa.array([value]))
         if number is not None:
-            found[numbers == number] = code
+            found[numbers == number[0]] = code
     found[np.isnan(numbers) & (found == _NUMBER)] = _MISSING
     return numbers, found
 

@@ -1,6 +1,8 @@
 """Where heavy work runs: a Dask cluster at an address, a local one, or this process's own threads.
 
-Workers hold exact partial counts, so they belong to the confidential zone; see `NO_SPILLING`.
+Workers hold exact partial counts, so they belong to the confidential zone; see `IN_MEMORY` and `NO_SPILLING`. A local
+cluster of processes speaks TLS with a key that is made for it and ends with it, so no other process of the machine can
+ask its workers to run anything.
 """
 
 from __future__ import annotations
@@ -21,13 +23,17 @@ _log = logging.getLogger(__name__)
 LOST = "the Dask scheduler was lost while it worked; run the step again when it answers"
 MATTERING = ("python", "dask", "distributed", "numpy", "numba", "pyarrow", "synth_core")
 """What must be the same on client and workers (Python in its first two numbers)."""
+IN_MEMORY: dict[str, Any] = {"data": dict}
+"""Argument of every local worker: results stay in a plain mapping, which writes nothing to a disk. A nanny passes it on
+to each worker that it starts again."""
 NO_SPILLING = {
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": 0.8,
     "distributed.worker.memory.terminate": 0.95,
 }
-"""A worker short of memory pauses, and is started again, rather than writing exact counts to a disk nobody guards."""
+"""Settings of workers that are started by a command, for their environment: one that is short of memory pauses, and is
+started again, rather than writing exact counts to an unguarded disk."""
 MODELS_TRAVEL = {"distributed.admin.large-graph-warning-threshold": "1 GiB"}
 """A fit's model is sent with its task, so that the task can start again elsewhere: Dask need not warn of its size."""
 HERE_ONLY = {"dashboard_address": "127.0.0.1:0", "worker_dashboard_address": "127.0.0.1:0"}
@@ -202,7 +208,7 @@ def _result(future: Any) -> Any:
 
 @contextmanager
 def connect(address: str | None) -> Iterator[Cluster]:
-    """Open the cluster at `address`: `tcp://host:port`, a word of `LOCAL`, or None for none at all.
+    """Open the cluster at `address`: `tcp://host:port`, `tls://host:port`, a word of `LOCAL`, or None for none at all.
 
     Where the cluster is, and where it can be watched, is told to the log.
     """
@@ -252,19 +258,18 @@ def _threads() -> Any:
     """One worker in this process: it starts at once, and inside an Airflow task, which may not start processes."""
     from distributed import LocalCluster
 
-    return LocalCluster(processes=False, n_workers=1, **HERE_ONLY)
+    return LocalCluster(processes=False, n_workers=1, **IN_MEMORY, **HERE_ONLY)
 
 
 def _processes() -> Any:
     """A worker process of one thread for each core, each with its part of the memory."""
     from distributed import LocalCluster
 
-    with _settings(NO_SPILLING):
-        return LocalCluster(threads_per_worker=1, **HERE_ONLY)
+    return LocalCluster(threads_per_worker=1, security=True, **IN_MEMORY, **HERE_ONLY)
 
 
 def _cards() -> Any:
-    """A worker for each GPU of this machine; what does not fit a card's memory waits in the machine's."""
+    """A worker for each GPU of this machine; what tasks return stays in the machine's memory."""
     from distributed.diagnostics import nvml
 
     if nvml.device_get_count() == 0:
@@ -273,16 +278,16 @@ def _cards() -> Any:
         dask_cuda = importlib.import_module("dask_cuda")
     except ImportError:
         raise ClusterError("GPU workers need dask-cuda, which is missing; install the extra `cuda`") from None
-    with _settings(NO_SPILLING):
-        return dask_cuda.LocalCUDACluster(
-            threads_per_worker=1,
-            resources={"GPU": 1},
-            device_memory_limit=0.8,
-            rmm_pool_size=0.4,
-            rmm_maximum_pool_size=0.8,
-            rmm_allocator_external_lib_list=["cupy"],
-            **HERE_ONLY,
-        )
+    return dask_cuda.LocalCUDACluster(
+        threads_per_worker=1,
+        resources={"GPU": 1},
+        rmm_pool_size=0.4,
+        rmm_maximum_pool_size=0.8,
+        rmm_allocator_external_lib_list=["cupy"],
+        security=True,
+        **IN_MEMORY,
+        **HERE_ONLY,
+    )
 
 
 LOCAL: dict[str, Callable[[], Any]] = {"local": _threads, "processes": _processes, "cuda": _cards}

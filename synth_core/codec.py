@@ -1,9 +1,21 @@
 """Turns tables of text and numbers into codes by a public schema, and codes back into tables.
 
+**Record-wise ingestion**, the lemma on which every guarantee rests: the encoded table is the multiset union of what
+each record gives alone, and a source is refused if and only if one of its records alone would be. It holds because
+- a record is a line of a CSV file (`storage.csv_lines` has the proof), a row of a Parquet file or a row of a frame;
+- a code is a function of the record's own cells, of the declared column and of the source's header: of no type,
+  dictionary, order, block or partition in which other rows have a part (`cells`, `frame_cells`);
+- a file is read once, however often it is named (`storage.locations.distinct_files`).
+So one record more is one row of codes more, and no other row changes. Assumed is that whatever wrote the source wrote
+each record as it was (what a database rounded, or a spreadsheet merged, cannot be seen here), that the header and the
+types of Parquet columns were chosen without looking at the rows, and that a source does not change while it is read.
+Which rows of a unit are kept (`storage.contribution`) depends on the rows of that unit alone.
+
 How a cell is read:
 - A missing cell is an Arrow or pandas null, or a NaN.
 - A categorical value is compared as it stands: spaces around it and its case count. Where the declared values
-  are whole numbers, 1, 1.0, "1" and "1.0" are the same value; where they are text, the number 1 reads as "1".
+  are whole numbers, 1, 1.0, "1" and "1.0" are the same value; where they are text, the numbers 1 and 1.0 read as "1".
+- A truth value is the number 1 or 0, or the text "True" or "False". A date is its ISO text, and no number.
 - A number may come as text ("12", "1e3"); spaces around it make it text that is not a number.
 - Columns the schema does not declare are ignored.
 
@@ -25,6 +37,7 @@ from numpy.typing import NDArray
 from synth_core.cells import Codes, encode_cells, encode_comparison, refuse
 from synth_core.columns import OTHER, AnyColumn, Categorical, Integer, Real
 from synth_core.errors import SchemaError
+from synth_core.frame_cells import frame_cells
 from synth_core.schema import Schema
 
 __all__ = ["Codes", "check_names", "decode", "decode_table", "encode"]
@@ -85,16 +98,18 @@ def _encode_column(frame: pd.DataFrame | pa.Table, column: AnyColumn, source: st
     names = frame.column_names if isinstance(frame, pa.Table) else frame.columns
     origins = column.origins(names)
     if isinstance(column, Categorical) and (compare := column.comparison(names)):
-        compared = [_joined(_chunks(frame, origin)) for origin in origins]
+        compared = [_joined(_chunks(frame, origin, numbers=True, source=source)) for origin in origins]
         return encode_comparison(compared, column, compare, source=source)
     (origin,) = origins
-    parts = [encode_cells(chunk, column, source=source) for chunk in _chunks(frame, origin)]
+    numbers = not (isinstance(column, Categorical) and column.is_text)
+    chunks = _chunks(frame, origin, numbers=numbers, source=source)
+    parts = [encode_cells(chunk, column, source=source) for chunk in chunks]
     return np.concatenate(parts) if parts else np.empty(0, dtype=column.dtype)
 
 
-def _chunks(frame: pd.DataFrame | pa.Table, name: str) -> list[pa.Array]:
+def _chunks(frame: pd.DataFrame | pa.Table, name: str, *, numbers: bool, source: str) -> list[pa.Array]:
     if isinstance(frame, pd.DataFrame):
-        return [_series_to_arrow(frame[name])]
+        return [frame_cells(frame[name], numbers=numbers, source=source)]
     chunks: list[pa.Array] = frame.column(name).chunks
     return chunks
 
@@ -102,15 +117,6 @@ def _chunks(frame: pd.DataFrame | pa.Table, name: str) -> list[pa.Array]:
 def _joined(chunks: list[pa.Array]) -> pa.Array:
     """One array of all chunks: those of two columns may be cut at different rows."""
     return pa.chunked_array(chunks).combine_chunks() if chunks else pa.array([], pa.float64())
-
-
-def _series_to_arrow(series: pd.Series[Any]) -> pa.Array:
-    try:
-        array = pa.array(series, from_pandas=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        # A column of mixed Python objects has no Arrow type, but each of its cells has a text.
-        array = pa.array([None if pd.isna(cell) else str(cell) for cell in series], type=pa.string())
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
 def _decode_column(codes: NDArray[np.integer[Any]], column: AnyColumn, rng: np.random.Generator) -> pa.Array:

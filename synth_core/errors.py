@@ -18,7 +18,7 @@ class SchemaError(SynthError):
 
 
 class SourceError(SynthError):
-    """The confidential source does not fit its schema; names file, column and rule, never a value."""
+    """The confidential source does not fit its schema; names column and rule, never a value or whose row it is."""
 
 
 class FeasibilityError(SynthError):
@@ -39,6 +39,14 @@ class LedgerError(SynthError):
 
 class BudgetRefused(LedgerError):
     """The account has no room for a reservation; nothing was read and nothing was charged."""
+
+
+class SharedRows(SynthError):
+    """The rows belong to another account; measured in this one they would be a fresh budget for the same people."""
+
+
+class RefusalsExhausted(LedgerError):
+    """As many refusals have depended on the account's records as may; nothing is read until the limit is raised."""
 
 
 class ReleaseEnded(LedgerError):

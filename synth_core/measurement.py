@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +30,28 @@ class Measurement:
         if not self.sigma > 0:
             raise ValueError(f"measurement of {self.clique} needs a positive sigma")
         self.noisy.setflags(write=False)
+
+
+def merge_codes(
+    table: NDArray[Any], groups: Sequence[Sequence[int] | NDArray[np.int64] | None]
+) -> NDArray[Any]:
+    """The table after codes were put into groups.
+
+    Args:
+        table: counts, with one axis for each attribute.
+        groups: for each axis the group of each code, or None where the codes stay as they are.
+
+    Returns:
+        The table of the groups: a cell is the sum of the cells that fall into it.
+    """
+    merged = table
+    for axis, group in enumerate(groups):
+        if group is not None:
+            before = np.moveaxis(merged, axis, 0)
+            after = np.zeros((int(np.max(group)) + 1, *before.shape[1:]), dtype=table.dtype)
+            np.add.at(after, np.asarray(group), before)
+            merged = np.moveaxis(after, 0, axis)
+    return merged
 
 
 def total_by_inverse_variance(measurements: list[Measurement]) -> float:

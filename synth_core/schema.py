@@ -17,7 +17,7 @@ import json
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -50,6 +50,10 @@ class Schema(Declaration):
         default=None,
         min_length=1,
         description="names the unit of each row; read to bound contributions, never kept",
+    )
+    unit_kind: Literal["text", "integer"] = Field(
+        default="text",
+        description="how that column is read: `integer` takes 7, 007 and 7.0 for one unit, `text` compares letters",
     )
 
     @classmethod
@@ -107,7 +111,12 @@ class Schema(Declaration):
         columns = {column.name: column for column in self.columns}
         for column in self.buyers:
             columns[column.name] = column.with_bought(edges[column.name])
-        return Schema(columns=tuple(columns.values()), rules=self.rules, unit_column=self.unit_column)
+        return Schema(
+            columns=tuple(columns.values()),
+            rules=self.rules,
+            unit_column=self.unit_column,
+            unit_kind=self.unit_kind,
+        )
 
     @property
     def on_grid(self) -> Schema:
@@ -170,6 +179,10 @@ class Schema(Declaration):
             raise SchemaError(_readable(error, data)) from None
         _check_columns(schema)
         _check_rules(schema)
+        if schema.unit_column is None and schema.unit_kind != "text":
+            raise SchemaError(
+                "unit_kind: there is no unit_column that it speaks of; name it or leave both out"
+            )
         if schema.unit_column in schema.domain:
             raise SchemaError(
                 f"unit_column {schema.unit_column!r} is also in columns; a unit's name is not published"

@@ -10,7 +10,6 @@ from synth_core.domain import Domain
 from synth_core.models import warm as models
 from synth_core.schema import Schema
 from synth_core.storage.counting import count_codes
-from synth_core.storage.csv_text import plain_codes
 
 OWN_KERNELS = (("absyn", "default"), ("privbayes", "paper"))
 """Methods with kernels of their own; they are run on a few made-up rows."""
@@ -23,20 +22,12 @@ def warm_up() -> None:
         domain = Domain.of({"a": size, "b": 2})
         none = {name: np.zeros(1, dtype=np.min_scalar_type(size - 1)) for name in domain}
         count_codes(none, domain, [("a", "b")])
-        plain_codes(b"0,0\n", ("a", "b"), _schema(size))
     rng = np.random.default_rng(0)
     for size in (3, 300):  # codes of one byte and of two
         sizes = {"a": size, "b": 3, "c": 2}
         rows = pd.DataFrame({name: rng.integers(0, n, 200) for name, n in sizes.items()})
         for method, preset in OWN_KERNELS:
             synthesize(rows, Schema.from_sizes(sizes), method=method, preset=preset, epsilon=1.0, delta=1e-6)
-
-
-def _schema(size: int) -> Schema:
-    """A column of words and one of numbers with so many codes."""
-    numbers = {"name": "b", "kind": "integer", "bounds": [0, size - 1], "bins": size}
-    words = {"name": "a", "kind": "categorical", "values": range(size)}
-    return Schema.model_validate({"columns": [words, numbers]})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What all tests share: the reference data, quiet libraries, and nothing of the caller's own settings."""
+"""What all tests share: sample tables, quiet libraries, and nothing of the caller's own settings."""
 
 from __future__ import annotations
 
@@ -6,25 +6,60 @@ import os
 from pathlib import Path
 
 import pytest
+import seeding
 from hypothesis import HealthCheck, settings
+from sample_tables import write_samples
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-REFERENCE_DATA = REPOSITORY.parent / "shared" / "data"
+pytest_plugins = ("servers", "work_sharing")
 
 os.environ["MPLBACKEND"] = "Agg"
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")  # two test workers share the cores; more threads only get in their way
 for name in [name for name in os.environ if name.startswith(("SYNTH_", "AIRFLOW_"))]:
     del os.environ[name]  # a test never touches the caller's workspace, ledger, cluster or Airflow home
+if "TEST_THREADS" in os.environ:
+    os.environ["SYNTH_THREADS"] = os.environ["TEST_THREADS"]
 
-# A loaded machine is slow, which is no fault of the code: laws are judged by their outcome, not by a clock.
-settings.register_profile("laws", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("laws")
+# A loaded machine is slow, which is no fault of the code: laws are judged by their outcome, not by a clock. They are
+# tried on the same cases each time; `make explore` looks for others.
+LAWS = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.too_slow],
+    "database": None,
+    "print_blob": True,
+}
+settings.register_profile("test", derandomize=True, **LAWS)
+settings.register_profile("explore", derandomize=False, **LAWS)
+settings.load_profile("explore" if seeding.SEED else "test")
+seeding.install()
+
+
+def pytest_report_header() -> str:
+    """Say which noise and which cases this run has."""
+    return f"noise and hypothesis: seed {seeding.SEED}" + (" (make test has 0)" if seeding.SEED else "")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Give each test its own noise, or the operating system's where it asks for it."""
+    own = None if item.get_closest_marker("system_entropy") else item.nodeid
+    with seeding.noise_of(own):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef, request):
+    """Give what several tests share its own noise: it is the same whichever test comes first."""
+    if fixturedef.scope == "function":
+        return (yield)
+    name = f"{fixturedef.baseid}::{fixturedef.argname}[{getattr(request, 'param', '')}]"
+    with seeding.noise_of(name):
+        return (yield)
 
 
 @pytest.fixture(scope="session")
-def reference_data() -> Path:
-    """Folder of the reference tables (nltcs, adult, ...), which live beside the repository."""
-    if not REFERENCE_DATA.is_dir():
-        pytest.skip(f"the reference tables are not at {REFERENCE_DATA.name}/ beside the repository")
-    return REFERENCE_DATA
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the made-up tables `survey` and `census`, each a CSV file with its domain."""
+    folder = tmp_path_factory.mktemp("samples")
+    write_samples(folder)
+    return folder

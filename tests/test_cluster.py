@@ -2,15 +2,16 @@
 
 import copy
 import logging
+import os
 import subprocess
 import sys
 from urllib.request import urlopen
 
-import dask
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 from distributed.comm import CommClosedError
+from distributed.security import Security
 
 from synth_core import cluster as clusters
 from synth_core.cluster import MATTERING, TASKS_PER_THREAD, Cluster, check_versions, connect
@@ -111,19 +112,43 @@ def test_the_pages_of_a_local_cluster_are_seen_from_here_alone():
         assert urlopen(cluster.dashboard.replace("status", "health"), timeout=10).status == 200
 
 
-def memory_settings():
-    return [dask.config.get(f"distributed.worker.memory.{name}") for name in ("target", "spill", "pause")]
+def place_of_results(dask_worker):
+    """The process, what its results are kept in, and at which share of its memory it pauses."""
+    memory = dask_worker.memory_manager
+    return os.getpid(), type(memory.data).__name__, memory.memory_pause_fraction, bool(memory.memory_limit)
 
 
-def test_worker_processes_pause_rather_than_spill():
+def test_worker_threads_pause_rather_than_spill():
+    with connect("local") as cluster:
+        (found,) = cluster.on_each_worker(place_of_results).values()
+    assert found[1:] == ("dict", 0.8, True)
+
+
+def test_worker_processes_pause_rather_than_spill_also_after_they_were_started_again():
+    """The very case it is for: a worker that ran out of memory is ended, and its nanny starts another."""
     with connect("processes") as cluster:
-        found = cluster.on_each_worker(memory_settings)
+        before = cluster.on_each_worker(place_of_results).values()
+        cluster._client.restart(timeout=300, wait_for_workers=True)
+        after = cluster.on_each_worker(place_of_results).values()
         assert cluster.dashboard.startswith("http://127.0.0.1:")
-        limits = cluster.on_each_worker(lambda dask_worker: dask_worker.memory_manager.memory_limit)
-    assert len(found) >= 1
-    assert all(settings == [False, False, 0.8] for settings in found.values())
-    assert all(limit for limit in limits.values())
-    assert dask.config.get("distributed.worker.memory.spill") is not False, "only the cluster's own setting"
+    assert len(before) == len(after) >= 1
+    assert not {facts[0] for facts in before} & {facts[0] for facts in after}, "other processes than before"
+    assert {facts[1:] for facts in (*before, *after)} == {("dict", 0.8, True)}
+
+
+def test_a_process_without_credentials_cannot_use_a_cluster_of_processes():
+    """On the loopback interface every process of the machine reaches the scheduler and the workers."""
+    with connect("processes") as cluster:
+        scheduler = cluster._client.scheduler.address
+        (worker, *_) = cluster.on_each_worker(os.getpid)
+        for place in (scheduler, worker):
+            assert place.startswith("tls://127.0.0.1:")
+            with pytest.raises(OSError), Client(place.replace("tls:", "tcp:"), timeout="2s"):  # noqa: PT011
+                pass
+            strange = Security.temporary()
+            with pytest.raises(OSError), Client(place, security=strange, timeout="2s"):  # noqa: PT011
+                pass
+        assert cluster.map(abs, [-1, 2]) == [1, 2], "and nobody was disturbed"
 
 
 class NoCluster:
@@ -139,7 +164,8 @@ def test_gpu_workers_are_one_for_each_card_and_have_the_resource(monkeypatch):
     settings = clusters.LOCAL["cuda"]().settings
     assert settings["resources"] == {"GPU": 1}
     assert settings["threads_per_worker"] == 1
-    assert settings["device_memory_limit"] == 0.8
+    assert settings["data"] is dict, "results stay in memory, whatever else is set"
+    assert settings["security"] is True
     assert settings["rmm_allocator_external_lib_list"] == ["cupy"], "CuPy takes its memory from the pool"
 
 

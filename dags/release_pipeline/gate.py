@@ -30,7 +30,7 @@ class DisclosureGate(ReleaseOperator, ApprovalOperator):
         address = self.address(context)
         asked = steps.ask_approval(address, runner=runner(context))
         if asked is None:
-            raise AirflowSkipException("this release asks for no approval")
+            raise AirflowSkipException("this release asks for no approval, or is published already")
         digest, certificate = asked
         context["ti"].xcom_push(key="draft", value=digest)
         release = Path(address).parent.name

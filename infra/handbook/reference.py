@@ -132,10 +132,10 @@ def _eventful(workspace: Path) -> None:
 
     from synth_core.operations.events import Event, Kind, append
     from synth_core.privacy.ledger import Account
-    from synth_core.storage.sql_ledger import SqlLedger, ledger_url
+    from synth_core.storage.sql_ledger import open_ledger
 
     account = Account(dataset="d", delta=1e-6, cap_epsilon=1.0)
-    SqlLedger(ledger_url(workspace, None)).declare(account, actor="reference")
+    open_ledger(workspace).declare(account, actor="reference")
     for kind in (Kind.STEP, Kind.REFUSAL, Kind.FAILURE):
         append(workspace, Event(kind=kind, dataset="d", release="r", step="fit", seconds=1.0))
     manifest = {
@@ -148,6 +148,7 @@ def _eventful(workspace: Path) -> None:
     }
     (workspace / "public" / "r").mkdir(parents=True)
     (workspace / "public" / "r" / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    (workspace / "public" / "r" / "manifest.sig").touch()
 
 
 def ledger_records() -> str:

@@ -23,7 +23,7 @@ PLACES = {
     "synthetic table": "extract",
     "manifest": "manifest",
     "public report": "public report",
-    "internal report": "report",
+    "internal report": "internal report",
     "ledger": "ledger",
 }
 TOLD = FINISHED | {"up_for_retry", "skipped"}
@@ -92,10 +92,10 @@ def _results(address: str) -> None:
     say(f"\nRelease {found['release']} is published.\n")
     for title, key in PLACES.items():
         say(f"  {title:<16} {_shown(found[key])}")
-    say(f"  {'privacy':<16} epsilon {found['epsilon']:g} at delta {found['delta']:g}\n")
-    say("How good the table is (internal: compared with the confidential rows)\n")
+    say(f"  {'privacy':<16} epsilon {found['epsilon']} at delta {found['delta']}\n")
+    say("How good the table is, by public figures; true errors are in the internal report alone\n")
     for name, value in found["quality"].items():
-        say(f"  {name:<38} {value:.4f}")
+        say(f"  {name:<38} {value}")
     say("\n`make up` shows this run in Airflow, with the form for the next one.")
 
 

@@ -16,10 +16,12 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 
 from infra.local.rest import AirflowApi
-from infra.local.site import LOOPBACK, Dask, Site, SiteError
+from infra.local.site import LOOPBACK, Credentials, Dask, Site, SiteError
 
 GRACE_SECONDS = 30.0
-START_SECONDS = 300.0
+START_SECONDS = 900.0
+"""Seconds that a service may take to be ready; one that has died is reported at once."""
+
 LOG_TAIL = 30
 
 
@@ -79,12 +81,16 @@ def service(name: str, command: Sequence[str], *, env: Mapping[str, str], log: P
 def dask_cluster(site: Site, *, workers: int = 2, port: int = 0) -> Iterator[Dask]:
     """A Dask scheduler and its workers beside Airflow; yields where they answer.
 
-    Tasks connect to it, because a cluster of processes cannot be started inside an Airflow task.
+    Tasks connect to it, because a cluster of processes cannot be started inside an Airflow task. It speaks TLS, and
+    whoever has no certificate cannot use it: on the loopback interface every process of the machine can reach it.
     """
-    env, described = site.environment(port=0), site.home / "dask.json"
+    credentials, described = Credentials(site.home / "dask-tls"), site.home / "dask.json"
+    credentials.renew()
+    env = site.environment(port=0) | credentials.variables
     described.unlink(missing_ok=True)
     dask = str(Path(sys.executable).with_name("dask"))
     shared = ["--host", LOOPBACK, "--scheduler-file", str(described), "--dashboard-address", f"{LOOPBACK}:0"]
+    shared += ["--protocol", "tls"]
     scheduler = [dask, "scheduler", *shared, "--port", str(port)]
     worker = [dask, "worker", *shared, "--nworkers", str(workers), "--nthreads", "1"]
     worker += ["--local-directory", str(site.home / "dask")]
@@ -93,7 +99,7 @@ def dask_cluster(site: Site, *, workers: int = 2, port: int = 0) -> Iterator[Das
         about = json.loads(described.read_text(encoding="utf-8"))
         dashboard = f"http://{LOOPBACK}:{about['services']['dashboard']}/status"
         with service("the Dask workers", worker, env=env, log=site.home / "dask-workers.log"):
-            yield Dask(str(about["address"]), dashboard)
+            yield Dask(str(about["address"]), dashboard, credentials)
 
 
 @contextmanager

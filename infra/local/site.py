@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LOOPBACK = "127.0.0.1"
@@ -25,10 +26,67 @@ class SiteError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Dask:
-    """Where a Dask scheduler and its dashboard answer."""
+    """Where a Dask scheduler and its dashboard answer, and the credentials that it asks for."""
 
     address: str
     dashboard: str
+    credentials: Credentials | None = None
+
+    def client(self, *, timeout: str = "30s") -> Any:
+        """A client that may connect."""
+        from distributed import Client
+        from distributed.security import Security
+
+        known = self.credentials
+        security = known and Security(
+            require_encryption=True,
+            tls_ca_file=str(known.certificate),
+            tls_client_cert=str(known.certificate),
+            tls_client_key=str(known.key),
+        )
+        return Client(self.address, security=security, timeout=timeout)
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A certificate and its key in a folder that only its owner may enter; whoever has both may use the cluster."""
+
+    folder: Path
+
+    @property
+    def certificate(self) -> Path:
+        """The certificate, which is its own authority."""
+        return self.folder / "certificate.pem"
+
+    @property
+    def key(self) -> Path:
+        """The private key."""
+        return self.folder / "key.pem"
+
+    def renew(self) -> None:
+        """Draw a new key; those who have the old one are locked out of clusters that start from now on."""
+        from distributed.security import Security
+
+        drawn = Security.temporary()
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder.chmod(0o700)
+        for path, text in ((self.certificate, drawn.tls_ca_file), (self.key, drawn.tls_client_key)):
+            path.unlink(missing_ok=True)
+            path.touch(mode=0o600)
+            path.write_text(text, encoding="utf-8")
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment of processes that start, join or use the cluster."""
+        prefix = "DASK_DISTRIBUTED__COMM__"
+        found = {
+            f"{prefix}REQUIRE_ENCRYPTION": "True",
+            f"{prefix}TLS__CA_FILE": str(self.certificate),
+        }
+        for role in ("SCHEDULER", "WORKER", "CLIENT"):
+            found[f"{prefix}TLS__{role}__CERT"] = str(self.certificate)
+            found[f"{prefix}TLS__{role}__KEY"] = str(self.key)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +123,7 @@ class Site:
             "AIRFLOW__API__PORT": str(port),
             "AIRFLOW__API__SECRET_KEY": keys["session"],
             "AIRFLOW__API_AUTH__JWT_SECRET": keys["jwt"],
+            "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "120",
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
             "AIRFLOW__CORE__DAGS_FOLDER": str(REPOSITORY / "dags"),
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{address}/execution/",
@@ -75,12 +134,14 @@ class Site:
             "AIRFLOW__CORE__PLUGINS_FOLDER": str(REPOSITORY / "plugins"),
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.home / "passwords.json"),
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{u}:{role}" for u, role in USERS.items()),
+            "AIRFLOW__DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "150",
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "10",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self.database or f"sqlite:///{self.home / 'airflow.db'}",
             "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(free_port()),
             "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+            "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
             "SYNTH_RELEASES": str(self.releases),
             "SYNTH_WORKSPACE": str(self.workspace),
@@ -91,6 +152,8 @@ class Site:
             variables["SYNTH_LEDGER_URL"] = self.ledger
         if dask:
             variables |= {"SYNTH_DASK_ADDRESS": dask.address, "SYNTH_DASK_DASHBOARD": dask.dashboard}
+        if dask and dask.credentials:
+            variables |= dask.credentials.variables
         variables |= {
             f"DASK_{name.upper().replace('.', '__')}": str(value) for name, value in NO_SPILLING.items()
         }

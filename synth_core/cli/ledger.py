@@ -1,12 +1,13 @@
-"""Commands about the ledger: show, verify, export, head, account, cap, grants."""
+"""Commands about the ledger: show, verify, export, head, account, cap, refusals, grants."""
 
 from __future__ import annotations
 
 import getpass
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.console import Console
@@ -32,6 +33,7 @@ Url = Annotated[
 ]
 Dataset = Annotated[str, typer.Argument(help="The data set whose account it is.")]
 HERE = Path("workspace")
+T = TypeVar("T")
 
 
 @app.command()
@@ -47,11 +49,14 @@ def show(
 
     Example: `synth ledger show -w my-release/workspace --release pilot-1`
     """
+    from synth_core.storage.ledger_export import show_records
     from synth_core.storage.ledger_runway import runway
 
-    book = _open(workspace, ledger)
+    for problem in _open(workspace, ledger).objections():
+        typer.echo(f"problem: {problem}; nothing can be spent", err=True)
+    book = _open(workspace, ledger, compare=False)
     names = [dataset] if dataset else [account.dataset for account in book.accounts()]
-    history = book.records(dataset=dataset)
+    history = show_records(book.records(dataset=dataset))
     accounts = []
     for name in names:
         balance = book.balance(name)
@@ -104,12 +109,18 @@ def export(
     ],
     workspace: Workspace = HERE,
     ledger: Url = None,
+    internal: Annotated[
+        bool,
+        typer.Option(
+            help="With the digests of snapshots, so that every hash can be recomputed; not to be passed on."
+        ),
+    ] = False,
 ) -> None:
-    """Write all records, with their hashes, as JSON lines.
+    """Write all records, with their hashes, as JSON lines; snapshots are numbered within their release.
 
     Example: `synth ledger export records.jsonl -w my-release/workspace`
     """
-    _open(workspace, ledger).export(path)
+    _open(workspace, ledger).export(path, internal=internal)
 
 
 @app.command()
@@ -120,20 +131,44 @@ def head(workspace: Workspace = HERE, ledger: Url = None) -> None:
     """
     from synth_core.storage.ledger_head import head_text
 
-    typer.echo(head_text(_open(workspace, ledger).head()), nl=False)
+    typer.echo(head_text(_open(workspace, ledger, compare=False).head()), nl=False)
 
 
 @app.command()
 def account(
     dataset: Dataset,
-    epsilon: Annotated[float, typer.Option(help="The cap: all releases together never spend more.")],
-    delta: Annotated[float, typer.Option(help="For life; at most 1 / (10 x the number of records).")],
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="The cap: the ledger refuses more, until somebody raises it with a reason. Needed for a new account."
+        ),
+    ] = None,
+    delta: Annotated[
+        float | None,
+        typer.Option(
+            help="For life; at most 1 / (10 x the largest number of records). Needed for a new account."
+        ),
+    ] = None,
+    largest_n: Annotated[
+        int | None,
+        typer.Option(
+            help="A public upper bound of the number of records; a new account is refused without it."
+        ),
+    ] = None,
     unit: Annotated[
         str, typer.Option(help="Whom the promise protects: person, household, record.")
     ] = "person",
     rows_per_unit: Annotated[int, typer.Option(help="Most records that one unit may have.")] = 1,
-    largest_n: Annotated[
-        int | None, typer.Option(help="A public upper bound of the number of records.")
+    delta_reason: Annotated[str, typer.Option(help="Why a larger delta is accepted; kept for ever.")] = "",
+    refusal_limit: Annotated[
+        int, typer.Option(help="Most refusals that may depend on the records, in all its life.")
+    ] = 20,
+    shares_rows_with: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Another account with rows of the same people: what one spends counts against both, for ever. "
+            "May be given several times; an existing account needs nothing else."
+        ),
     ] = None,
     workspace: Workspace = HERE,
     ledger: Url = None,
@@ -142,18 +177,28 @@ def account(
 
     Example: `synth ledger account census-2026 --unit person --epsilon 2 --delta 1e-9 --largest-n 90000000`
     """
+    from synth_core.privacy.budget import check_delta
     from synth_core.privacy.ledger import Account
 
-    declared = Account(
-        dataset=dataset,
-        unit=unit,
-        delta=delta,
-        cap_epsilon=epsilon,
-        rows_per_unit=rows_per_unit,
-        largest_n=largest_n,
-    )
-    book = _open(workspace, ledger, create=True)
-    book.declare(declared, actor=_actor())
+    others = tuple(shares_rows_with or ())
+    if others and epsilon is None and delta is None:
+        book = _open(workspace, ledger)
+        declared = replace(book.balance(dataset).account, shares_rows_with=others)
+    else:
+        declared = Account(
+            dataset=dataset,
+            unit=unit,
+            delta=_needed(delta, "--delta"),
+            cap_epsilon=_needed(epsilon, "--epsilon"),
+            rows_per_unit=rows_per_unit,
+            largest_n=largest_n,
+            refusal_limit=refusal_limit,
+            shares_rows_with=others,
+        )
+        book = _open(workspace, ledger, create=True)
+        if largest_n is None and dataset not in {known.dataset for known in book.accounts()}:
+            check_delta(declared.delta, None, delta_reason)  # accounts of older versions have none
+    book.declare(declared, actor=_actor(), delta_reason=delta_reason)
     Console().print(balance_panel(book.balance(dataset), None))
 
 
@@ -175,6 +220,23 @@ def cap(
 
 
 @app.command()
+def refusals(
+    dataset: Dataset,
+    limit: Annotated[int, typer.Option(help="The new limit, refusals given so far included.")],
+    reason: Annotated[str, typer.Option(help="Who decided it and why; kept for ever.")],
+    workspace: Workspace = HERE,
+    ledger: Url = None,
+) -> None:
+    """Change how many refusals may depend on a data set's records; each tells something of them without noise.
+
+    Example: `synth ledger refusals census-2026 --limit 40 --reason "new form, decision 2026-15"`
+    """
+    book = _open(workspace, ledger)
+    book.set_refusal_limit(dataset, limit=limit, actor=_actor(), reason=reason)
+    Console().print(balance_panel(book.balance(dataset), None))
+
+
+@app.command()
 def grants(role: Annotated[str, typer.Argument(help="An existing PostgreSQL role.")]) -> None:
     """Print the SQL that lets a PostgreSQL role append to the ledger and do nothing else to it.
 
@@ -186,13 +248,25 @@ def grants(role: Annotated[str, typer.Argument(help="An existing PostgreSQL role
         typer.echo(statement)
 
 
-def _open(workspace: Path, url: str | None, *, create: bool = False) -> SqlLedger:
-    """The ledger; only `account` may make a new file, so that a mistyped folder is noticed."""
+def _needed(value: T | None, option: str) -> T:
+    """The option's value; without it, the refusal that the command line gives for a required option."""
+    if value is None:
+        raise typer.BadParameter("a new account needs it", param_hint=option)
+    return value
+
+
+def _open(workspace: Path, url: str | None, *, create: bool = False, compare: bool = True) -> SqlLedger:
+    """The ledger; only `account` may make a new file, so that a mistyped folder is noticed.
+
+    Without `compare` it is read as it is, also if it was rolled back.
+    """
     from synth_core.storage.ledger_database import database_file, parse_url
-    from synth_core.storage.sql_ledger import SqlLedger, ledger_url
+    from synth_core.storage.sql_ledger import SqlLedger, ledger_url, open_ledger
 
     where = ledger_url(workspace, url)
     file = database_file(parse_url(where))
+    if create and not file:
+        workspace.mkdir(parents=True, exist_ok=True)  # where the head of a ledger in PostgreSQL is kept
     if file and not file.exists():
         if not create:
             raise LedgerError(f"there is no ledger at {file}; name its folder with --workspace")
@@ -200,7 +274,7 @@ def _open(workspace: Path, url: str | None, *, create: bool = False) -> SqlLedge
             file.parent.mkdir(parents=True, exist_ok=True)
         except OSError:
             raise LedgerError(f"{file.parent} cannot be created; name a folder you may write to") from None
-    return SqlLedger(where)
+    return open_ledger(workspace, where) if compare else SqlLedger(where, head_paths=())
 
 
 def _actor() -> str:

@@ -44,21 +44,26 @@ def spends_table(dataset: str, records: Sequence[Record], *, last: int) -> Table
 
 def balance_panel(balance: Balance, forecast: str | None) -> Panel:
     """What the account promises, has spent and has left."""
+    from synth_core.privacy.wording import exact_text, left_text, loss_text
+
     words = account_json(balance, forecast)
     account = balance.account
+    others = [name for name in balance.together if name != account.dataset]
     several = f", up to {account.rows_per_unit} records each" if account.rows_per_unit > 1 else ""
     lines = [
         f"protects   one {account.unit}{several} (neighbours: {account.neighbours})",
-        f"delta      {account.delta:g}, for life",
+        f"delta      {exact_text(account.delta)}, for life",
         *(
-            f"{name:<10} epsilon {words[f'{name}_epsilon']:<8.4g} mu² {float(mu2):.4g}"
-            for name, mu2 in (
-                ("cap", balance.cap_mu2),
-                ("spent", balance.charged_mu2),
-                ("held", balance.held_mu2),
-                ("left", balance.remaining_mu2),
+            f"{name:<10} epsilon {shown(words[f'{name}_epsilon']):<8} mu² {float(mu2):.4g}"
+            for name, mu2, shown in (
+                ("cap", balance.cap_mu2, exact_text),
+                ("spent", balance.charged_mu2, loss_text),
+                ("held", balance.held_mu2, loss_text),
+                ("left", balance.remaining_mu2, left_text),
             )
         ),
+        f"refusals   {balance.refusals} of at most {account.refusal_limit} have depended on records",
+        *([f"together with {', '.join(others)}: rows of the same people"] if others else []),
         "mu² adds up; epsilons do not: each is what that mu² is worth by itself",
     ]
     return Panel(
@@ -68,17 +73,20 @@ def balance_panel(balance: Balance, forecast: str | None) -> Panel:
 
 def account_json(balance: Balance, forecast: str | None) -> dict[str, Any]:
     """An account and its balance as plain data."""
-    from synth_core.privacy.budget import epsilon_of
+    from synth_core.privacy.budget import epsilon_of, round_up
+    from synth_core.privacy.wording import left_number
 
-    delta = balance.account.delta
+    delta, digits = balance.account.delta, 6
     return asdict(balance.account) | {
         "cap_mu2": str(balance.cap_mu2),
         "spent_mu2": str(balance.charged_mu2),
         "held_mu2": str(balance.held_mu2),
         "left_mu2": str(balance.remaining_mu2),
-        "spent_epsilon": epsilon_of(balance.charged_mu2, delta),
-        "held_epsilon": epsilon_of(balance.held_mu2, delta),
-        "left_epsilon": epsilon_of(balance.remaining_mu2, delta),
+        "spent_epsilon": round_up(epsilon_of(balance.charged_mu2, delta), digits),
+        "held_epsilon": round_up(epsilon_of(balance.held_mu2, delta), digits),
+        "left_epsilon": left_number(epsilon_of(balance.remaining_mu2, delta), digits),
+        "refusals": balance.refusals,
+        "together": list(balance.together),
         "forecast": forecast,
     }
 

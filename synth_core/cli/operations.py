@@ -35,7 +35,9 @@ def approve(
     address = _begun(release, workspace)
     asked = ask_approval(address)
     if asked is None:
-        raise SpecError(f"release {release!r} asks for no approval; `approval: true` in its spec would")
+        raise SpecError(
+            f"release {release!r} needs no approval: it is published, or its spec does not say `approval: true`"
+        )
     digest, certificate = asked
     typer.echo(certificate)
     verb = "reject" if reject else "approve"
@@ -55,9 +57,9 @@ def cancel(
 
     Example: `synth cancel 2026-q1 --reason "source was withdrawn" --workspace workspace`
     """
-    from synth_core.steps import cancel as cancel_release
+    from synth_core.steps import cancel_by_name
 
-    cancel_release(_begun(release, workspace), reason=reason)
+    cancel_by_name(workspace, release, reason=reason)
     typer.echo(f"{release}: cancelled; what it had not used is free again")
 
 

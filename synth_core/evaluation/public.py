@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from statistics import NormalDist
 from typing import Any
@@ -21,11 +21,20 @@ from numpy.typing import NDArray
 from synth_core.domain import Clique
 from synth_core.errors import SourceError
 from synth_core.evaluation.tables import CodedTable
-from synth_core.measurement import Measurement
+from synth_core.measurement import Measurement, merge_codes
 from synth_core.metrics import tvd
+from synth_core.privacy.answer_form import Groups
 
 Z95 = NormalDist().inv_cdf(0.975)
 _MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MergedMarginal:
+    """A noisy marginal for which codes were merged first; `groups` has the group of each code, by attribute."""
+
+    measurement: Measurement
+    groups: Groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +71,8 @@ class PublicQuality:
     """What a release may say of its own quality.
 
     `synthetic` holds the shares of each column's codes in the synthetic table, `ties` each pair's TVD from independence
-    in it.
+    in it. `answers_used` is the number of stored answers that `measured` was made of, `answers_unused` how many could
+    not be compared with a table, by their kind.
     """
 
     total: float
@@ -73,6 +83,8 @@ class PublicQuality:
     ties: tuple[tuple[float, ...], ...]
     bought: tuple[BoughtError, ...]
     violations: dict[str, int]
+    answers_used: int = 0
+    answers_unused: dict[str, int] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """The quality as one JSON text; equal qualities give equal texts."""
@@ -104,25 +116,46 @@ def public_quality(
     synthetic: CodedTable,
     *,
     measurements: Sequence[Measurement],
+    merged: Sequence[MergedMarginal] = (),
     total: float,
     bought: Sequence[BoughtError] = (),
     violations: Mapping[str, int] | None = None,
+    answers_used: int | None = None,
+    answers_unused: Mapping[str, int] | None = None,
 ) -> PublicQuality:
-    """Judge a synthetic table by the noisy answers it was made from; `total` is the noisy number of records."""
+    """Judge a synthetic table by the noisy answers it was made from.
+
+    Args:
+        synthetic: the table.
+        measurements: noisy marginals.
+        merged: noisy marginals of merged codes; the table's codes are merged the same way before it is compared.
+        total: the noisy number of records.
+        bought: errors that were bought from the curator.
+        violations: how many rows break each declared rule.
+        answers_used: number of stored answers behind the marginals; as many as there are marginals unless told.
+        answers_unused: number of other stored answers, by kind.
+    """
     domain = synthetic.domain
-    counted = synthetic.tables([measurement.clique for measurement in measurements])
+    answers = [
+        *((m, (None,) * m.noisy.ndim) for m in measurements),
+        *((m.measurement, m.groups) for m in merged),
+    ]
+    counted = synthetic.tables([measurement.clique for measurement, _ in answers])
+    scale = total / synthetic.rows
     return PublicQuality(
         total=total,
         rows=synthetic.rows,
-        columns={name: answer for name in domain if (answer := _column_answer(name, measurements, total))},
+        columns={name: answer for name in domain if (answer := _column_answer(name, answers, total))},
         synthetic={name: tuple(shares.tolist()) for name, shares in _shares(synthetic).items()},
         measured=tuple(
-            _judged(measurement, (counts * (total / synthetic.rows)).astype(np.float64), total)
-            for measurement, counts in zip(measurements, counted, strict=True)
+            _judged(measurement, merge_codes(counts, groups).astype(np.float64) * scale, total)
+            for (measurement, groups), counts in zip(answers, counted, strict=True)
         ),
         ties=_ties(synthetic),
         bought=tuple(bought),
         violations=dict(violations or {}),
+        answers_used=len(answers) if answers_used is None else answers_used,
+        answers_unused=dict(answers_unused or {}),
     )
 
 
@@ -149,12 +182,14 @@ def _judged(measurement: Measurement, expected: NDArray[np.float64], total: floa
     )
 
 
-def _column_answer(name: str, measurements: Sequence[Measurement], total: float) -> ColumnAnswer | None:
-    """All answers that hold the column, summed down to it and combined by inverse variance."""
+def _column_answer(
+    name: str, answers: Sequence[tuple[Measurement, Groups]], total: float
+) -> ColumnAnswer | None:
+    """All answers that hold the column with all its codes, summed down to it and combined by inverse variance."""
     weights, sums = [], []
-    for measurement in measurements:
-        if name in measurement.clique:
-            axis = measurement.clique.index(name)
+    for measurement, groups in answers:
+        axis = measurement.clique.index(name) if name in measurement.clique else -1
+        if axis >= 0 and groups[axis] is None:
             others = tuple(place for place in range(measurement.noisy.ndim) if place != axis)
             counts = measurement.noisy.sum(axis=others)
             weights.append(counts.size / (measurement.noisy.size * measurement.sigma**2))

@@ -115,17 +115,16 @@ def balanced(
     """The multipliers of a model of least loss minus w times its entropy.
 
     From `HEAVIEST` on w is halved as long as that lowers the loss by at least the share `gain`. While a model still
-    learns from the tables its loss falls fast; once it only follows their noise there is little left to fall.
+    learns from the tables its loss falls fast; once it only follows their noise there is little left to fall. The last
+    w is interpolated, so that it depends continuously on the falls: one that rounding puts on either side of `gain`,
+    as another processor may, changes w as little as it changed itself, and not by a factor of two.
     """
     search = _Search(problem, oracle, max_passes, progress or _unheard, ridge=HEAVIEST)
     pairs = search.no_pairs()
     search.best = search.evaluated(start, 0.0)
     search.balance(pairs, within=NEARLY_BALANCED)
-    before, least = math.inf, search.least
-    while least < (1 - gain) * before and search.passes < max_passes:
-        search.halve_ridge(pairs)
-        search.balance(pairs, within=NEARLY_BALANCED)
-        before, least = least, search.least
+    if gain < 1:
+        search.weigh_entropy(search.ridge_of_falls(gain, pairs), pairs)
     most = min(max(POLISH[0], int(POLISH_CELLS / cells)), POLISH[1])
     search.max_passes = min(max_passes, search.passes + most)
     search.balance(pairs, within=BALANCED)
@@ -193,10 +192,30 @@ class _Search:
                 return
             self.best = following
 
-    def halve_ridge(self, pairs: Pairs) -> None:
-        """Give the entropy half its weight; its part of values and gradients is known, so no pass is needed."""
-        self.ridge /= 2
-        point, less = self.best, self.ridge
+    def ridge_of_falls(self, gain: float, pairs: Pairs) -> float:
+        """Halve the weight of the entropy until the loss falls by less than `gain`.
+
+        Each fall is attributed to the middle of its halving, and taken as linear in log w between two of them.
+
+        Returns:
+            One halving below the weight at which the fall is `gain`: at most half a halving from the last weight. A
+            first fall below `gain` has none before it; its own middle counts, where a fall of `gain` would be put.
+        """
+        fall, past = math.inf, 0.5
+        while self.passes < self.max_passes:
+            before, last = self.least, fall
+            self.weigh_entropy(self.ridge / 2, pairs)
+            self.balance(pairs, within=NEARLY_BALANCED)
+            fall = 1 - self.least / before if before > 0 else 0.0
+            if fall < gain:
+                past = 1.0 if math.isinf(last) else (last - gain) / (last - fall)
+                break
+        return self.ridge * 2 ** (0.5 - past)
+
+    def weigh_entropy(self, ridge: float, pairs: Pairs) -> None:
+        """Change the weight of the entropy; its part of values and gradients is known, so no pass is needed."""
+        less, self.ridge = self.ridge - ridge, ridge
+        point = self.best
         self.best = replace(
             point,
             value=point.value - less * _dot(point.multipliers, point.multipliers) / 2,

@@ -186,7 +186,8 @@ def apportioned(weights: Sequence[float], total: int) -> list[int]:
     positive = np.maximum(np.asarray(weights, dtype=np.float64), 0.0)
     if positive.sum() <= 0:
         positive = np.ones(len(weights))
-    exact = positive * (total / positive.sum())
+    exact = positive / positive.max()  # no weight is so small or so large that a sum or a quotient overflows
+    exact *= total / exact.sum()
     floors = np.floor(exact).astype(np.int64)
     largest = np.argsort(floors - exact, kind="stable")[: total - int(floors.sum())]
     floors[largest] += 1

@@ -18,8 +18,10 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from synth_core.cluster import connect
-from synth_core.errors import ClusterError, PublishError, SynthError
+from synth_core.errors import ClusterError, PublishError, SpecError, SynthError
 from synth_core.operations.office import Office
+from synth_core.privacy.budget import check_delta
+from synth_core.privacy.ledger import State as Entry
 from synth_core.release.paths import PRIVATE_MODE, ReleasePaths
 from synth_core.release.signing import key_path, private_key
 
@@ -179,6 +181,7 @@ def ledger(patient: Patient) -> Iterator[Finding]:
             "; ".join(status.problems),
             "stop all releases and read the runbook on a broken chain",
         )
+    yield from _deltas(office)
     now = datetime.now(UTC)
     last = max((record.at for record in office.ledger.records()), default=now)
     if last > now + AHEAD:
@@ -192,6 +195,20 @@ def ledger(patient: Patient) -> Iterator[Finding]:
         yield Finding(
             "clock", State.GOOD, f"{now:%Y-%m-%d %H:%M:%S} UTC, not before the ledger's last record"
         )
+
+
+def _deltas(office: Office) -> Iterator[Finding]:
+    """Accounts whose delta was never compared with their number of records, unless a reason is recorded."""
+    for opened in office.ledger.records():
+        if opened.state is not Entry.ACCOUNT:
+            continue
+        try:
+            check_delta(opened.account.delta, opened.account.largest_n, opened.reason)
+        except SpecError as refusal:
+            subject = f"account {opened.dataset}"
+            yield Finding(
+                subject, State.WORRYING, str(refusal), "delta is for life; use it for the next account"
+            )
 
 
 def keys(patient: Patient) -> Iterator[Finding]:

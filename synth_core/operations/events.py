@@ -37,6 +37,7 @@ class Kind(StrEnum):
     APPROVAL = "approval"  # a person must approve a release before it is published
     DEADLINE = "deadline"  # a run takes longer than it should
     CAP = "cap"  # an account has committed much of its cap
+    LIMIT = "limit"  # many refusals have depended on an account's records
     CHAIN = "chain"  # the ledger is not as it was written
 
 
@@ -50,8 +51,9 @@ class Event:
     step: str = ""
     text: str = ""
     seconds: float | None = None  # of a finished step
-    level: float | None = None  # of a cap: the share of it that was reached
+    level: float | None = None  # of a cap or limit: the share of it that was reached
     cap_epsilon: float | None = None
+    limit: int | None = None
     runner: Runner = field(default_factory=Runner)
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
 

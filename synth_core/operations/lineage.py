@@ -55,8 +55,11 @@ def published(manifest: dict[str, Any], runner: Runner) -> dict[str, Any]:
         "epsilon": guarantee["epsilon"],
         "delta": guarantee["delta"],
         "mu": guarantee["mu"],
-        "accountEpsilonAfter": guarantee["account"]["epsilon_after"],
+        "epsilonSpent": guarantee["epsilon_spent"],
+        "accountEpsilon": guarantee["account"]["epsilon"],
+        "accountEpsilonSpent": guarantee["account"]["epsilon_spent"],
         "accountEpsilonCap": guarantee["account"]["epsilon_cap"],
+        "accountRecord": manifest["provenance"]["ledger"]["records"],
     }
     return {
         "eventType": "COMPLETE",

@@ -13,8 +13,10 @@ from synth_core.operations.events import Event, Kind
 from synth_core.operations.office import Office
 from synth_core.operations.records import standing
 from synth_core.operations.watch import committed_share
-from synth_core.privacy.budget import epsilon_of
+from synth_core.privacy.budget import epsilon_of, round_up
 from synth_core.privacy.ledger import Balance
+from synth_core.privacy.wording import left_number
+from synth_core.release.statement import DIGITS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -81,8 +83,8 @@ def _accounts(balances: Sequence[Balance]) -> list[Metric]:
     def each(value: Callable[[Balance], float]) -> list[Sample]:
         return [({"dataset": balance.account.dataset}, value(balance)) for balance in balances]
 
-    def epsilon(name: str) -> Callable[[Balance], float]:
-        return lambda balance: epsilon_of(max(getattr(balance, name), 0), balance.account.delta)
+    def epsilon(name: str, rounded: Callable[[float], float] = _up) -> Callable[[Balance], float]:
+        return lambda balance: rounded(epsilon_of(max(getattr(balance, name), 0), balance.account.delta))
 
     return [
         _gauge("synth_budget_cap_epsilon", "Cap of the account.", each(lambda b: b.account.cap_epsilon)),
@@ -99,7 +101,7 @@ def _accounts(balances: Sequence[Balance]) -> list[Metric]:
         _gauge(
             "synth_budget_remaining_epsilon",
             "Largest release that still fits.",
-            each(epsilon("remaining_mu2")),
+            each(epsilon("remaining_mu2", _down)),
         ),
         _gauge(
             "synth_budget_spent_mu2",
@@ -111,6 +113,16 @@ def _accounts(balances: Sequence[Balance]) -> list[Metric]:
             "synth_budget_committed_ratio",
             "Share of the cap, in mu^2, spent or set aside.",
             each(committed_share),
+        ),
+        _gauge(
+            "synth_account_refusals",
+            "Refusals that have depended on the account's records.",
+            each(lambda b: float(b.refusals)),
+        ),
+        _gauge(
+            "synth_account_refusal_limit",
+            "Refusals that may depend on the account's records.",
+            each(lambda b: float(b.account.refusal_limit)),
         ),
     ]
 
@@ -148,9 +160,21 @@ def _releases(office: Office) -> list[Metric]:
         times.append((labels, at.timestamp()))
     return [
         _gauge("synth_release_rows", "Synthetic records of a published release.", rows),
-        _gauge("synth_release_epsilon", "Epsilon that a published release cost.", epsilons),
+        _gauge(
+            "synth_release_epsilon",
+            "Epsilon that a published release promises: the larger of asked and charged.",
+            epsilons,
+        ),
         _gauge("synth_release_published_timestamp_seconds", "When a release was published.", times),
     ]
+
+
+def _up(epsilon: float) -> float:
+    return round_up(epsilon, DIGITS)
+
+
+def _down(epsilon: float) -> float:
+    return left_number(epsilon, DIGITS)
 
 
 def _gauge(name: str, text: str, samples: Iterable[Sample]) -> Metric:

@@ -155,6 +155,7 @@ _HEADLINES = {
     Kind.APPROVAL: "approval needed",
     Kind.DEADLINE: "late",
     Kind.CAP: "privacy budget running out",
+    Kind.LIMIT: "ALARM: refusals tell about confidential records",
     Kind.CHAIN: "ALARM: the privacy ledger is not as it was written",
 }
 

@@ -16,7 +16,7 @@ from synth_core.privacy.ledger import Balance
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import NAME
 from synth_core.storage.ledger_database import database_file, parse_url
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url
+from synth_core.storage.sql_ledger import SqlLedger, ledger_url, open_ledger
 
 FRESH = timedelta(minutes=1)
 """For so long the result of a verification is shown again: it re-hashes the whole chain."""
@@ -58,7 +58,7 @@ class Office:
             )
         identity = file.stat().st_ino if file else 0
         if self._opened is None or self._opened[0] != identity:
-            self._opened = identity, SqlLedger(self._url)
+            self._opened = identity, open_ledger(self.workspace, self._url)
         return self._opened[1]
 
     def balances(self) -> list[Balance]:
@@ -94,11 +94,11 @@ class Office:
 
     def manifest(self, release: str) -> dict[str, Any] | None:
         """The manifest of a published release; None before that."""
-        path = self.paths(release).manifest
-        try:
-            content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        paths = self.paths(release)
+        if not paths.published:
             return None
+        try:
+            content: dict[str, Any] = json.loads(paths.manifest.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             raise SpecError(
                 f"the manifest of release {release!r} cannot be read; run: synth verify"

@@ -8,6 +8,8 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from synth_core.operations import charts
+from synth_core.privacy.wording import exact_text, left_figure, loss_figure, scientific
+from synth_core.release.certificate import account_sentence
 
 UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
@@ -15,18 +17,6 @@ UNITS = ("bytes", "kB", "MB", "GB", "TB")
 def render(template: str, **values: Any) -> str:
     """A page, style sheet or script."""
     return _ENVIRONMENT.get_template(f"{template}.j2").render(**values)
-
-
-def epsilon(value: float) -> str:
-    """An epsilon with as many digits as one decides by."""
-    return f"{value:.2f}" if value >= 0.1 or value == 0 else f"{value:.4f}"
-
-
-def scientific(value: float) -> str:
-    """A small number as people write it: 1 × 10⁻⁶."""
-    digits, exponent = f"{value:.2e}".split("e")
-    power = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return f"{float(digits):g}\u00a0×\u00a010{power}"
 
 
 def size(count: int) -> str:
@@ -55,8 +45,15 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"scientific": scientific, "epsilon": epsilon, "size": size, "sentence": sentence}
+    environment.filters |= {
+        "scientific": scientific,
+        "exact": exact_text,
+        "loss": loss_figure,
+        "left": left_figure,
+    }
+    environment.filters |= {"size": size, "sentence": sentence}
     environment.globals |= {
+        "account_sentence": account_sentence,
         "address": address,
         "balance_bar": charts.balance_bar,
         "release_bars": charts.release_bars,

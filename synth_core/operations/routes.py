@@ -28,14 +28,13 @@ from synth_core.operations.views import (
     release_view,
     releases_of_run,
 )
+from synth_core.release.paths import SIGNED
+from synth_core.release.verification import Verification
 
 REPORT_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'; sandbox"
 )
 """A report is one self-contained file with its styles inside; it runs no script and belongs to no origin."""
-
-SIGNED = ("manifest.json", "manifest.sig", "signing-key.pem")
-"""The manifest and what proves it: published, though no manifest can list itself."""
 
 RECORDS_ON_A_PAGE = 200
 LONGEST_REASON = 500
@@ -116,8 +115,8 @@ def release(request: Request, name: str, check: str = "") -> HTMLResponse:
     """One release: guarantee, reports, artifacts, lineage."""
     office = _office(request)
     view = release_view(office, name)
-    found = _problems(request, office.paths(name).public) if check and view.manifest else None
-    return _page(request, "release.html", here="releases", view=view, problems=found, signed=SIGNED)
+    found = _verification(request, office.paths(name).public) if check and view.manifest else None
+    return _page(request, "release.html", here="releases", view=view, found=found, signed=SIGNED)
 
 
 @router.get("/dag")
@@ -270,12 +269,13 @@ def _chain(office: Office) -> ChainStatus | None:
         return None
 
 
-def _problems(request: Request, public: Path) -> list[str]:
-    """What a check of all published files finds."""
+def _verification(request: Request, public: Path) -> Verification:
+    """What a check of the published release finds."""
     try:
-        return list(request.app.state.verify(public))
+        found: Verification = request.app.state.verify(public)
     except OSError:
-        return ["the server may not read all that the check needs; run: synth verify"]
+        raise SpecError("the server may not read all that the check needs; run: synth verify") from None
+    return found
 
 
 def _report(path: Path) -> Response:

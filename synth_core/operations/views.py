@@ -15,11 +15,12 @@ from synth_core.errors import SpecError
 from synth_core.operations.events import Event, Kind
 from synth_core.operations.office import Office
 from synth_core.operations.watch import committed_share
-from synth_core.privacy.budget import epsilon_of
+from synth_core.privacy.budget import epsilon_of, mu_of
 from synth_core.privacy.ledger import Account, Balance, Record, State
 from synth_core.release import signing
 from synth_core.release.manifest import cost_by_step
 from synth_core.release.paths import ReleasePaths
+from synth_core.release.statement import promised_mu2
 from synth_core.storage.ledger_runway import runway
 
 SPENDING_STEPS = ("score", "select", "fit", "evaluate")
@@ -33,6 +34,7 @@ class ReleaseLine:
     name: str
     account: Account
     steps: dict[str, Fraction]
+    promised_mu2: Fraction  # the larger of what it asked for and what it was charged
     share: float  # of the account's cap, in mu^2
     state: str  # published, under way or ended
     reason: str  # why it ended
@@ -41,13 +43,23 @@ class ReleaseLine:
 
     @property
     def mu2(self) -> Fraction:
-        """All steps together."""
+        """What all steps together were charged."""
         return sum(self.steps.values(), Fraction(0))
 
     @property
     def epsilon(self) -> float:
-        """What the release is worth by itself."""
+        """What the release promises by itself."""
+        return epsilon_of(self.promised_mu2, self.account.delta)
+
+    @property
+    def spent(self) -> float:
+        """The epsilon that its charges are worth."""
         return epsilon_of(self.mu2, self.account.delta)
+
+    @property
+    def mu(self) -> float:
+        """The promise in the ledger's currency."""
+        return mu_of(self.promised_mu2)
 
     @property
     def spends(self) -> list[tuple[str, float]]:
@@ -81,6 +93,11 @@ class AccountView:
     def spent(self) -> float:
         """Share of the cap that is spent."""
         return float(self.balance.charged_mu2 / self.balance.cap_mu2)
+
+    @property
+    def others(self) -> list[str]:
+        """Accounts that hold rows of the same people."""
+        return [name for name in self.balance.together if name != self.account.dataset]
 
     def epsilon(self, part: str) -> float:
         """What a part of the balance (charged, held, remaining) is worth by itself."""
@@ -186,6 +203,7 @@ def _line(records: Sequence[Record]) -> ReleaseLine:
         name=records[0].release,
         account=account,
         steps=steps,
+        promised_mu2=promised_mu2(records),
         share=float(sum(steps.values(), Fraction(0)) / records[-1].cap_mu2),
         state=state,
         reason=reason,

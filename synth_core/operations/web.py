@@ -15,6 +15,7 @@ from synth_core.errors import SynthError
 from synth_core.operations.office import Office
 from synth_core.operations.pages import render
 from synth_core.operations.routes import Visitor, router
+from synth_core.release.verification import Verification
 
 HEADERS = {
     "Cache-Control": "no-store",
@@ -32,11 +33,11 @@ def create_app(
     office: Callable[[], Office],
     visitor: Callable[..., Visitor],
     secret: Callable[[], str],
-    verify: Callable[[Path], list[str]],
+    verify: Callable[[Path], Verification],
 ) -> FastAPI:
     """The application; `visitor` is a dependency that refuses strangers, for every address alike.
 
-    `secret` signs forms, and `verify` tells what is wrong with the folder of a published release.
+    `secret` signs forms, and `verify` checks the folder of a published release.
     """
 
     def known(request: Request, who: Visitor = Depends(visitor)) -> None:  # noqa: B008 — FastAPI's way

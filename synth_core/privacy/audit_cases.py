@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
+from synth_core.privacy.answer_form import AnswerForm
 from synth_core.privacy.audit import HOT_MU2, Experiment
 from synth_core.privacy.budget import Mechanism
 from synth_core.privacy.curator import Curator, LedgerCurator
@@ -119,7 +120,13 @@ class PlantedFault(LedgerCurator, ABC):
     """A curator whose noisy numbers are spoiled before they are stored; choices are left as they are."""
 
     def _answer(
-        self, purpose: str, mechanism: Mechanism, *, asked: Sequence[Clique], draw: Callable[[], Answer]
+        self,
+        purpose: str,
+        mechanism: Mechanism,
+        *,
+        asked: Sequence[Clique],
+        form: AnswerForm,
+        draw: Callable[[], Answer],
     ) -> Answer:
         def spoiled() -> Answer:
             if mechanism.name == "exponential":
@@ -127,7 +134,7 @@ class PlantedFault(LedgerCurator, ABC):
             truth = self._truth(draw)
             return truth + np.rint(self.spoil(draw() - truth, asked)).astype(np.int64)
 
-        return super()._answer(purpose, mechanism, asked=asked, draw=spoiled)
+        return super()._answer(purpose, mechanism, asked=asked, form=form, draw=spoiled)
 
     @abstractmethod
     def spoil(self, noise: Answer, asked: Sequence[Clique]) -> NDArray[np.float64]:
@@ -178,9 +185,15 @@ class SecondDraw(LedgerCurator):
     """Stores one noisy answer and gives out another."""
 
     def _answer(
-        self, purpose: str, mechanism: Mechanism, *, asked: Sequence[Clique], draw: Callable[[], Answer]
+        self,
+        purpose: str,
+        mechanism: Mechanism,
+        *,
+        asked: Sequence[Clique],
+        form: AnswerForm,
+        draw: Callable[[], Answer],
     ) -> Answer:
-        super()._answer(purpose, mechanism, asked=asked, draw=draw)
+        super()._answer(purpose, mechanism, asked=asked, form=form, draw=draw)
         return draw()
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -198,6 +199,71 @@ def mu2_of(epsilon: float, delta: float) -> Fraction:
     return _floor(Fraction(mu) ** 2 * (1 - Fraction(_DELTA_SLACK)))
 
 
+def round_up(value: float, digits: int) -> float:
+    """A privacy loss with fewer digits, never smaller than it is: for every loss that is shown or stored.
+
+    The shortest decimal that reads back as `value` is rounded, so that 0.8 stays 0.8.
+
+    Args:
+        value: An epsilon, a mu or another bound from above.
+        digits: How many digits after the decimal point are kept.
+
+    Returns:
+        The smallest number of so few digits that is at least `value`.
+    """
+    return _rounded(value, digits, ROUND_CEILING)
+
+
+def round_down(value: float, digits: int) -> float:
+    """What is left of a budget with fewer digits, never larger than it is.
+
+    Args:
+        value: An epsilon that may still be spent.
+        digits: How many digits after the decimal point are kept.
+
+    Returns:
+        The largest number of so few digits that is at most `value`.
+    """
+    return _rounded(value, digits, ROUND_FLOOR)
+
+
+def mu_of(mu2: Fraction) -> float:
+    """The square root of a price, rounded up to the next float."""
+    return math.nextafter(math.sqrt(mu2), math.inf) if mu2 else 0.0
+
+
+def check_delta(delta: float, largest_n: int | None, reason: str = "") -> None:
+    """Refuse a delta with which the promise would allow a whole record to be published now and then.
+
+    A mechanism that publishes each record with probability delta is (0, delta)-DP, and publishes n * delta of them on
+    average; below 1/(10 n) that is a tenth of a record.
+
+    Args:
+        delta: The account's delta, for its whole life.
+        largest_n: A public upper bound of the number of records; None if nobody has declared one.
+        reason: Why a larger delta, or none to compare with, is accepted; it becomes part of the ledger.
+
+    Raises:
+        SpecError: If the bound is not positive, or if delta is above 1/(10 n), or n is unknown, without a reason.
+    """
+    if largest_n is not None and largest_n < 1:
+        raise SpecError("the public bound on the number of records must be at least 1")
+    if reason.strip():
+        return
+    if largest_n is None:
+        raise SpecError(
+            "delta needs a public upper bound of the number of records to be compared with; "
+            "declare largest_n, or give a reason"
+        )
+    most = 1 / (10 * largest_n)
+    if delta > most:
+        shown = round_down(most, 2 - math.floor(math.log10(most)))  # three digits that count
+        raise SpecError(
+            f"delta {delta!r} is too large for up to {largest_n} records; "
+            f"use at most {shown!r}, or give a reason for it"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class BudgetPlan:
     """How a release divides its mu^2 among named steps: exact shares that sum to exactly 1."""
@@ -289,6 +355,11 @@ def _require_positive(mu2: Fraction) -> None:
 def _require_probability(delta: float) -> None:
     if not 0 < delta < 1:
         raise SpecError("delta must lie strictly between 0 and 1; use at most 1 / (10 * number of records)")
+
+
+def _rounded(value: float, digits: int, way: str) -> float:
+    # Rounding decimals to floats is monotone, so the result is on the asked side of `value` itself.
+    return float(Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), rounding=way))
 
 
 def _ceil(value: Fraction) -> Fraction:

@@ -19,13 +19,15 @@ from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
 from synth_core.measurement import Measurement
 from synth_core.possibility import without_impossible
+from synth_core.privacy.answer_form import AnswerForm, Block, Kind, fingerprint
 from synth_core.privacy.budget import Mechanism, exponential_for, gaussian_for, laplace_for
 from synth_core.privacy.entropy import Entropy, SystemEntropy
 from synth_core.privacy.ledger import Answer, Ledger, Runner, SpendRequest, Stratum
 from synth_core.privacy.noise import GRID, exponential_choice, grid_noise, noisy_counts, purely_noisy_counts
 from synth_core.privacy.private import Private, open_private
 from synth_core.privacy.queries import Counts, Query
-from synth_core.privacy.strategies import Answers, Strategy, fingerprint
+from synth_core.privacy.strategies import Answers, Strategy
+from synth_core.privacy.strategies import fingerprint as short_fingerprint
 from synth_core.privacy.wall import wall
 
 AnyQuery = TypeVar("AnyQuery", bound=Query)
@@ -36,7 +38,7 @@ class Curator(Protocol):
     """Everything it returns is public; every verb reserves, measures and stores.
 
     `mu2` is the squared Gaussian-DP parameter that the whole call may spend. `purpose` names the question inside its
-    step; together with what is asked it makes the key under which the answer is stored for ever.
+    step; together with a fingerprint of what is asked it makes the key under which the answer is stored for ever.
     """
 
     @property
@@ -176,13 +178,11 @@ class LedgerCurator:
             mechanism,
             asked=cliques,
             variances=variances,
-            sizes=[self.domain.cells(clique) for clique in cliques],
+            form=_marginals(self.domain, cliques),
             exact=lambda: self._open(cliques),
         )
         return [
-            without_impossible(
-                Measurement(clique, part.reshape(self.domain.shape(clique)), math.sqrt(v)), self.domain
-            )
+            without_impossible(Measurement(clique, part, math.sqrt(v)), self.domain)
             for clique, part, v in zip(cliques, parts, variances, strict=True)
         ]
 
@@ -207,15 +207,18 @@ class LedgerCurator:
         variances = [s.sensitivity2 * v for s, v in zip(strategies, mechanism.variances(), strict=True)]
         cliques = [strategy.clique for strategy in strategies]
         parts = self._noisy(
-            f"{purpose} (strategy {fingerprint(strategies)})",
+            f"{purpose} (strategy {short_fingerprint(strategies)})",
             mechanism,
             asked=cliques,
             variances=variances,
-            sizes=[math.prod(strategy.shape) for strategy in strategies],
+            form=AnswerForm(
+                fingerprint=fingerprint("answer", [strategy.facts() for strategy in strategies]),
+                blocks=tuple(strategy.block() for strategy in strategies),
+            ),
             exact=lambda: [s.evaluate(t) for s, t in zip(strategies, self._open(cliques), strict=True)],
         )
         return [
-            Answers(strategy, part.reshape(strategy.shape), math.sqrt(variance))
+            Answers(strategy, part, math.sqrt(variance))
             for strategy, part, variance in zip(strategies, parts, variances, strict=True)
         ]
 
@@ -229,7 +232,8 @@ class LedgerCurator:
             noise = grid_noise(mechanism.scale, len(queries), self._entropy)
             return np.array(self._evaluate(queries), dtype=np.int64) + noise
 
-        answer = self._answer(purpose, mechanism, asked=[q.clique for q in queries], draw=draw)
+        form = _form("score", queries, Block(kind=Kind.SCORES, shape=(len(queries),)))
+        answer = self._answer(purpose, mechanism, asked=[q.clique for q in queries], form=form, draw=draw)
         return [float(value) / GRID for value in answer]
 
     def choose(
@@ -264,13 +268,22 @@ class LedgerCurator:
 
         name = f"{purpose} (with replacement)" if again else purpose
         cliques = list(dict.fromkeys(query.clique for query in queries))
-        answer = self._answer(name, mechanism, asked=cliques, draw=draw)
+        form = _form("choose", queries, Block(kind=Kind.CHOICES, shape=(count,)))
+        answer = self._answer(name, mechanism, asked=cliques, form=form, draw=draw)
         return [queries[int(position)] for position in answer]
 
     def _answer(
-        self, purpose: str, mechanism: Mechanism, *, asked: Sequence[Clique], draw: Callable[[], Answer]
+        self,
+        purpose: str,
+        mechanism: Mechanism,
+        *,
+        asked: Sequence[Clique],
+        form: AnswerForm,
+        draw: Callable[[], Answer],
     ) -> Answer:
-        request = self._spending.request(purpose, mechanism, asked=tuple(asked), entropy=self._entropy.name)
+        request = self._spending.request(
+            purpose, mechanism, asked=tuple(asked), form=form, entropy=self._entropy.name
+        )
         reservation = self._ledger.reserve(request)
         if reservation.answer is not None:
             return reservation.answer
@@ -291,10 +304,10 @@ class LedgerCurator:
         *,
         asked: Sequence[Clique],
         variances: Sequence[Fraction],
-        sizes: Sequence[int],
+        form: AnswerForm,
         exact: Callable[[], list[Counts]],
     ) -> list[NDArray[np.float64]]:
-        """The exact tables as vectors of these sizes, with the mechanism's noise, in records."""
+        """The exact tables with the mechanism's noise, in records."""
 
         def noisy(table: Counts, variance: Fraction) -> Answer:
             if mechanism.name == "discrete_laplace":
@@ -304,8 +317,8 @@ class LedgerCurator:
         def draw() -> Answer:
             return np.concatenate(list(map(noisy, exact(), variances)))
 
-        answer = self._answer(purpose, mechanism, asked=asked, draw=draw)
-        return np.split(answer / GRID, np.cumsum(sizes)[:-1])
+        answer = self._answer(purpose, mechanism, asked=asked, form=form, draw=draw)
+        return [block / GRID for block in form.split(answer)]
 
     def _open(self, cliques: Sequence[Clique]) -> list[Counts]:
         return [open_private(table) for table in self._counts.tables(cliques)]
@@ -317,6 +330,19 @@ class LedgerCurator:
 
 def _no_fault(_: str) -> None:
     return None
+
+
+def _marginals(domain: Domain, cliques: Sequence[Clique]) -> AnswerForm:
+    shapes = [domain.shape(clique) for clique in cliques]
+    facts = [["marginal", list(c), list(shape)] for c, shape in zip(cliques, shapes, strict=True)]
+    blocks = [
+        Block(kind=Kind.MARGINAL, clique=c, shape=shape) for c, shape in zip(cliques, shapes, strict=True)
+    ]
+    return AnswerForm(fingerprint=fingerprint("measure", facts), blocks=tuple(blocks))
+
+
+def _form(verb: str, queries: Sequence[Query], block: Block) -> AnswerForm:
+    return AnswerForm(fingerprint=fingerprint(verb, [query.facts() for query in queries]), blocks=(block,))
 
 
 def _gaussian(mu2: Fraction, count: int, weights: Sequence[float] | None) -> Mechanism:

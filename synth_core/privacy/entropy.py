@@ -15,6 +15,15 @@ from synth_core.errors import WallError
 
 _BYTES_PER_KEY = 2**32
 _NOTHING = memoryview(bytes(2**19))
+_forks = 0  # how often this process, or one it comes from, is the child of a fork
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
 
 
 class Entropy(Protocol):
@@ -32,13 +41,15 @@ class SystemEntropy:
 
     At most 2^28 blocks are drawn under one key. So, by the switching lemma, whoever cannot break AES can tell
     them from truly random words with an advantage of at most 2^-73. A forked child takes a new key before its
-    first word, because one key stream used twice would give two answers the same noise.
+    first word, because one key stream used twice would give two answers the same noise. It is known by two signs: the
+    interpreter counts forks, which a process number that is used again cannot hide, and the process number changes
+    also where a library forks without the interpreter.
     """
 
     name = "aes-256-ctr(os.urandom)"
 
     def __init__(self) -> None:
-        self._owner = -1
+        self._owner = (-1, -1)
         self._left = 0
         self._stream: CipherContext
 
@@ -47,7 +58,7 @@ class SystemEntropy:
         out = np.empty(8 * n, dtype=np.uint8)
         for start in range(0, out.size, len(_NOTHING)):
             part = out[start : start + len(_NOTHING)].data
-            if self._owner != os.getpid() or self._left < len(part):
+            if self._owner != (os.getpid(), _forks) or self._left < len(part):
                 self._rekey()
             self._left -= len(part)
             self._stream.update_into(_NOTHING[: len(part)], part)
@@ -55,7 +66,7 @@ class SystemEntropy:
 
     def _rekey(self) -> None:
         self._stream = Cipher(AES(os.urandom(32)), CTR(os.urandom(16))).encryptor()
-        self._owner = os.getpid()
+        self._owner = (os.getpid(), _forks)
         self._left = _BYTES_PER_KEY
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:

@@ -10,12 +10,18 @@ The protocol (one key = one noisy answer, for ever):
 
 Whoever was at work for a release when its hold was closed may reserve nothing more for it: a run that was cancelled
 does not notice at once. Whoever begins after that may, so that a release is resumed by running it again.
+
+Two more promises are kept by records of their own. A source file belongs to one account (`bind`), and so does every
+snapshot that was measured; accounts that are declared to hold rows of the same people are composed: what one of them
+spends counts against the caps of all. And a refusal that depends on confidential records is counted (`refuse`) before
+anybody sees its text, up to the account's limit.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -25,6 +31,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from synth_core.privacy.answer_form import AnswerForm
 from synth_core.privacy.budget import Mechanism
 
 Answer = NDArray[np.int64]
@@ -36,6 +43,8 @@ class State(StrEnum):
 
     ACCOUNT = "account"  # an account was declared
     CAP = "cap"  # an account's cap was changed
+    LIMIT = "limit"  # an account's limit of refusals was changed
+    SHARED = "shared"  # an account was declared to hold rows of the same people as others
     HELD = "held"  # a release set aside budget before any data was read
     CLOSED = "closed"  # a release gave back what it had set aside and not reserved
     RESERVED = "reserved"
@@ -44,15 +53,24 @@ class State(StrEnum):
     FORFEITED = "forfeited"
     REFUNDED = "refunded"
     NOTED = "noted"  # a step that cost nothing
+    BOUND = "bound"  # a source file was bound to the account whose release is about to read it
+    REFUSED = "refused"  # a refusal that depends on confidential records was given
 
 
 CHARGED = frozenset({State.RESERVED, State.MEASURING, State.MEASURED, State.FORFEITED})
 """States in which an attempt counts against the account; only a reservation that was never used is given back."""
 
 
+REFUSAL_LIMIT = 20
+"""Refusals that may depend on an account's records in its whole life, unless it declares another number."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """A data set's privacy budget: one unit, one delta for its whole life, a cap on epsilon at that delta."""
+    """A data set's privacy budget: one unit, one delta for its whole life, a cap on epsilon at that delta.
+
+    `shares_rows_with` names accounts that hold rows of the same people: all of them are composed.
+    """
 
     dataset: str
     unit: str = "person"
@@ -61,6 +79,8 @@ class Account:
     cap_epsilon: float
     rows_per_unit: int = 1
     largest_n: int | None = None  # a public upper bound of the number of records
+    refusal_limit: int = REFUSAL_LIMIT
+    shares_rows_with: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +109,10 @@ class Runner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendRequest:
-    """What a step wants to ask, described by public facts only."""
+    """What a step wants to ask, described by public facts only.
+
+    `form` is None for a step that asks nothing, and for a question of a version that did not record forms.
+    """
 
     dataset: str
     snapshot: str
@@ -98,6 +121,7 @@ class SpendRequest:
     purpose: str
     mechanism: Mechanism
     asked: tuple[tuple[str, ...], ...] = ()
+    form: AnswerForm | None = None
     stratum: Stratum | None = None
     entropy: str = ""
     runner: Runner = field(default_factory=Runner)
@@ -115,6 +139,7 @@ class SpendRequest:
             self.purpose,
             self.mechanism.to_json(),
             [list(attributes) for attributes in self.asked],
+            *([self.form.fingerprint] if self.form else []),
         ]
         text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
@@ -148,6 +173,7 @@ class Record:
     purpose: str
     mechanism: Mechanism
     asked: tuple[tuple[str, ...], ...]
+    form: AnswerForm | None
     mu2: Fraction
     reason: str
     runner: Runner
@@ -174,6 +200,7 @@ class Record:
             purpose=self.purpose,
             mechanism=self.mechanism,
             asked=self.asked,
+            form=self.form,
             stratum=self.stratum,
         )
 
@@ -188,24 +215,33 @@ class Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """What an account may spend, has spent, and has set aside for releases under way."""
+    """What an account may spend, has spent, and has set aside for releases under way.
+
+    Accounts that hold rows of the same people are one account here: charges, holds and refusals are those of all of
+    them, the cap is the lowest that one of them has. `together` are their names.
+    """
 
     account: Account
     cap_mu2: Fraction
     charged_mu2: Fraction
     held_mu2: Fraction
+    refusals: int = 0
+    together: tuple[str, ...] = ()
 
     @property
     def remaining_mu2(self) -> Fraction:
-        """Room for new reservations."""
+        """Room for new reservations; negative where more is charged than the cap allows."""
         return self.cap_mu2 - self.charged_mu2 - self.held_mu2
 
 
 class Ledger(Protocol):
     """Durable, append-only, hash-chained; every method is one transaction."""
 
-    def declare(self, account: Account, *, actor: str) -> None:
-        """Open an account; the same declaration again changes nothing, another one is refused."""
+    def declare(self, account: Account, *, actor: str, delta_reason: str = "") -> None:
+        """Open an account; the same declaration again changes nothing, another one is refused.
+
+        `delta_reason` says why a delta above 1/(10 * largest_n) is accepted; it becomes part of the chain.
+        """
         ...
 
     def set_cap(self, dataset: str, *, epsilon: float, actor: str, reason: str) -> None:
@@ -220,8 +256,25 @@ class Ledger(Protocol):
         """Set budget aside for a whole release before any data is read; refused when there is no room."""
         ...
 
-    def close(self, dataset: str, release: str, *, reason: str, runner: Runner) -> None:
-        """End a release's hold and those at work under it: what was not reserved is free again, charges stay."""
+    def close(
+        self, dataset: str, release: str, *, reason: str, runner: Runner, only_unmeasured: bool = False
+    ) -> None:
+        """End a release's hold and those at work under it: what was not reserved is free again, charges stay.
+
+        With `only_unmeasured` a release that was charged for anything keeps its hold.
+        """
+        ...
+
+    def bind(self, dataset: str, release: str, *, files: Collection[str], runner: Runner) -> None:
+        """Bind source files, given by keyed fingerprints, to the account; refused if one is another account's."""
+        ...
+
+    def refuse(self, dataset: str, release: str, *, step: str, runner: Runner) -> int:
+        """Count a refusal that depends on confidential records; returns how many more the account may give."""
+        ...
+
+    def set_refusal_limit(self, dataset: str, *, limit: int, actor: str, reason: str) -> None:
+        """Change how many refusals may depend on the account's records."""
         ...
 
     def reserve(self, request: SpendRequest) -> Reservation:
@@ -244,6 +297,28 @@ class Ledger(Protocol):
         """Record a step that cost nothing."""
         ...
 
-    def records(self, *, dataset: str | None = None, release: str | None = None) -> list[Record]:
-        """The chain's records, oldest first."""
+    def records(
+        self, *, dataset: str | Collection[str] | None = None, release: str | None = None
+    ) -> list[Record]:
+        """The chain's records, or those of one or several data sets or of a release, oldest first."""
         ...
+
+
+def refusals(records: Iterable[Record]) -> int:
+    """How many refusals that depended on confidential records the records tell of."""
+    return sum(record.state is State.REFUSED for record in records)
+
+
+def compose(groups: dict[str, frozenset[str]], account: Account) -> None:
+    """Join the account's group with those of the accounts that it shares rows with.
+
+    Sharing rows is taken to be transitive: people of one account may be in all accounts of a group, so what they lose
+    is at most the sum of what these spend.
+
+    Args:
+        groups: the names that are composed with each declared account, itself included; it is changed.
+        account: an account that was declared, or a new declaration of it.
+    """
+    own = groups.get(account.dataset, frozenset({account.dataset}))
+    group = own.union(*(groups[other] for other in account.shares_rows_with))
+    groups.update(dict.fromkeys(group, group))

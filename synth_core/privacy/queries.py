@@ -2,20 +2,23 @@
 
 Each query says which tables it needs, evaluates to an integer on the grid of 1/GRID, and carries its sensitivity:
 the most one added or removed record can move it, with the proof in its docstring. Everything in a query other
-than the counts it is evaluated on is public and fixed before the counts are opened.
+than the counts it is evaluated on is public and fixed before the counts are opened. All of it, in the units in which
+it is evaluated, are the query's `facts`: two queries with the same facts are the same question.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique
 from synth_core.errors import SpecError
+from synth_core.measurement import merge_codes
+from synth_core.privacy.answer_form import array_facts
 from synth_core.privacy.noise import GRID
 
 Counts = NDArray[np.int64]
@@ -38,6 +41,10 @@ class Total:
     def evaluate(self, counts: Counts) -> int:
         """Number of records, in grid units."""
         return GRID * int(counts.sum())
+
+    def facts(self) -> list[Any]:
+        """All that determines the question."""
+        return ["total"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,10 @@ class Dependence:
         table = counts if n < 2**30 else counts.astype(object)
         deviation = np.abs(n * table - table.sum(axis=1, keepdims=True) * table.sum(axis=0, keepdims=True))
         return GRID * int(deviation.sum()) // (2 * n)
+
+    def facts(self) -> list[Any]:
+        """All that determines the question."""
+        return ["dependence", list(self.clique)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,9 +102,17 @@ class Misfit:
 
     def evaluate(self, counts: Counts) -> int:
         """The weighted misfit in grid units."""
-        guess = np.rint(self.reference * GRID).astype(np.int64)
-        value = int(np.abs(GRID * counts - guess).sum()) - round(self.penalty * GRID)
+        guess, penalty = self._on_grid()
+        value = int(np.abs(GRID * counts - guess).sum()) - penalty
         return value * self.weight.numerator // self.weight.denominator
+
+    def facts(self) -> list[Any]:
+        """All that determines the question; references that are rounded to the same numbers ask the same."""
+        guess, penalty = self._on_grid()
+        return ["misfit", list(self.clique), array_facts(guess), penalty, str(self.weight)]
+
+    def _on_grid(self) -> tuple[Counts, int]:
+        return np.rint(self.reference * GRID).astype(np.int64), round(self.penalty * GRID)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +135,11 @@ class BoxCount:
         inside = int(counts[tuple(slice(first, end) for first, end in self.box)].sum())
         centred = GRID * inside - GRID // 2 * int(counts.sum())
         return self.sign * centred + round(self.offset * GRID)
+
+    def facts(self) -> list[Any]:
+        """All that determines the question."""
+        box = [[int(first), int(end)] for first, end in self.box]
+        return ["box", list(self.clique), box, int(self.sign), round(self.offset * GRID)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,12 +166,12 @@ class Coarsened:
 
     def evaluate(self, counts: Counts) -> int:
         """The query's value on the grouped counts, in grid units."""
-        for axis, groups in enumerate(self.groups):
-            if groups is not None:
-                grouped = np.zeros((int(groups.max()) + 1, *np.delete(counts.shape, axis)), dtype=np.int64)
-                np.add.at(grouped, groups, np.moveaxis(counts, axis, 0))
-                counts = np.moveaxis(grouped, 0, axis)
-        return self.query.evaluate(counts)
+        return self.query.evaluate(merge_codes(counts, self.groups))
+
+    def facts(self) -> list[Any]:
+        """All that determines the question."""
+        groups = [None if group is None else array_facts(group) for group in self.groups]
+        return ["coarsened", self.query.facts(), groups]
 
 
 Query = Total | Dependence | Misfit | BoxCount | Coarsened

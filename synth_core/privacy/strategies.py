@@ -11,12 +11,15 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError, WallError
+from synth_core.privacy.answer_form import Block, Groups, Kind, array_facts
+from synth_core.privacy.answer_form import fingerprint as fingerprint_of
 from synth_core.privacy.noise import GRID
 from synth_core.privacy.queries import Counts
 
@@ -72,6 +75,33 @@ class Strategy:
         for matrix in self.matrices:
             counts = np.tensordot(counts, matrix, axes=((0,), (1,)))
         return counts
+
+    @property
+    def groups(self) -> Groups | None:
+        """The groups of codes that it counts, where every record is counted once; None for all other queries."""
+        found = []
+        for matrix in self.matrices:
+            if not ((matrix == 0) | (matrix == 1)).all() or not (matrix.sum(axis=0) == 1).all():
+                return None
+            if not matrix[-1].any():  # the last group tells how many there are
+                return None
+            same = matrix.shape[0] == matrix.shape[1] and (np.diagonal(matrix) == 1).all()
+            found.append(None if same else tuple(matrix.argmax(axis=0).tolist()))
+        return tuple(found)
+
+    def facts(self) -> list[Any]:
+        """All that determines the question."""
+        return ["strategy", list(self.clique), [array_facts(matrix) for matrix in self.matrices]]
+
+    def block(self) -> Block:
+        """What its answers are: a marginal, one of merged codes, or something else."""
+        groups = self.groups
+        if groups is None:
+            digest = fingerprint_of("strategy", [self.facts()])
+            return Block(kind=Kind.STRATEGY, clique=self.clique, shape=self.shape, strategy=digest)
+        if not any(groups):
+            return Block(kind=Kind.MARGINAL, clique=self.clique, shape=self.shape)
+        return Block(kind=Kind.MERGED, clique=self.clique, shape=self.shape, groups=groups)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,17 +8,24 @@ from fractions import Fraction
 from typing import Any
 
 from synth_core.errors import LedgerError
-from synth_core.privacy.budget import Mechanism, group_mu2
+from synth_core.privacy.budget import Mechanism, epsilon_of, group_mu2, mu_of
+from synth_core.privacy.composition import Spend, snapshot_numbers, which_count
 from synth_core.privacy.ledger import Record, Stratum
-from synth_core.release.manifest import BOUGHT, charged_records, dearest_parts
+from synth_core.privacy.wording import exact_text, loss_text
+from synth_core.release.manifest import BOUGHT, charged_records
 
-FORMAT = 1
+FORMAT = 2
 TO_BE_FILLED = "(to be filled in by the publisher)"
 
 
 def certificate(manifest: dict[str, Any], records: Sequence[Record]) -> dict[str, Any]:
-    """The guarantee of a manifest's release with every charged question, in the order in which they were asked."""
-    keys = ("release", "dataset", "source_digest", "schema_digest", "guarantee", "domain", "method")
+    """The guarantee of a manifest's release with every charged question, in the order in which they were asked.
+
+    Snapshots are numbered: prices add up over them, and their digests would tell whether two releases saw equal rows.
+    """
+    charged = charged_records(records)
+    numbers = snapshot_numbers(record.snapshot for record in charged)
+    keys = ("release", "dataset", "schema_digest", "guarantee", "domain", "method")
     return {
         "format": FORMAT,
         **{key: manifest[key] for key in keys},
@@ -26,11 +33,12 @@ def certificate(manifest: dict[str, Any], records: Sequence[Record]) -> dict[str
             {
                 "step": record.step,
                 "purpose": record.purpose,
+                "snapshot": number,
                 "stratum": [record.stratum.partition, record.stratum.part] if record.stratum else None,
                 "mechanism": record.mechanism.to_json(),
                 "mu2": str(record.mu2),
             }
-            for record in charged_records(records)
+            for record, number in zip(charged, numbers, strict=True)
         ],
     }
 
@@ -41,25 +49,43 @@ def problems(certificate: dict[str, Any], manifest: dict[str, Any]) -> list[str]
     if any(certificate.get(key) != manifest.get(key) for key in ("release", "dataset", "guarantee")):
         found.append("certificate.json: states another guarantee than the manifest")
     rows = manifest["guarantee"]["rows_per_unit"]
-    spends: list[tuple[str, Stratum | None, Fraction]] = []
+    steps: list[str] = []
+    spends: list[Spend] = []
     try:
         for number, spend in enumerate(certificate["spends"], start=1):
             price = group_mu2(Mechanism.from_json(spend["mechanism"]).mu2(), rows)
             # Prices of choices come from special functions, whose last digits differ among versions.
             if abs(price - Fraction(spend["mu2"])) > price / 10**9:
                 found.append(f"certificate.json: spend {number} is not the price of its mechanism")
-            spends.append((spend["step"], _stratum(spend["stratum"]), Fraction(spend["mu2"])))
+            steps.append(spend["step"])
+            spends.append((str(spend.get("snapshot", 1)), _stratum(spend["stratum"]), Fraction(spend["mu2"])))
     except (KeyError, IndexError, TypeError, ValueError, ZeroDivisionError, LedgerError):
         return [*found, "certificate.json: its spends cannot be read"]
-    dearest = dearest_parts((stratum, mu2) for _, stratum, mu2 in spends)
     sums: dict[str, Fraction] = defaultdict(Fraction)
-    for step, stratum, mu2 in spends:
-        if stratum is None or stratum in dearest:
-            sums[step] += mu2
+    for step, (_, _, mu2), counts in zip(steps, spends, which_count(spends), strict=True):
+        sums[step] += mu2 * counts
     for step, stated in manifest["guarantee"]["steps"].items():
         if sums[step] != Fraction(stated["mu2"]):
             found.append(f"certificate.json: the spends of step {step!r} do not add up to the manifest's")
-    return found
+    return found + _understated(manifest["guarantee"], sum(sums.values(), Fraction(0)))
+
+
+def _understated(guarantee: dict[str, Any], spent: Fraction) -> list[str]:
+    """Numbers of the guarantee that are smaller than what was spent, or than each other, allows."""
+    if "epsilon_spent" not in guarantee:  # a release of an older format
+        return []
+    worth = epsilon_of(spent, guarantee["delta"])
+    needed = {
+        "epsilon_spent": worth,
+        "epsilon": max(guarantee["epsilon_spent"], guarantee["epsilon_asked"]),
+        "mu_spent": mu_of(spent),
+        "mu": guarantee["mu_spent"],
+    }
+    smaller = [name for name, least in needed.items() if guarantee[name] < least * (1 - 1e-9)]
+    account = guarantee["account"]
+    if account["epsilon"] < max(account["epsilon_spent"], guarantee["epsilon"]) * (1 - 1e-9):
+        smaller.append("account")
+    return [f"certificate.json: states a smaller {name} than its spends are worth" for name in smaller]
 
 
 def deployment(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -89,7 +115,7 @@ def deployment(manifest: dict[str, Any]) -> dict[str, Any]:
             "privacy_loss": _privacy_loss(manifest["guarantee"]),
             "model": {
                 "model_name": "Central",
-                "release_type": "Multiple releases under one cap",
+                "release_type": "Multiple releases from one account",
                 "access_type": "Non-interactive",
             },
             "implementation": {
@@ -116,7 +142,6 @@ def _stratum(written: list[str] | None) -> Stratum | None:
 
 
 def _privacy_loss(guarantee: dict[str, Any]) -> dict[str, Any]:
-    account = guarantee["account"]
     split = ", ".join(
         f"{step} {cost['share']:.1%}" for step, cost in guarantee["steps"].items() if cost["share"]
     )
@@ -129,6 +154,24 @@ def _privacy_loss(guarantee: dict[str, Any]) -> dict[str, Any]:
             "delta": guarantee["delta"],
             "mu": guarantee["mu"],
         },
-        "privacy_parameters_description": f"Shares of mu^2: {split}. All releases of this data set, this "
-        f"one included: epsilon {account['epsilon_after']:.3g} of at most {account['epsilon_cap']:g}.",
+        "privacy_parameters_description": f"Spent: epsilon {guarantee['epsilon_spent']}. Shares of the spent mu^2: "
+        f"{split}. {account_sentence(guarantee['account'], symbol='epsilon')}",
     }
+
+
+def account_sentence(account: dict[str, float], *, symbol: str) -> str:
+    """What all releases of the data set come to, in words that stay true whatever is released later.
+
+    Args:
+        account: The account in a manifest's guarantee.
+        symbol: How epsilon is written.
+
+    Returns:
+        Two sentences; neither promises a cap, which people may raise.
+    """
+    return (
+        f"When this release was published, all releases of this data set together, this one and those under way "
+        f"included, came to {symbol} = {loss_text(account['epsilon'])} (spent by then: {symbol} = "
+        f"{loss_text(account['epsilon_spent'])}). The cap was {symbol} = {exact_text(account['epsilon_cap'])}; "
+        "who raises it, and why, is recorded in the ledger."
+    )

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from synth_core.privacy.budget import epsilon_of
-from synth_core.privacy.ledger import CHARGED, Account, Record, State, Stratum
+from synth_core.privacy.composition import which_count
+from synth_core.privacy.ledger import CHARGED, Record, State
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
 from synth_core.storage.files import atomic_write, sha256_file
 
-FORMAT = 2
+FORMAT = 3
 
 DECLARED, BOUGHT = "declared in the public schema", "private quantiles, bought"
 """Where a column's codes come from."""
@@ -34,24 +33,11 @@ def charged_records(records: Sequence[Record]) -> list[Record]:
 def counted_records(records: Sequence[Record]) -> list[Record]:
     """The charged records of a release whose prices add up to its own.
 
-    Parts of one partition compose in parallel, so of each partition the records of its dearest part count and no
-    others; records about all of the data always do. Their sum is what the ledger charges for the release.
+    Their sum is what the ledger charges for the release (see `composition`).
     """
     charged = charged_records(records)
-    dearest = dearest_parts((record.stratum, record.mu2) for record in charged)
-    return [record for record in charged if record.stratum is None or record.stratum in dearest]
-
-
-def dearest_parts(spends: Iterable[tuple[Stratum | None, Fraction]]) -> set[Stratum]:
-    """Of each partition the part that was charged most, the first by name among equals."""
-    sums: dict[Stratum, Fraction] = defaultdict(Fraction)
-    for stratum, mu2 in spends:
-        if stratum is not None:
-            sums[stratum] += mu2
-    dearest: dict[str, Stratum] = {}
-    for stratum in sorted(sums, key=lambda stratum: (-sums[stratum], stratum.part)):
-        dearest.setdefault(stratum.partition, stratum)
-    return set(dearest.values())
+    counting = which_count([(record.snapshot, record.stratum, record.mu2) for record in charged])
+    return [record for record, counts in zip(charged, counting, strict=True) if counts]
 
 
 def cost_by_step(records: Sequence[Record]) -> dict[str, Fraction]:
@@ -65,22 +51,34 @@ def cost_by_step(records: Sequence[Record]) -> dict[str, Fraction]:
 def build(
     *,
     spec: ReleaseSpec,
-    account: Account,
-    snapshot: str,
+    guarantee: dict[str, Any],
     schema: Schema,
-    records: Sequence[Record],
     cliques: Sequence[Sequence[str]],
     quality: dict[str, Any],
     previous: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """The manifest of a release, still without its artifacts; `records` are all of the data set's."""
+    """The manifest of a release, still without its artifacts.
+
+    No digest of the source is part of it: one that is the same for equal data would tell anybody whether two releases
+    were made from the same confidential rows. The ledger keeps it, under a key.
+
+    Args:
+        spec: The release as it was asked for.
+        guarantee: What `release.statement` gives at the publication record.
+        schema: The public schema, with the bins that were bought.
+        cliques: Columns that the model joins.
+        quality: The public quality in short.
+        previous: The manifest of the release before, if there was one.
+
+    Returns:
+        The manifest as plain data.
+    """
     return {
         "format": FORMAT,
         "release": spec.release,
         "dataset": spec.dataset,
-        "source_digest": snapshot,
         "schema_digest": schema.digest(),
-        "guarantee": _guarantee(spec, account, records),
+        "guarantee": guarantee,
         "domain": {
             column.name: {
                 "kind": column.kind,
@@ -142,8 +140,8 @@ def previous_manifest(public_zone: Path, *, dataset: str, release: str) -> dict[
     return max(manifests.values(), key=lambda item: item[0])[1] if manifests else None
 
 
-def problems(manifest: dict[str, Any], public: Path, *, records: Sequence[Record] | None = None) -> list[str]:
-    """Every way in which the manifest disagrees with itself, with the published files or with the ledger."""
+def problems(manifest: dict[str, Any], public: Path) -> list[str]:
+    """Every way in which the manifest disagrees with itself or with the published files."""
     found = []
     if manifest.get("digest") != digest_of(manifest):
         found.append("manifest.json: its content does not match its digest")
@@ -153,49 +151,4 @@ def problems(manifest: dict[str, Any], public: Path, *, records: Sequence[Record
             found.append(f"{name}: is missing")
         elif sha256_file(path) != digest:
             found.append(f"{name}: does not match its checksum")
-    if records is not None:
-        steps = {step: str(mu2) for step, mu2 in cost_by_step(records).items() if step}
-        stated = {step: cost["mu2"] for step, cost in manifest["guarantee"]["steps"].items()}
-        found += [
-            f"ledger: step {step!r} cost mu^2 {steps.get(step, '0')}, the manifest says {stated.get(step, '0')}"
-            for step in sorted(steps.keys() | stated.keys())
-            if Fraction(steps.get(step, "0")) != Fraction(stated.get(step, "0"))
-        ]
     return found
-
-
-def _guarantee(spec: ReleaseSpec, account: Account, records: Sequence[Record]) -> dict[str, Any]:
-    own = [record for record in records if record.release == spec.release]
-    steps = {step: mu2 for step, mu2 in cost_by_step(own).items() if step}
-    total = sum(steps.values(), Fraction(0))
-    before = _charged_before(records, own)
-    return {
-        "variant": "Gaussian differential privacy, stated as (epsilon, delta)",
-        "unit": account.unit,
-        "neighbours": account.neighbours,
-        "rows_per_unit": account.rows_per_unit,
-        "epsilon": round(epsilon_of(total, account.delta), 6),
-        "epsilon_asked": spec.epsilon,
-        "delta": account.delta,
-        "mu": float(total) ** 0.5,
-        "steps": {
-            step: {"mu2": str(mu2), "share": float(mu2 / total) if total else 0.0}
-            for step, mu2 in steps.items()
-        },
-        "account": {
-            "epsilon_before": round(epsilon_of(before, account.delta), 6),
-            "epsilon_after": round(epsilon_of(before + total, account.delta), 6),
-            "epsilon_cap": account.cap_epsilon,
-        },
-    }
-
-
-def _charged_before(records: Sequence[Record], own: Sequence[Record]) -> Fraction:
-    """What other releases had been charged when this one began: a number that later releases do not change."""
-    began = min((record.id for record in own), default=0)
-    earlier = [record for record in records if record.id < began]
-    releases = {record.release for record in earlier}
-    costs = (
-        cost_by_step([record for record in earlier if record.release == release]) for release in releases
-    )
-    return sum((mu2 for cost in costs for mu2 in cost.values()), Fraction(0))

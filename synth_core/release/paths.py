@@ -7,8 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from synth_core.errors import SpecError
+from synth_core.release.division import Division
+from synth_core.release.spec import ReleaseSpec
 
 PRIVATE_MODE = 0o700
+"""Mode of folders that only their owner may enter."""
+
+MANIFEST, SIGNATURE, PUBLIC_KEY = "manifest.json", "manifest.sig", "signing-key.pem"
+SIGNED = (MANIFEST, SIGNATURE, PUBLIC_KEY)
+"""Names of the manifest and of what proves it: published, though no manifest can list itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +23,8 @@ class ReleasePaths:
     """The addresses of one release inside a workspace.
 
     `confidential/` is readable by its owner alone and holds everything exact; `public/` holds only what the
-    curator has answered with noise and what was computed from that.
+    curator has answered with noise and what was computed from that. A release is written as a draft, in a folder of
+    the public zone that only its owner may enter, and takes its public name in one rename when it is signed.
     """
 
     workspace: Path
@@ -29,8 +37,28 @@ class ReleasePaths:
 
     @property
     def public(self) -> Path:
-        """The release's public zone."""
+        """Where the release is published; there is no such folder before."""
         return self.workspace / "public" / self.release
+
+    @property
+    def drafts(self) -> Path:
+        """Folder of all drafts: on the file system of the public zone, since only there a rename is atomic."""
+        return self.workspace / "public" / ".drafts"
+
+    @property
+    def draft(self) -> Path:
+        """Where the release is written until it is published."""
+        return self.drafts / self.release
+
+    @property
+    def published(self) -> bool:
+        """Whether the release has its public name; a manifest without a signature is none that was published."""
+        return (self.public / MANIFEST).exists() and (self.public / SIGNATURE).exists()
+
+    @property
+    def home(self) -> Path:
+        """Where the release's public files are now: published, or still in its draft."""
+        return self.public if self.published else self.draft
 
     @property
     def snapshot_key(self) -> Path:
@@ -75,17 +103,17 @@ class ReleasePaths:
     @property
     def schema(self) -> Path:
         """The schema as it was run."""
-        return self.public / "schema.yaml"
+        return self.home / "schema.yaml"
 
     @property
     def scores(self) -> Path:
         """Result of the score step."""
-        return self.public / "scores.json"
+        return self.home / "scores.json"
 
     @property
     def structure(self) -> Path:
         """Result of the select step."""
-        return self.public / "structure.json"
+        return self.home / "structure.json"
 
     @property
     def agreed(self) -> Path:
@@ -95,12 +123,12 @@ class ReleasePaths:
     @property
     def model(self) -> Path:
         """Result of the fit step."""
-        return self.public / "model.npz"
+        return self.home / "model.npz"
 
     @property
     def division(self) -> Path:
         """How a stratified release is divided."""
-        return self.public / "strata.json"
+        return self.home / "strata.json"
 
     @property
     def divided_rows(self) -> Path:
@@ -114,7 +142,7 @@ class ReleasePaths:
     @property
     def extract(self) -> Path:
         """Folder of the synthetic table's shards."""
-        return self.public / "extract"
+        return self.home / "extract"
 
     def shard(self, number: int) -> Path:
         """One shard of the synthetic table."""
@@ -128,37 +156,61 @@ class ReleasePaths:
     @property
     def quality(self) -> Path:
         """Quality from noisy answers, public."""
-        return self.public / "quality.json"
+        return self.home / "quality.json"
 
     @property
     def public_report(self) -> Path:
         """The report for everybody."""
-        return self.public / "report.html"
+        return self.home / "report.html"
 
     @property
     def certificate(self) -> Path:
         """The privacy guarantee and every spend behind it."""
-        return self.public / "certificate.json"
+        return self.home / "certificate.json"
 
     @property
     def deployment(self) -> Path:
         """The release as an entry for a registry of deployments."""
-        return self.public / "deployment.yaml"
+        return self.home / "deployment.yaml"
 
     @property
     def manifest(self) -> Path:
         """What was released, at which cost, with checksums."""
-        return self.public / "manifest.json"
+        return self.home / MANIFEST
 
     @property
     def signature(self) -> Path:
         """Signature of the manifest's bytes."""
-        return self.public / "manifest.sig"
+        return self.home / SIGNATURE
 
     @property
     def public_key(self) -> Path:
         """Public half of the key that signed the manifest."""
-        return self.public / "signing-key.pem"
+        return self.home / PUBLIC_KEY
+
+    def artifacts(self, spec: ReleaseSpec) -> dict[str, list[Path]]:
+        """Every file of the release by the step that writes it; only what proves the manifest is not among them.
+
+        Whoever asks whether a step is finished, what a person approves, or what is published asks here.
+
+        Args:
+            spec: The release's spec; it says how many shards there are, and whether there are strata.
+
+        Returns:
+            Paths by the name of the step. Files of strata are known when the step `score` has divided the rows.
+        """
+        parts: list[StratumPaths] = []
+        if spec.strata and self.division.exists():
+            parts = [self.stratum(part.folder) for part in Division.load(self.division).parts]
+        return {
+            "ingest": [self.schema],
+            "score": [self.scores, *([self.division] if spec.strata else []), *(one.scores for one in parts)],
+            "select": [self.structure, *(path for one in parts for path in (one.agreed, one.structure))],
+            "fit": [self.model, *(one.model for one in parts)],
+            "sample": self.shards(spec.shards, csv=spec.csv),
+            "evaluate": [self.quality],
+            "publish": [self.public_report, self.certificate, self.deployment],
+        }
 
     @property
     def ledger(self) -> Path:
@@ -181,11 +233,17 @@ class ReleasePaths:
         if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
             raise SpecError(f"workspace {self.workspace} is not writable; choose another with --workspace")
 
+    def adopt_unsigned(self) -> None:
+        """Make a folder that has the public name and no signature the draft that it is, so that it can be published."""
+        if self.public.exists() and not self.published and not self.draft.exists():
+            self.drafts.mkdir(mode=PRIVATE_MODE, exist_ok=True)
+            self.public.rename(self.draft)
+
     def create(self) -> None:
-        """Make both zones; the confidential one is closed to everybody else, whatever the umask says."""
+        """Make both zones; the confidential one and drafts are closed to everybody else, whatever the umask says."""
         self.check_writable()
         try:
-            for zone in (self.workspace / "confidential", self.confidential):
+            for zone in (self.workspace / "confidential", self.confidential, self.drafts):
                 zone.mkdir(mode=PRIVATE_MODE, parents=True, exist_ok=True)
                 zone.chmod(PRIVATE_MODE)
             self.extract.mkdir(parents=True, exist_ok=True)
@@ -204,7 +262,7 @@ class StratumPaths(ReleasePaths):
     @property
     def part(self) -> Path:
         """The part's public folder."""
-        return self.public / "strata" / self.folder
+        return self.home / "strata" / self.folder
 
     @property
     def encoded(self) -> Path:

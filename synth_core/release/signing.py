@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -13,9 +16,23 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from synth_core.errors import PublishError
 from synth_core.release.paths import ReleasePaths
+from synth_core.storage.files import flush_to_disk
 
 KEY_VARIABLE = "SYNTH_SIGNING_KEY"
 """Names a PEM file with the agency's own private key; without it each workspace makes one."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKey:
+    """A public key that is known to be the publisher's, from elsewhere than the release.
+
+    Attributes:
+        pem: The key, as `public_pem` writes it; empty if it could not be read.
+        name: What people call it, or why it could not be read.
+    """
+
+    pem: str
+    name: str
 
 
 def key_path(paths: ReleasePaths) -> Path:
@@ -27,20 +44,7 @@ def key_path(paths: ReleasePaths) -> Path:
 def private_key(path: Path, *, create: bool) -> Ed25519PrivateKey:
     """Read the private key; where `create` allows it and there is none, make one that only its owner can read."""
     if create and not path.exists():
-        text = Ed25519PrivateKey.generate().private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-        try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            pass  # another runner was first: its key is the workspace's
-        except OSError:
-            raise PublishError(f"signing key {path} cannot be written; check {KEY_VARIABLE}") from None
-        else:
-            with os.fdopen(handle, "wb") as file:
-                file.write(text)
+        _make_key(path)
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), password=None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm):
@@ -52,6 +56,28 @@ def private_key(path: Path, *, create: bool) -> Ed25519PrivateKey:
     return key
 
 
+def _make_key(path: Path) -> None:
+    """Draw a key and keep it under its name in one step: a process that dies leaves a whole key or none."""
+    text = Ed25519PrivateKey.generate().private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+    try:
+        temporary.touch(mode=0o600)
+        temporary.write_bytes(text)
+        flush_to_disk(temporary)
+        with suppress(FileExistsError):  # another runner was first: its key is the workspace's
+            os.link(temporary, path)
+        flush_to_disk(path.parent)
+    except OSError:
+        raise PublishError(f"signing key {path} cannot be written; check {KEY_VARIABLE}") from None
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
 def signature(content: bytes, key: Ed25519PrivateKey) -> str:
     """The signature of the content, as text."""
     return _text(key.sign(content))
@@ -60,6 +86,15 @@ def signature(content: bytes, key: Ed25519PrivateKey) -> str:
 def public_pem(key: Ed25519PrivateKey) -> str:
     """The public half of the key, as PEM text."""
     return _pem(key.public_key())
+
+
+def canonical_pem(pem: str) -> str:
+    """A public key in PEM, spelled as `public_pem` spells it.
+
+    Raises:
+        ValueError: The text is no Ed25519 public key.
+    """
+    return _pem(_public(pem))
 
 
 def fingerprint(pem: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from synth_core.privacy.wording import loss_text
 from synth_core.report.tables import Table, percent
 
 
@@ -23,8 +24,7 @@ def _facts(manifest: dict[str, Any]) -> dict[str, str]:
     guarantee, method = manifest["guarantee"], manifest["method"]
     quality = manifest.get("quality", {})
     facts = {
-        "privacy loss ε": f"{guarantee['epsilon']:g}",
-        "source data": f"snapshot {manifest['source_digest'][:12]}",
+        "privacy loss ε": loss_text(guarantee["epsilon"]),
         "schema": manifest["schema_digest"][:12],
         "method": f"{method['name']}, preset {method['preset']}",
         "measured marginals": f"{quality.get('measured_marginals', 0):,}",

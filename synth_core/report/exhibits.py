@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from synth_core.evaluation.result import MarginalErrors, TargetError
+from synth_core.privacy.wording import loss_text
 from synth_core.report import charts
 from synth_core.report.guarantee import SpendLine
 from synth_core.report.tables import MOST_LISTED, Table, percent, points
@@ -176,7 +177,7 @@ def budget_exhibit(spends: Sequence[SpendLine], *, mu: float) -> Exhibit:
         title="Budget by step",
         svg=charts.share_bars(list(shares), list(shares.values()), name="budget"),
         alt=f"Bars of the share of the privacy budget each step used; together {percent(spent)}.",
-        note=f"Share of the release's μ² = {mu**2:.6f}; {percent(spent)} of it was used.",
+        note=f"Share of the release's μ² = {loss_text(mu**2, 6)}; {percent(spent)} of it was used.",
         table=Table(
             head=("step", "purpose", "mechanism", "queries", "noise scale", "μ²", "state"),
             rows=tuple(

@@ -9,13 +9,18 @@ from statistics import NormalDist
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarantee:
-    """The promise of one release: its unit, its neighbours, and the privacy loss in three currencies."""
+    """The promise of one release: its unit, its neighbours, and the privacy loss in three currencies.
+
+    epsilon, mu: The larger of what the release asked for and what it was charged.
+    spent: The epsilon that its charges are worth.
+    """
 
     unit: str
     neighbours: str
     epsilon: float
     delta: float
     mu: float
+    spent: float
 
     @property
     def largest_factor(self) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from synth_core.privacy.wording import loss_text, scientific
 from synth_core.report.guarantee import Guarantee
 from synth_core.report.tables import percent
 
@@ -29,14 +30,7 @@ def page(template: str, **content: Any) -> str:
 def privacy_tile(guarantee: Guarantee) -> Tile:
     """The privacy loss, to be read first of all."""
     note = f"at δ = {scientific(guarantee.delta)}, per {guarantee.unit}"
-    return Tile(name="Privacy loss", value=f"ε = {guarantee.epsilon:g}", note=note)
-
-
-def scientific(value: float) -> str:
-    """A small number as people write it: 1 × 10⁻⁵."""
-    digits, exponent = f"{value:.2e}".split("e")
-    power = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return f"{float(digits):g} × 10{power}"
+    return Tile(name="Privacy loss", value=f"ε = {loss_text(guarantee.epsilon)}", note=note)
 
 
 def _environment() -> Environment:
@@ -47,7 +41,12 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"scientific": scientific, "percent": percent, "drawing": Markup}
+    environment.filters |= {
+        "scientific": scientific,
+        "loss": loss_text,
+        "percent": percent,
+        "drawing": Markup,
+    }
     return environment
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from synth_core.evaluation.public import PublicQuality
 from synth_core.metrics import tvd
 from synth_core.models.junction_tree import JunctionTree
+from synth_core.release.certificate import account_sentence
 from synth_core.report import exhibits, public_exhibits
 from synth_core.report.changes import changes_table
 from synth_core.report.exhibits import Exhibit
@@ -34,19 +35,20 @@ def public_report(
     """
     stated = manifest["guarantee"]
     guarantee = Guarantee(
-        **{key: stated[key] for key in ("unit", "neighbours", "delta", "mu")},
-        epsilon=round(stated["epsilon"], 4),
+        **{key: stated[key] for key in ("unit", "neighbours", "epsilon", "delta", "mu")},
+        spent=stated["epsilon_spent"],
     )
     return page(
         "public.html.j2",
         title=f"{manifest['dataset']}: synthetic extract {manifest['release']}",
         facts={"Method": f"{manifest['method']['name']}, preset {manifest['method']['preset']}"},
         guarantee=guarantee,
-        account=stated["account"],
+        account=account_sentence(stated["account"], symbol="ε"),
         tiles=_tiles(quality, guarantee, columns=len(schema.columns)),
         budget=exhibits.budget_exhibit(spends, mu=guarantee.mu),
         bought=public_exhibits.bought_table(quality.bought),
         answers=public_exhibits.answers_exhibit(quality.measured) if quality.measured else None,
+        compared=public_exhibits.compared_answers(quality),
         tree=public_exhibits.tree_exhibit(tree),
         ties=public_exhibits.ties_exhibit(
             schema.domain.attributes, quality.ties, asked=[m.clique for m in quality.measured]

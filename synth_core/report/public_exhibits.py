@@ -43,6 +43,13 @@ def answers_exhibit(measured: Sequence[MeasuredMarginal]) -> Exhibit:
     )
 
 
+def compared_answers(quality: PublicQuality) -> str:
+    """How many of the noisy answers are tables that the synthetic table is compared with, and what the others are."""
+    others = ", ".join(f"{number:,} {kind}" for kind, number in sorted(quality.answers_unused.items()))
+    rest = f" Not compared, because they are no tables of all records: {others}." if others else ""
+    return f"Noisy answers that are compared with the published table: {quality.answers_used:,}.{rest}"
+
+
 def bought_table(bought: Sequence[BoughtError]) -> Table:
     """The errors that were bought: how far the table is from the real one, with the margin of the noise."""
     return Table(

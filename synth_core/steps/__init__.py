@@ -45,7 +45,11 @@ def run_step(
     runner: Runner | None = None,
     progress: Progress | None = None,
 ) -> str:
-    """Run one step of a prepared release and return the address of what it wrote."""
+    """Run one step of a prepared release and return the address of what it wrote.
+
+    A published release stays as it is: its steps do nothing and return the manifest's address, and `publish` checks the
+    files and ends the release's hold if that was interrupted.
+    """
     import importlib
 
     from synth_core.errors import SpecError
@@ -53,6 +57,8 @@ def run_step(
 
     if name not in STEPS:
         raise SpecError(f"unknown step {name!r}; the steps are: {', '.join(STEPS)}")
+    if name != "publish" and (manifest := published_manifest(address)):
+        return manifest
     with open_run(address, cluster=cluster, runner=runner, progress=progress) as run, run.watched(name):
         module = "stratified" if run.spec.strata and name in CONVERSATION else name
         step = importlib.import_module(f"synth_core.steps.{module}")
@@ -80,6 +86,8 @@ def fit_stratum(
     from synth_core.steps.context import open_run
     from synth_core.steps.stratified import fit_part
 
+    if manifest := published_manifest(address):
+        return manifest
     with open_run(address, cluster=cluster, runner=runner, progress=progress) as run, run.watched("fit"):
         return str(fit_part(run, stratum))
 
@@ -92,25 +100,34 @@ def shards(address: str) -> list[int]:
     return list(range(ReleaseSpec.load(ReleasePaths.of_address(address).spec).shards))
 
 
+def published_manifest(address: str) -> str | None:
+    """The address of the manifest of a published release; None before it is published."""
+    from synth_core.release.paths import ReleasePaths
+
+    paths = ReleasePaths.of_address(address)
+    return str(paths.manifest) if paths.published else None
+
+
 def finished(address: str) -> tuple[str, ...]:
-    """The steps whose artifacts are there already: a runner that goes on may pass over them."""
+    """The steps that a runner which goes on may pass over.
+
+    A step is finished when its files are there. `publish` is finished when the release is signed, has ended its hold in
+    the ledger, and verifies.
+    """
     from synth_core.release.paths import ReleasePaths
     from synth_core.release.spec import ReleaseSpec
+    from synth_core.steps.publish import is_settled
+    from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
     paths = ReleasePaths.of_address(address)
     spec = ReleaseSpec.load(paths.spec)
-    artifacts = {
-        "ingest": [paths.snapshot],
-        "score": [paths.scores],
-        "select": [paths.structure],
-        "fit": [paths.model],
-        "sample": paths.shards(spec.shards, csv=spec.csv),
-        "evaluate": [paths.evaluation, paths.internal_report],
-        "publish": [paths.manifest],
-    }
-    done = []
-    for step in STEPS:
-        if not all(path.exists() for path in artifacts[step]):
+    if paths.published:
+        settled = is_settled(paths, spec, SqlLedger(ledger_url(paths.workspace, None)))
+        return STEPS if settled else STEPS[:-1]
+    internal = {"ingest": [paths.snapshot], "evaluate": [paths.evaluation, paths.internal_report]}
+    artifacts, done = paths.artifacts(spec), []
+    for step in STEPS[:-1]:
+        if not all(path.exists() for path in [*artifacts[step], *internal.get(step, [])]):
             break
         done.append(step)
     return tuple(done)
@@ -123,24 +140,29 @@ def sample_shard(
     from synth_core.steps.context import open_run
     from synth_core.steps.sample import sample_one
 
+    if manifest := published_manifest(address):
+        return manifest
     with open_run(address, cluster=cluster, runner=runner) as run, run.watched("sample"):
         return str(sample_one(run, shard))
 
 
 def summary(address: str) -> dict[str, Any]:
-    """Where a published release's files are, and how good its table is (internal: from true errors)."""
+    """Where a published release's files are, what it guarantees, and how good its table is by public figures."""
     from synth_core.steps.publish import summarise
 
     return summarise(address)
 
 
 def ask_approval(address: str, *, runner: Runner | None = None) -> tuple[str, str] | None:
-    """Tell people that the release waits for them; the draft's digest and certificate, None if nobody need approve."""
+    """Tell people that the release waits for them; the draft's digest and certificate, None if nobody need approve.
+
+    Nobody need approve what its spec does not submit to approval, or what is published already.
+    """
     from synth_core.steps.approval import ask
     from synth_core.steps.context import open_run
 
     with open_run(address, runner=runner) as run:
-        if not run.spec.approval:
+        if not run.spec.approval or run.paths.published:
             return None
         waiting = ask(run)
         return waiting.digest, waiting.text
@@ -163,15 +185,35 @@ def cancel(address: str, *, reason: str, runner: Runner | None = None) -> None:
         run.ledger.close(run.spec.dataset, run.spec.release, reason=reason, runner=run.runner)
 
 
+def cancel_by_name(workspace: Path, release: str, *, reason: str, runner: Runner | None = None) -> None:
+    """End a release by its name, also one of which only the ledger knows because it was stopped while prepared."""
+    from synth_core.errors import SpecError
+    from synth_core.privacy.ledger import State
+    from synth_core.release.paths import ReleasePaths
+    from synth_core.steps.context import this_runner
+    from synth_core.storage.sql_ledger import SqlLedger, ledger_url
+
+    paths = ReleasePaths(workspace.resolve(), release)
+    if paths.spec.exists():
+        cancel(str(paths.spec), reason=reason, runner=runner)
+        return
+    ledger = SqlLedger(ledger_url(workspace, None))
+    held = {record.dataset for record in ledger.records(release=release) if record.state is State.HELD}
+    if not held:
+        raise SpecError(f"release {release!r} was never begun in {workspace}; see `synth ledger show`")
+    for dataset in sorted(held):
+        ledger.close(dataset, release, reason=reason, runner=runner or this_runner())
+
+
 def end_run(workspace: Path, *, reason: str, runner: Runner) -> list[str]:
     """Free what a DAG run set aside and did not use, however the run ended; the names of its releases.
 
     A release that another run has resumed since is that run's own.
     """
     from synth_core.privacy.ledger import State
-    from synth_core.storage.sql_ledger import SqlLedger, ledger_url
+    from synth_core.storage.sql_ledger import open_ledger
 
-    ledger = SqlLedger(ledger_url(workspace, None))
+    ledger = open_ledger(workspace)
     last = {
         (record.dataset, record.release): (record.runner.dag, record.runner.run)
         for record in ledger.records()

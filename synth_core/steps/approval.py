@@ -1,15 +1,18 @@
 """The disclosure gate: what a person is shown before a release is published, and what that person decided.
 
-A decision is a record of the ledger that costs nothing. It names the draft it was about by a digest over the synthetic
-table, the model, the public quality and every charge, so that nothing but what was seen can be published under it.
+A decision is a record of the ledger that costs nothing. It names the draft it was about by a digest over every file
+that the steps have written, the spec and every charge, so that nothing else can be published under it. What publication
+adds (report, certificate, registry entry, manifest) is computed from these and the ledger, and never read.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from fractions import Fraction
 from pathlib import Path
 
 from synth_core.errors import PublishError
@@ -18,12 +21,21 @@ from synth_core.operations.events import Event, Kind, append
 from synth_core.operations.notify import tell
 from synth_core.privacy.budget import epsilon_of
 from synth_core.privacy.ledger import Record
+from synth_core.privacy.wording import exact_text, loss_text
+from synth_core.release import statement
 from synth_core.release.manifest import cost_by_step
+from synth_core.release.spec import ROUTINE
 from synth_core.steps.context import StepRun
 from synth_core.storage.files import sha256_file
 
 STEP = "approve"
 APPROVED, REJECTED = "approved", "rejected"
+REMEDY = "approve it in Airflow, or with `synth approve`"
+ADDRESSES = ("source", "schema")
+"""Keys of a spec that say where files lie, which may be mounted elsewhere when the release goes on."""
+
+DIGITS = 32
+"""Hexadecimal digits of a draft's digest: 128 bits, so that nobody finds another draft with the same one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +57,20 @@ class Decision:
 
 
 def draft(run: StepRun) -> Draft:
-    """What is about to be published; everything in it is public or was bought with noise."""
-    paths = run.paths
-    missing = [path.name for path in _files(run) if not path.is_file()]
-    if missing:
-        raise PublishError(
-            f"release {run.spec.release!r}: {missing[0]} is missing; run the steps up to `evaluate` first"
-        )
-    digests = {path.name: sha256_file(path) for path in _files(run)}
-    records = run.ledger.records(dataset=run.spec.dataset, release=run.spec.release)
-    costs = {step: str(mu2) for step, mu2 in sorted(cost_by_step(records).items()) if mu2}
-    content = json.dumps([digests, costs], sort_keys=True)
-    quality = PublicQuality.from_json(paths.quality.read_text(encoding="utf-8"))
-    return Draft(hashlib.sha256(content.encode()).hexdigest()[:16], _in_words(run, records, quality))
+    """What is about to be published; everything in it is public or was bought with noise.
+
+    Raises:
+        PublishError: A step has not written all its files yet.
+    """
+    files = _files(run)
+    for path in files:
+        if not path.is_file():
+            raise PublishError(
+                f"release {run.spec.release!r}: {path.name} is missing; run the steps up to `evaluate` first"
+            )
+    sums = {path.relative_to(run.paths.home).as_posix(): sha256_file(path) for path in files}
+    quality = PublicQuality.from_json(run.paths.quality.read_text(encoding="utf-8"))
+    return Draft(_digest(run, sums), _in_words(run, _records(run), quality))
 
 
 def ask(run: StepRun) -> Draft:
@@ -83,6 +96,8 @@ def decide(run: StepRun, *, approved: bool, seen: str) -> None:
     """
     if not run.runner.actor:
         raise PublishError("a decision about a release needs the name of the person who made it")
+    if run.paths.published:
+        raise PublishError(f"release {run.spec.release!r} is published; a decision about it comes too late")
     if draft(run).digest != seen:
         raise PublishError(
             f"release {run.spec.release!r} is not the draft that was decided about; look at it and decide again"
@@ -98,7 +113,7 @@ def decision(run: StepRun) -> Decision | None:
     """The last decision about a release."""
     made = [
         record
-        for record in run.ledger.records(dataset=run.spec.dataset, release=run.spec.release)
+        for record in _records(run)
         if record.step == STEP and record.purpose.split()[0] in (APPROVED, REJECTED)
     ]
     if not made:
@@ -112,41 +127,73 @@ def require_approval(run: StepRun) -> Decision | None:
     if not run.spec.approval:
         return None
     name, made = run.spec.release, decision(run)
-    remedy = "approve it in Airflow, or with `synth approve`"
     if made is None:
-        raise PublishError(f"release {name!r} waits for approval; {remedy}")
+        raise PublishError(f"release {name!r} waits for approval; {REMEDY}")
     if not made.approved:
-        raise PublishError(f"release {name!r} was rejected by {made.by}; to publish it, {remedy}")
+        raise PublishError(f"release {name!r} was rejected by {made.by}; to publish it, {REMEDY}")
     if made.draft != draft(run).digest:
-        raise PublishError(f"release {name!r} has changed since {made.by} approved it; {remedy} again")
+        raise _changed(run, made)
     return made
 
 
+def require_unchanged(run: StepRun, made: Decision | None, checksums: Mapping[str, str]) -> None:
+    """Refuse a manifest that lists other bytes than those that were approved.
+
+    Args:
+        run: The release.
+        made: The approval; None where the spec asks for none.
+        checksums: SHA-256 of each file that the manifest lists, by its name.
+    """
+    if made is not None:
+        names = [path.relative_to(run.paths.home).as_posix() for path in _files(run)]
+        if made.draft != _digest(run, {name: checksums[name] for name in names}):
+            raise _changed(run, made)
+
+
+def _changed(run: StepRun, made: Decision) -> PublishError:
+    return PublishError(
+        f"release {run.spec.release!r} has changed since {made.by} approved it; {REMEDY} again"
+    )
+
+
 def _files(run: StepRun) -> list[Path]:
-    paths = run.paths
-    return [
-        *(paths.schema, paths.scores, paths.structure, paths.model, paths.quality),
-        *(paths.shard(number) for number in range(run.spec.shards)),
-    ]
+    """Every file of the release that a step before `publish` has written."""
+    artifacts = run.paths.artifacts(run.spec)
+    return [path for step, paths in artifacts.items() if step != "publish" for path in paths]
+
+
+def _digest(run: StepRun, checksums: Mapping[str, str]) -> str:
+    costs = {step: str(mu2) for step, mu2 in cost_by_step(_records(run)).items() if mu2}
+    asked = {key: value for key, value in run.spec.dump().items() if key not in (*ROUTINE, *ADDRESSES)}
+    content = json.dumps([dict(checksums), costs, asked], sort_keys=True, default=str)
+    return hashlib.sha256(content.encode()).hexdigest()[:DIGITS]
+
+
+def _records(run: StepRun) -> list[Record]:
+    return run.ledger.records(dataset=run.spec.dataset, release=run.spec.release)
 
 
 def _in_words(run: StepRun, records: list[Record], quality: PublicQuality) -> str:
     spec, account = run.spec, run.account
     costs = {step: mu2 for step, mu2 in cost_by_step(records).items() if mu2}
-    total = sum(costs.values())
+    total = sum(costs.values(), Fraction(0))
+    promised = statement.promised_mu2(records)
     balance = run.ledger.balance(spec.dataset)
     rows = [
         ("Release", spec.release),
         ("Data set", spec.dataset),
         (
             "Privacy loss",
-            f"ε {epsilon_of(total, account.delta):.4f} at δ {account.delta:g}, asked {spec.epsilon:g}",
+            f"ε {loss_text(max(spec.epsilon, epsilon_of(promised, account.delta)))} "
+            f"at δ {exact_text(account.delta)}, spent {loss_text(epsilon_of(total, account.delta))}",
         ),
         ("Protects", f"one {account.unit}, up to {account.rows_per_unit} record(s); {account.neighbours}"),
         ("Spent by step", ", ".join(f"{step} {float(mu2 / total):.1%}" for step, mu2 in costs.items())),
         (
             "Account so far",
-            f"ε {epsilon_of(balance.charged_mu2, account.delta):.3f} of {account.cap_epsilon:g}",
+            f"spent ε {loss_text(epsilon_of(balance.charged_mu2, account.delta))}, "
+            f"set aside ε {loss_text(epsilon_of(balance.held_mu2, account.delta))}, "
+            f"cap {exact_text(account.cap_epsilon)}",
         ),
         ("Method", f"{spec.method}, preset {spec.preset}"),
         ("Synthetic records", f"{quality.rows:,} in {spec.shards} file(s)"),

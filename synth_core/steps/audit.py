@@ -16,6 +16,7 @@ from synth_core.privacy.curator import AnyQuery, CountSource, Curator, LedgerCur
 from synth_core.privacy.ledger import Account
 from synth_core.privacy.queries import Query
 from synth_core.privacy.strategies import Answers, Strategy
+from synth_core.steps.file_audit import HOSTILE_LINES, file_worlds
 from synth_core.storage.counting import TableCounts
 from synth_core.storage.sql_ledger import SqlLedger
 from synth_core.synthesizers.base import Structure, Synthesizer, Tools
@@ -27,9 +28,20 @@ ACCOUNT = Account(dataset="audit", delta=1e-6, cap_epsilon=50.0)
 
 
 def audits(
-    *, methods: Sequence[str], runs: int, faults: bool, progress: Callable[[str], None]
+    *, methods: Sequence[str], runs: int, faults: bool, files: bool, progress: Callable[[str], None]
 ) -> Iterator[AuditCertificate]:
-    """Certificates of the verbs, of each method's steps, and of the planted faults if asked for."""
+    """Attacks the verbs and each method's steps, and more if asked for.
+
+    Args:
+        methods: names of the methods, each audited in all its presets.
+        runs: conversations for each certificate.
+        faults: also plant known faults, each of which must be caught.
+        files: also begin with neighbouring files, whose lines are ingested, for the first of the methods.
+        progress: called with the title of each audit before it begins.
+
+    Yields:
+        One certificate for each audit. A file that is refused is never measured, so it has none.
+    """
     without, canary = canary_codes()
     worlds = TableCounts(without, DOMAIN), TableCounts(canary, DOMAIN)
     verbs = verb_experiments()
@@ -42,6 +54,13 @@ def audits(
     for title, experiment in experiments.items():
         progress(title)
         yield run_audit(title, experiment, worlds=worlds, runs=runs)
+    for name, line in HOSTILE_LINES.items() if files else ():
+        with file_worlds(line) as neighbours:
+            if neighbours is not None:
+                title = f"{methods[0]}, from files: {name}"
+                progress(title)
+                whole = _steps(synthesizer(methods[0]), neighbours[0])["all steps"]
+                yield run_audit(title, whole, worlds=neighbours, runs=runs)
     for fault in PLANTED_FAULTS if faults else ():
         progress(f"planted fault: {fault}")
         yield _planted(fault, verbs["measure"], worlds, runs)

@@ -16,7 +16,7 @@ from synth_core.evaluation import (
     numeric_levels,
     rule_violations,
 )
-from synth_core.report.build import HEADLINE_ALPHAS, internal_report
+from synth_core.report.build import internal_report
 from synth_core.schema import Schema
 from synth_core.synthesizers.base import Progress
 
@@ -52,22 +52,6 @@ def compare_tables(
         facts={"Sampling": evaluation.sampling} if evaluation.sampling else None,
     )
     return evaluation, report
-
-
-def headline(evaluation: Evaluation) -> dict[str, float]:
-    """The few numbers a person asks for first; internal, like the evaluation they come from."""
-    numbers = {}
-    for errors in evaluation.marginals:
-        if errors.alpha not in HEADLINE_ALPHAS:
-            continue
-        numbers[f"{errors.alpha}-way TVD"] = errors.tvd.mean
-        numbers[f"{errors.alpha}-way TVD if columns were independent"] = errors.independent
-    if evaluation.targets:
-        numbers["SVM error"] = float(np.mean([target.synthetic for target in evaluation.targets]))
-        numbers["SVM error if trained on real rows"] = float(
-            np.mean([target.real for target in evaluation.targets])
-        )
-    return numbers
 
 
 def one_way_counts(table: CodedTable) -> dict[str, NDArray[np.int64]]:

@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from synth_core.cluster import Cluster, connect
 from synth_core.domain import Domain
-from synth_core.errors import SpecError
+from synth_core.errors import SpecError, SynthError
 from synth_core.operations.events import watched
+from synth_core.operations.office import Office
+from synth_core.operations.watch import look_at_refusals
 from synth_core.privacy.budget import NONE, BudgetPlan, group_mu2, mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
-from synth_core.privacy.ledger import Account, Runner
+from synth_core.privacy.ledger import Account, Record, Runner, State
+from synth_core.privacy.reading import count_refusals
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
 from synth_core.storage.counting import PartitionCounts
 from synth_core.storage.parquet import Snapshot
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url
+from synth_core.storage.sql_ledger import SqlLedger, open_ledger
 from synth_core.synthesizers.base import Synthesizer, silent
 from synth_core.synthesizers.methods import synthesizer
+
+T = TypeVar("T")
+
+PUBLISHED = "published"
+"""The reason with which the ledger ends the hold of a release that was published."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +97,15 @@ class StepRun:
         counts = PartitionCounts(self.partitions, self.domain, self.cluster)
         return LedgerCurator(counts=counts, ledger=self.ledger, spending=self.spending(step))
 
+    def read(self, step: str, work: Callable[[], T]) -> T:
+        """Do work on confidential records; a refusal is counted, and people are called, before anybody sees it."""
+        facts = {"dataset": self.spec.dataset, "release": self.spec.release}
+        try:
+            return count_refusals(work, ledger=self.ledger, **facts, step=step, runner=self.runner)
+        except SynthError:
+            look_at_refusals(Office(self.paths.workspace))
+            raise
+
     def watched(self, step: str) -> AbstractContextManager[None]:
         """Record in the workspace's event log how the step ends."""
         facts = {"dataset": self.spec.dataset, "release": self.spec.release}
@@ -138,6 +156,12 @@ def stratum_budget(spec: ReleaseSpec, account: Account) -> Fraction:
     return method_budget(spec, account) - rows_budget(spec, account) - upper_budget(spec, account)
 
 
+def last_turn(records: Sequence[Record]) -> Record | None:
+    """The last record of a release that opened or ended its hold; None if there never was a hold."""
+    turns = [record for record in records if record.state in (State.HELD, State.CLOSED)]
+    return turns[-1] if turns else None
+
+
 def this_runner() -> Runner:
     """A runner outside of any scheduler: the person at the keyboard."""
     try:
@@ -158,7 +182,7 @@ def open_run(
     paths = ReleasePaths.of_address(address)
     spec = ReleaseSpec.load(paths.spec)
     schema = Schema.load(paths.schema)
-    ledger, who = SqlLedger(ledger_url(paths.workspace, None)), runner or this_runner()
+    ledger, who = open_ledger(paths.workspace), runner or this_runner()
     if who.since is None:
         who = replace(who, since=ledger.head().records)
     with connect(cluster) as opened:

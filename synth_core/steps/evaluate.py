@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,15 +21,15 @@ from synth_core.evaluation import (
 )
 from synth_core.evaluation.public import BoughtError, PublicQuality, bought_error, public_quality
 from synth_core.metrics import alpha_way
-from synth_core.privacy.budget import epsilon_of
+from synth_core.privacy.budget import epsilon_of, mu_of
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.ledger import Record
 from synth_core.privacy.queries import Misfit
-from synth_core.privacy.wall import wall
+from synth_core.release import statement
 from synth_core.release.division import Division
 from synth_core.release.manifest import cost_by_step, counted_records
 from synth_core.report import Guarantee, SpendLine, internal_report
-from synth_core.steps.answers import stored_measurements
+from synth_core.steps.answers import stored_answers
 from synth_core.steps.compare import one_way_counts
 from synth_core.steps.context import StepRun, quality_budget
 from synth_core.steps.ingest import snapshot_key
@@ -46,23 +47,27 @@ def evaluate(run: StepRun) -> Path:
         quality = _public_quality(run, synthetic)
         with atomic_write(run.paths.quality) as temporary:
             temporary.write_text(quality.to_json(), encoding="utf-8")
-        with wall():
-            real = CodedTable([str(path) for path in run.partitions], run.domain, cluster=run.cluster)
-            evaluation = compare_tables(
-                real,
-                synthetic,
-                levels=numeric_levels(run.schema),
-                pay_gap=declared_pay_gap(run.schema),
-                violations=quality.violations,
-                spread=run.cluster.map,
-                progress=lambda what, done, parts: run.progress(f"{what} ({done} of {parts})"),
-            )
-            with atomic_write(run.paths.evaluation) as temporary:
-                temporary.write_text(evaluation.to_json(), encoding="utf-8")
-            with atomic_write(run.paths.internal_report) as temporary:
-                temporary.write_text(_report(run, evaluation, real, synthetic), encoding="utf-8")
+        run.read("evaluate", lambda: _compare(run, synthetic, quality))
     run.note("evaluate")
     return run.paths.internal_report
+
+
+def _compare(run: StepRun, synthetic: CodedTable, quality: PublicQuality) -> None:
+    """Write the evaluation and the internal report."""
+    real = CodedTable([str(path) for path in run.partitions], run.domain, cluster=run.cluster)
+    evaluation = compare_tables(
+        real,
+        synthetic,
+        levels=numeric_levels(run.schema),
+        pay_gap=declared_pay_gap(run.schema),
+        violations=quality.violations,
+        spread=run.cluster.map,
+        progress=lambda what, done, parts: run.progress(f"{what} ({done} of {parts})"),
+    )
+    with atomic_write(run.paths.evaluation) as temporary:
+        temporary.write_text(evaluation.to_json(), encoding="utf-8")
+    with atomic_write(run.paths.internal_report) as temporary:
+        temporary.write_text(_report(run, evaluation, real, synthetic), encoding="utf-8")
 
 
 @contextmanager
@@ -101,16 +106,24 @@ def _public_quality(run: StepRun, synthetic: CodedTable) -> PublicQuality:
     spec = run.spec
     total = max(1.0, load_model(run.paths.model).total)
     division = Division.load(run.paths.division) if spec.strata else None
-    answers = stored_measurements(
-        run.ledger, run.domain, dataset=spec.dataset, release=spec.release, division=division
+    answers = stored_answers(
+        run.ledger,
+        run.domain,
+        dataset=spec.dataset,
+        release=spec.release,
+        snapshot=run.snapshot.digest,
+        division=division,
     )
     bought = _bought(run, synthetic, total) if spec.quality_share else []
     return public_quality(
         synthetic,
-        measurements=answers,
+        measurements=answers.marginals,
+        merged=answers.merged,
         total=total,
         bought=bought,
         violations=rule_violations(synthetic, run.schema),
+        answers_used=answers.used,
+        answers_unused=answers.unused,
     )
 
 
@@ -143,7 +156,8 @@ def _scale(record: Record) -> float:
 def _report(run: StepRun, evaluation: Evaluation, real: CodedTable, synthetic: CodedTable) -> str:
     records = run.ledger.records(dataset=run.spec.dataset, release=run.spec.release)
     account = run.account
-    mu2 = sum(cost_by_step(records).values())
+    promised = statement.promised_mu2(records)
+    spent = sum(cost_by_step(records).values(), Fraction(0))
     return internal_report(
         evaluation,
         schema=run.schema,
@@ -151,9 +165,10 @@ def _report(run: StepRun, evaluation: Evaluation, real: CodedTable, synthetic: C
         guarantee=Guarantee(
             unit=account.unit,
             neighbours=account.neighbours,
-            epsilon=round(epsilon_of(mu2, account.delta), 4),
+            epsilon=max(run.spec.epsilon, epsilon_of(promised, account.delta)),
             delta=account.delta,
-            mu=math.sqrt(mu2),
+            mu=mu_of(promised),
+            spent=epsilon_of(spent, account.delta),
         ),
         spends=spend_lines(records),
         real_one_way=one_way_counts(real),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from synth_core.privacy.ledger import Account
 from synth_core.release.spec import ReleaseSpec
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url
+from synth_core.storage.sql_ledger import open_ledger
 
 DATASET = "fictional-census"
 DELTA = 1e-6
@@ -33,4 +33,4 @@ def declare_example_account(workspace: Path) -> None:
     """Declare the example's account; declaring it again changes nothing."""
     workspace.mkdir(parents=True, exist_ok=True)
     account = Account(dataset=DATASET, unit="person", delta=DELTA, cap_epsilon=CAP_EPSILON, largest_n=100_000)
-    SqlLedger(ledger_url(workspace, None)).declare(account, actor="example")
+    open_ledger(workspace).declare(account, actor="example")

@@ -8,12 +8,12 @@ import shutil
 from functools import partial
 from pathlib import Path
 
-from synth_core.privacy.wall import wall
 from synth_core.release.paths import ReleasePaths
 from synth_core.schema import Schema
 from synth_core.steps.bought_bins import with_bought_bins
 from synth_core.steps.context import StepRun
-from synth_core.storage.contribution import ContributionBound
+from synth_core.storage.contribution import bound_for
+from synth_core.storage.fingerprints import fingerprint_files
 from synth_core.storage.locations import source_files
 from synth_core.storage.parquet import Snapshot, ingest_partitions
 
@@ -31,24 +31,23 @@ def ingest(run: StepRun) -> Path:
 
 
 def _encoded(run: StepRun, schema: Schema, target: Path) -> Snapshot:
-    with wall():
+    """The source as partitions in `target`; its files are the account's from then on, also if they are refused."""
+
+    def read() -> Snapshot:
+        files, key = source_files(run.spec.source), snapshot_key(run.paths)
+        fingerprints = fingerprint_files(files, key=key, cluster=run.cluster)
+        run.ledger.bind(run.spec.dataset, run.spec.release, files=fingerprints, runner=run.runner)
         return ingest_partitions(
-            source_files(run.spec.source),
+            files,
             schema,
             target,
-            key=snapshot_key(run.paths),
-            bound=contribution_bound(run),
+            key=key,
+            bound=bound_for(schema, run.account, key),
             cluster=run.cluster,
             progress=run.progress,
         )
 
-
-def contribution_bound(run: StepRun) -> ContributionBound | None:
-    """How many rows a unit may have, where the schema says which column names it."""
-    if run.schema.unit_column is None:
-        return None
-    most = run.ledger.balance(run.spec.dataset).account.rows_per_unit
-    return ContributionBound(run.schema.unit_column, most, snapshot_key(run.paths))
+    return run.read("ingest", read)
 
 
 def snapshot_key(paths: ReleasePaths) -> bytes:

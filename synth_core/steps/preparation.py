@@ -9,20 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from synth_core.domain import Domain
-from synth_core.errors import LedgerError, SpecError
+from synth_core.errors import LedgerError, PublishError, SpecError
 from synth_core.models.feasibility import check_rules
 from synth_core.operations.events import watched
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.ledger import Account, Runner
+from synth_core.privacy.reading import require_refusals_left
 from synth_core.release.division import divided, laid_out
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ROUTINE, ReleaseSpec
 from synth_core.schema import Schema
-from synth_core.steps.context import method_budget, stratum_budget, this_runner
+from synth_core.steps.context import PUBLISHED, last_turn, method_budget, stratum_budget, this_runner
+from synth_core.storage.contribution import check_unit_declared
 from synth_core.storage.files import atomic_write
 from synth_core.storage.ledger_database import database_file, parse_url
 from synth_core.storage.locations import source_files
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url
+from synth_core.storage.sql_ledger import SqlLedger, ledger_url, open_ledger
 from synth_core.synthesizers.methods import synthesizer
 
 
@@ -44,28 +46,41 @@ def _prepared(wanted: ReleaseSpec, paths: ReleasePaths, runner: Runner) -> str:
     source_files(wanted.source)
     paths.check_writable()
     ledger = existing_ledger(paths.workspace, wanted.dataset)
+    ledger.require_whole()
     account = ledger.balance(wanted.dataset).account
     check_account(wanted, account)
-    if account.rows_per_unit > 1 and schema.unit_column is None:
-        raise SpecError(
-            f"dataset {wanted.dataset!r} allows {account.rows_per_unit} rows of one {account.unit}; "
-            "the schema must say which column names the unit (unit_column), so that more are not used"
-        )
+    check_unit_declared(schema, account)
     check_bins(wanted, schema)
     if wanted.strata:
         check_strata(wanted, schema.expected, account)
     else:
         method.plan(schema.expected.domain, method_budget(wanted, account))
+    _refuse_unsigned(wanted, paths, ledger)
+    paths.adopt_unsigned()
     _refuse_another(wanted, schema, paths)
-    if not paths.manifest.exists():  # a published release has all its answers, and needs nothing set aside
+    if not paths.snapshot.exists():
+        require_refusals_left(ledger.balance(wanted.dataset))
+    if not paths.published:  # a published release has all its answers, and needs nothing set aside
         ledger.hold(wanted.dataset, wanted.release, mu2=mu2_of(wanted.epsilon, wanted.delta), runner=runner)
+    try:
+        _write_settings(wanted, schema, paths)
+    except BaseException:
+        reason = "it could not be prepared"
+        ledger.close(wanted.dataset, wanted.release, reason=reason, runner=runner, only_unmeasured=True)
+        raise
+    return str(paths.spec)
+
+
+def _write_settings(wanted: ReleaseSpec, schema: Schema, paths: ReleasePaths) -> None:
+    """Make the zones and keep what is to be run in them."""
     paths.create()
-    if not paths.spec.exists():  # the schema of a release that goes on may have bins that it has bought
+    if (
+        not paths.spec.exists() and not paths.published
+    ):  # the schema of a release that goes on may have bins that it has bought
         with atomic_write(paths.schema) as temporary:
             schema.save(temporary)
     with atomic_write(paths.spec) as temporary:
         wanted.save(temporary)
-    return str(paths.spec)
 
 
 def existing_ledger(workspace: Path, dataset: str) -> SqlLedger:
@@ -75,16 +90,16 @@ def existing_ledger(workspace: Path, dataset: str) -> SqlLedger:
     if file is not None and not file.exists():
         raise LedgerError(
             f"there is no ledger in {workspace}; declare the account first: synth ledger account {dataset} "
-            f"--epsilon CAP --delta DELTA --workspace {workspace}"
+            f"--epsilon CAP --delta DELTA --largest-n N --workspace {workspace}"
         )
-    return SqlLedger(url)
+    return open_ledger(workspace)
 
 
 def check_account(spec: ReleaseSpec, account: Account) -> None:
     """A data set has one delta and one unit for its whole life."""
     if spec.delta != account.delta:
         raise SpecError(
-            f"delta {spec.delta:g} is not the delta of dataset {spec.dataset!r}, {account.delta:g}; "
+            f"delta {spec.delta!r} is not the delta of dataset {spec.dataset!r}, {account.delta!r}; "
             "a data set keeps one delta for its whole life: change the spec"
         )
     if spec.unit != account.unit:
@@ -125,8 +140,20 @@ def check_strata(spec: ReleaseSpec, schema: Schema, account: Account) -> list[Do
     return list(domains)
 
 
+def _refuse_unsigned(spec: ReleaseSpec, paths: ReleasePaths, ledger: SqlLedger) -> None:
+    """Refuse to publish once more what was published and has lost its manifest or signature."""
+    turn = last_turn(ledger.records(dataset=spec.dataset, release=spec.release))
+    if turn and turn.reason == PUBLISHED and paths.public.exists() and not paths.published:
+        raise PublishError(
+            f"release {spec.release!r} was published, and its manifest or signature is gone; restore {paths.public} "
+            "from a copy"
+        )
+
+
 def _refuse_another(spec: ReleaseSpec, schema: Schema, paths: ReleasePaths) -> None:
     if not paths.spec.exists():
+        if paths.published:
+            raise SpecError(f"release {spec.release!r} was published before; use another release name")
         return
     before, schema_before = ReleaseSpec.load(paths.spec), Schema.load(paths.schema)
     passed_over = ("schema", *ROUTINE)

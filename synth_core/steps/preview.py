@@ -9,13 +9,19 @@ from typing import Any
 
 from synth_core.errors import SynthError
 from synth_core.models.feasibility import check_rules
-from synth_core.privacy.budget import epsilon_of, mu2_of
+from synth_core.privacy.budget import epsilon_of, mu2_of, mu_of
+from synth_core.privacy.wording import exact_text, left_text, loss_text
 from synth_core.release.division import divided, laid_out
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
 from synth_core.steps.context import method_budget
 from synth_core.steps.preparation import check_account, check_bins, existing_ledger
 from synth_core.synthesizers.methods import synthesizer
+
+NO_LARGEST_N = (
+    "no public bound of the number of records is declared: make sure that delta is at most 1/(10 x records)"
+)
+"""What is said of an account that was opened before the bound was asked for; an account cannot be declared again."""
 
 Section = tuple[str, list[tuple[str, str]]]
 
@@ -44,13 +50,20 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> lis
         left = max(balance.remaining_mu2, balance.remaining_mu2 * 0)
         after = left - total
         account_lines = [
-            ("cap", f"epsilon {balance.account.cap_epsilon:g} at delta {spec.delta:g}, per {spec.unit}"),
-            ("left now", f"epsilon {epsilon_of(left, spec.delta):.3f}"),
+            (
+                "cap",
+                f"epsilon {exact_text(balance.account.cap_epsilon)} at delta {exact_text(spec.delta)}, per {spec.unit}",
+            ),
+            ("left now", f"epsilon {left_text(epsilon_of(left, spec.delta), 3)}"),
             (
                 "left after",
-                f"epsilon {epsilon_of(after, spec.delta):.3f}" if after >= 0 else "not enough: refused",
+                f"epsilon {left_text(epsilon_of(after, spec.delta), 3)}"
+                if after >= 0
+                else "not enough: refused",
             ),
         ]
+        if balance.account.largest_n is None:
+            account_lines.append(("warning", NO_LARGEST_N))
     whole = budget / left_over
     common = [(name, whole * share) for name, share in beside.items() if share]
     strata = spec.strata
@@ -71,7 +84,11 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> lis
             f"Release {spec.release}",
             [
                 ("method", f"{spec.method}, preset {spec.preset}"),
-                ("cost", f"epsilon {spec.epsilon:g}, delta {spec.delta:g} (mu {float(total) ** 0.5:.4f})"),
+                (
+                    "cost",
+                    f"epsilon {exact_text(spec.epsilon)}, delta {exact_text(spec.delta)} "
+                    f"(mu {loss_text(mu_of(total))})",
+                ),
                 ("columns", f"{len(schema.domain)}, {schema.domain.cells():.3g} possible records"),
                 *([("strata", f"{schema.domain.size(strata.by)} of {strata.by}")] if strata else []),
             ],

@@ -1,8 +1,16 @@
-"""Step 7: check that ledger, artifacts and manifest agree, sign, and publish; only public files are read."""
+"""Step 7: check that ledger, artifacts and manifest agree, sign, and publish; only public files are read.
+
+The release is signed where it was written, in its draft, and published by a rename of that folder. On a POSIX file
+system (local disks, NFS, CephFS) the rename happens or does not; a mounted object store copies file by file, so
+the public zone may not be one.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,110 +18,151 @@ from typing import Any
 import yaml
 
 from synth_core.errors import PublishError
-from synth_core.evaluation import Evaluation
 from synth_core.evaluation.public import PublicQuality
+from synth_core.privacy.ledger import Record, State
 from synth_core.release import certificate as certificates
 from synth_core.release import manifest as manifests
-from synth_core.release import signing
-from synth_core.release.paths import ReleasePaths
+from synth_core.release import signing, statement
+from synth_core.release.paths import PUBLIC_KEY, SIGNATURE, SIGNED, ReleasePaths
 from synth_core.release.software import software
 from synth_core.release.spec import ReleaseSpec
+from synth_core.release.verification import Verification
 from synth_core.report import public_report
 from synth_core.report.public_exhibits import mean_distances
-from synth_core.steps import stratified
-from synth_core.steps.approval import Decision, require_approval
-from synth_core.steps.compare import headline
-from synth_core.steps.context import StepRun
+from synth_core.steps.approval import Decision, require_approval, require_unchanged
+from synth_core.steps.context import PUBLISHED, StepRun, last_turn
 from synth_core.steps.evaluate import spend_lines
-from synth_core.storage.files import atomic_write
+from synth_core.steps.verify import check_folder
+from synth_core.storage.files import atomic_write, flush_to_disk
+from synth_core.storage.sql_ledger import SqlLedger
 from synth_core.synthesizers.saved import load_model
 
 
 def publish(run: StepRun) -> Path:
-    """Write report, certificate and manifest, verify them against the ledger and the files, sign, close the hold."""
-    spec, paths = run.spec, run.paths
-    approval = require_approval(run)
-    run.note("publish")
-    for problem in run.ledger.verify():
-        raise PublishError(f"release {spec.release!r} is not published: {problem}")
-    artifacts = _artifacts(run)
-    records = run.ledger.records(dataset=spec.dataset)
-    own = [record for record in records if record.release == spec.release]
-    model = load_model(paths.model)
-    quality = _lawful_quality(run)
-    previous = manifests.previous_manifest(paths.public.parent, dataset=spec.dataset, release=spec.release)
-    built = manifests.build(
-        spec=spec,
-        account=run.account,
-        snapshot=run.snapshot.digest,
-        schema=run.schema,
-        records=records,
-        cliques=model.cliques,
-        quality=_quality_in_short(quality),
-        previous=previous,
-    )
-    certificate = certificates.certificate(built, own)
-    report = public_report(
-        built, quality, schema=run.schema, tree=model.tree, spends=spend_lines(own), previous=previous
-    )
-    _write(paths.certificate, json.dumps(certificate, indent=1) + "\n")
-    _write(
-        paths.deployment,
-        yaml.safe_dump(certificates.deployment(built), sort_keys=False, allow_unicode=True, width=110),
-    )
-    _write(paths.public_report, report)
-    complete = manifests.complete(
-        built, public=paths.public, artifacts=artifacts, provenance=_provenance(run, approval)
-    )
-    found = manifests.problems(complete, paths.public, records=own)
-    for problem in [*found, *certificates.problems(certificate, complete)]:
-        raise PublishError(f"release {spec.release!r} is not published: {problem}")
-    _sign(complete, paths)
-    run.ledger.close(spec.dataset, spec.release, reason="published", runner=run.runner)
-    return paths.manifest
+    """Complete and sign the draft, verify it, and give it its public name: one rename, which is the publication.
+
+    Killed before the rename, the release is a draft as before, and publishing starts again. Killed after it, the
+    release is published, and a rerun only checks it and ends its hold. What was published is never written again.
+
+    Args:
+        run: The release, evaluated and, where its spec asks for that, approved.
+
+    Returns:
+        The address of the published manifest.
+
+    Raises:
+        PublishError: A file is missing, differs from what was approved, breaks a rule, or disagrees with ledger or
+            signature; or the release was published before and its files have changed since.
+    """
+    with _alone(run.paths):
+        if not run.paths.published:
+            _complete_draft(run)
+            _require_sound(run, "is not published", check_folder(run.paths.draft))
+            _rename(run.paths)
+        else:
+            _require_sound(run, "was published, and has changed since", check_folder(run.paths.public))
+        run.ledger.close(run.spec.dataset, run.spec.release, reason=PUBLISHED, runner=run.runner)
+    return run.paths.manifest
+
+
+def is_settled(paths: ReleasePaths, spec: ReleaseSpec, ledger: SqlLedger) -> bool:
+    """Whether nothing is left to be done: the release is published, its hold has ended, and its files verify."""
+    turn = last_turn(ledger.records(dataset=spec.dataset, release=spec.release))
+    ended = turn is None or turn.state is State.CLOSED
+    return paths.published and ended and check_folder(paths.public).sound
 
 
 def summarise(address: str) -> dict[str, Any]:
-    """Addresses of the published files and headline numbers of the internal evaluation."""
+    """Addresses of the published files, the guarantee, and the public quality; no true error is among it.
+
+    Raises:
+        PublishError: The release is not published.
+    """
     paths = ReleasePaths.of_address(address)
-    spec = ReleaseSpec.load(paths.spec)
+    if not paths.published:
+        raise PublishError(f"release {paths.release!r} is not published yet; run it to its end")
     manifest = json.loads(paths.manifest.read_text(encoding="utf-8"))
-    evaluation = Evaluation.from_json(paths.evaluation.read_text(encoding="utf-8"))
     return {
-        "release": spec.release,
+        "release": paths.release,
         "extract": str(paths.extract),
         "manifest": str(paths.manifest),
         "public report": str(paths.public_report),
-        "report": str(paths.internal_report),
+        "internal report": str(paths.internal_report),
         "ledger": str(paths.ledger),
         "epsilon": manifest["guarantee"]["epsilon"],
         "delta": manifest["guarantee"]["delta"],
         "digest": manifest["digest"],
-        "quality": headline(evaluation),
+        "quality": _quality_in_words(manifest["quality"]),
     }
+
+
+def _complete_draft(run: StepRun) -> None:
+    """Write what publication adds to the draft, the signature last, and remove what no step has listed."""
+    spec, paths = run.spec, run.paths
+    approval = require_approval(run)
+    for problem in run.ledger.verify():
+        raise PublishError(f"release {spec.release!r} is not published: {problem}")
+    artifacts = _artifacts(run)
+    publication = _state_account(run)
+    records = run.ledger.records()
+    built = _write_documents(run, statement.guarantee(publication.id, spec.epsilon, records))
+    complete = manifests.complete(
+        built, public=paths.draft, artifacts=artifacts, provenance=_provenance(run, approval, publication)
+    )
+    for problem in statement.problems(complete, records):
+        raise PublishError(f"release {spec.release!r} is not published: {problem}")
+    require_unchanged(run, approval, complete["artifacts"])
+    _sign(complete, paths)
+    _remove_others(paths.draft, keep={*complete["artifacts"], *SIGNED})
+
+
+def _state_account(run: StepRun) -> Record:
+    """Write the publication record, as of which the account is stated.
+
+    A draft that was interrupted before it was published gets another one, because others may have spent in between.
+    """
+    purpose = statement.stating_purpose(_own_records(run))
+    run.note(statement.STEP, purpose)
+    return next(record for record in _own_records(run) if record.purpose == purpose)
+
+
+def _own_records(run: StepRun) -> list[Record]:
+    return run.ledger.records(dataset=run.spec.dataset, release=run.spec.release)
+
+
+def _write_documents(run: StepRun, guarantee: statement.Guarantee) -> dict[str, Any]:
+    """Write certificate, registry entry and report; returns the manifest that they state, without artifacts."""
+    spec, paths, own = run.spec, run.paths, _own_records(run)
+    model, quality = load_model(paths.model), _lawful_quality(run)
+    previous = manifests.previous_manifest(paths.public.parent, dataset=spec.dataset, release=spec.release)
+    built = manifests.build(
+        spec=spec,
+        guarantee=guarantee,
+        schema=run.schema,
+        cliques=model.cliques,
+        quality=_quality_in_short(quality),
+        previous=previous,
+    )
+    certificate, entry = certificates.certificate(built, own), certificates.deployment(built)
+    report = public_report(
+        built, quality, schema=run.schema, tree=model.tree, spends=spend_lines(own), previous=previous
+    )
+    _write(paths.certificate, json.dumps(certificate, indent=1) + "\n")
+    _write(paths.deployment, yaml.safe_dump(entry, sort_keys=False, allow_unicode=True, width=110))
+    _write(paths.public_report, report)
+    return built
 
 
 def _artifacts(run: StepRun) -> list[Path]:
     """All files of the release but manifest and signature; one that another step should have written is refused."""
-    spec, paths = run.spec, run.paths
-    missing = [
-        number
-        for number in range(spec.shards)
-        if not paths.shard(number).is_file()
-        or (spec.csv and not paths.shard(number).with_suffix(".csv").is_file())
-    ]
-    if missing:
-        raise PublishError(
-            f"release {spec.release!r}: shard {missing[0]} is missing; run the step `sample` again"
-        )
-    if not paths.quality.is_file():
-        raise PublishError(f"release {spec.release!r}: its quality is missing; run the step `evaluate` again")
-    return [
-        *(paths.schema, paths.scores, paths.structure, paths.model, paths.quality),
-        *stratified.artifacts(run),
-        *(paths.public_report, paths.certificate, paths.deployment),
-        *paths.shards(spec.shards, csv=spec.csv),
-    ]
+    artifacts = run.paths.artifacts(run.spec)
+    for step, paths in artifacts.items():
+        missing = [path.name for path in paths if not path.is_file()]
+        if missing and step != "publish":
+            raise PublishError(
+                f"release {run.spec.release!r}: {missing[0]} is missing; run the step `{step}` again"
+            )
+    return [path for paths in artifacts.values() for path in paths]
 
 
 def _lawful_quality(run: StepRun) -> PublicQuality:
@@ -134,6 +183,8 @@ def _quality_in_short(quality: PublicQuality) -> dict[str, Any]:
         "noisy_total": quality.total,
         "synthetic_rows": quality.rows,
         "measured_marginals": len(quality.measured),
+        "answers_used": quality.answers_used,
+        "answers_unused": quality.answers_unused,
         "bought": [
             {"alpha": e.alpha, "mean": e.mean, "margin": e.margin, "marginals": e.marginals}
             for e in quality.bought
@@ -146,9 +197,8 @@ def _quality_in_short(quality: PublicQuality) -> dict[str, Any]:
     return short
 
 
-def _provenance(run: StepRun, approval: Decision | None) -> dict[str, Any]:
-    """Who approved and published when, with which code, on which ledger; all that differs from run to run is here."""
-    head = run.ledger.head()
+def _provenance(run: StepRun, approval: Decision | None, publication: Record) -> dict[str, Any]:
+    """Who approved and published when, with which code, at which record; all that differs from run to run is here."""
     return {
         "published_at": datetime.now(UTC).isoformat(timespec="seconds"),
         **software(),
@@ -157,17 +207,63 @@ def _provenance(run: StepRun, approval: Decision | None) -> dict[str, Any]:
         "approval": {"by": approval.by, "at": approval.at.isoformat(timespec="seconds")}
         if approval
         else None,
-        "ledger": {"records": head.records, "hash": head.hash},
+        "ledger": {"records": publication.id, "hash": publication.hash},
     }
 
 
 def _sign(manifest: dict[str, Any], paths: ReleasePaths) -> None:
-    """Write the manifest with its signature; in between, the old signature is gone rather than wrong."""
+    """Write the manifest, the public key and, last, the signature of the manifest's bytes."""
     key = signing.private_key(signing.key_path(paths), create=True)
-    paths.signature.unlink(missing_ok=True)
     manifests.write(manifest, paths.manifest)
-    _write(paths.public_key, signing.public_pem(key))
-    _write(paths.signature, signing.signature(paths.manifest.read_bytes(), key))
+    content = paths.manifest.read_bytes()
+    _write(paths.draft / PUBLIC_KEY, signing.public_pem(key))
+    _write(paths.draft / SIGNATURE, signing.signature(content, key))
+
+
+def _remove_others(folder: Path, *, keep: set[str]) -> None:
+    """Remove what killed steps have left in the draft: nothing is published that the manifest does not list."""
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_dir() and not path.is_symlink():
+            if not any(path.iterdir()):
+                path.rmdir()
+        elif str(path.relative_to(folder)) not in keep:
+            path.unlink()
+
+
+def _rename(paths: ReleasePaths) -> None:
+    """Publish the draft; the rename is on the disk before anybody is told of it."""
+    try:
+        paths.draft.rename(paths.public)
+    except OSError:
+        raise PublishError(
+            f"release {paths.release!r} is not published: {paths.public} cannot be created; "
+            "remove what is there, or check who may write to it"
+        ) from None
+    flush_to_disk(paths.drafts)
+    flush_to_disk(paths.public.parent)
+
+
+@contextmanager
+def _alone(paths: ReleasePaths) -> Iterator[None]:
+    """Let one process at a time publish a release; another one waits, and finds it published."""
+    with (paths.confidential / "publish.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _require_sound(run: StepRun, verdict: str, found: Verification) -> None:
+    for problem in found.problems:
+        raise PublishError(f"release {run.spec.release!r} {verdict}: {problem}")
+
+
+def _quality_in_words(quality: dict[str, Any]) -> dict[str, str]:
+    words = {"synthetic records": f"{quality['synthetic_rows']:,}"}
+    if "distance_from_answers" in quality:
+        words["distance from the noisy answers"] = f"{quality['distance_from_answers']:.4f}"
+        words["distance that noise alone explains"] = f"{quality['distance_of_noise_alone']:.4f}"
+    for error in quality["bought"]:
+        words[f"mean error, {error['alpha']}-way (bought)"] = f"{error['mean']:.4f} ± {error['margin']:.4f}"
+    return words
 
 
 def _write(path: Path, text: str) -> None:

@@ -26,12 +26,11 @@ from synth_core.privacy.curator import Spending
 from synth_core.privacy.ledger import Runner
 from synth_core.privacy.strategies import Strategy
 from synth_core.release.division import Division, Layout, Part, divided, laid_out
-from synth_core.release.paths import StratumPaths
 from synth_core.steps.agreement import Table, agreed_marginals, agreed_scores
 from synth_core.steps.context import StepRun, open_run, rows_budget, stratum_budget, upper_budget
 from synth_core.storage.files import atomic_write
 from synth_core.storage.split import split_rows
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url
+from synth_core.storage.sql_ledger import SqlLedger, ledger_url, open_ledger
 from synth_core.synthesizers.base import Scores, Structure, load_scores, save_scores, save_structure
 from synth_core.synthesizers.levels import Upper, stratum_rows
 from synth_core.synthesizers.saved import AnyModel, load_model
@@ -149,18 +148,6 @@ def fit_part(run: StepRun, address: str) -> Path:
     raise SpecError(f"{address} is no stratum of release {run.spec.release!r}")
 
 
-def artifacts(run: StepRun) -> list[Path]:
-    """The public files about the strata; none if the release has no strata."""
-    if run.spec.strata is None:
-        return []
-    division = Division.load(run.paths.division)
-    parts: list[StratumPaths] = [run.paths.stratum(part.folder) for part in division.parts]
-    return [
-        run.paths.division,
-        *(path for own in parts for path in (own.scores, own.agreed, own.structure, own.model)),
-    ]
-
-
 def stratum_run(run: StepRun, division: Division, part: Part) -> StratumRun:
     """The run about one part."""
     facts = {field.name: getattr(run, field.name) for field in fields(StepRun)}
@@ -174,7 +161,7 @@ def converse(number: int, *, step: str, address: str, runner: Runner) -> None:
     """
     with open_run(address, runner=runner) as run:
         division = Division.load(run.paths.division)
-        known = replace(run, ledger=_ledger(ledger_url(run.paths.workspace, None)))
+        known = replace(run, ledger=_ledger(run.paths.workspace, ledger_url(run.paths.workspace, None)))
         own = stratum_run(known, division, division.parts[number])
         if step == "fit" and own.paths.model.exists():
             return
@@ -183,9 +170,9 @@ def converse(number: int, *, step: str, address: str, runner: Runner) -> None:
 
 
 @lru_cache(maxsize=4)
-def _ledger(url: str) -> SqlLedger:
+def _ledger(workspace: Path, url: str) -> SqlLedger:
     """A worker's own ledger: it reads the chain once and then what is new, not all of it again for each part."""
-    return SqlLedger(url)
+    return open_ledger(workspace, url)
 
 
 def _converse_each(run: StepRun, step: str, division: Division, parts: Sequence[Part]) -> None:

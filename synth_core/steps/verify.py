@@ -1,4 +1,4 @@
-"""Check a published release: signature, checksums, certificate and, where it is at hand, the ledger."""
+"""Check a published release, wherever its folder lies: signature, files, certificate and, if at hand, the ledger."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -17,103 +17,209 @@ from synth_core.errors import LedgerError, PublishError, SpecError
 from synth_core.privacy.ledger import Record
 from synth_core.release import certificate as certificates
 from synth_core.release import manifest as manifests
-from synth_core.release import signing
-from synth_core.release.paths import ReleasePaths
+from synth_core.release import signing, statement
+from synth_core.release.paths import MANIFEST, PUBLIC_KEY, SIGNATURE, SIGNED, ReleasePaths
+from synth_core.release.verification import Check, Verification
+from synth_core.storage.ledger_database import database_file, parse_url
 from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
+"""What reading a file of another shape than a manifest raises."""
 
-def verify_release(public: Path) -> list[str]:
-    """Every problem found, each beginning with the name of what is wrong; an empty list is a good release."""
-    path = public / "manifest.json"
+
+def check_release(folder: Path, *, key: Path | None = None) -> Verification:
+    """Check a published release: its folder, and the ledger if one is at hand.
+
+    Args:
+        folder: The release's folder; it may be a download that lies anywhere.
+        key: File with the publisher's public key (PEM), obtained elsewhere than the folder.
+
+    Returns:
+        What was checked, with what result, and what was not checked and why.
+
+    Raises:
+        SpecError: The folder holds no manifest, or the key cannot be read.
+    """
+    found = check_folder(folder, key=_given_key(key) if key else _workspace_key(folder))
     try:
-        content = path.read_bytes()
+        ledger = _ledger_check(json.loads((folder / MANIFEST).read_bytes()), folder)
+    except UNREADABLE:
+        ledger = Check("ledger", "the manifest cannot be read", checked=False)
+    return Verification((*found.checks, ledger), found.signer)
+
+
+def verify_release(folder: Path) -> list[str]:
+    """Every problem that `check_release` finds; an empty list says that all that could be checked agrees."""
+    return list(check_release(folder).problems)
+
+
+def check_folder(folder: Path, *, key: signing.KnownKey | None = None) -> Verification:
+    """Check what lies in the folder alone: signature, files and the certificate's sums.
+
+    Args:
+        folder: The release's folder.
+        key: A key that is known to be the publisher's, if there is one.
+
+    Returns:
+        Three checks; no ledger is looked for.
+
+    Raises:
+        SpecError: The folder holds no manifest.
+    """
+    try:
+        content = (folder / MANIFEST).read_bytes()
     except OSError:
-        raise SpecError(f"{public} holds no manifest.json; name the folder of a published release") from None
-    found = _signature_problems(content, _paths(public))
+        raise SpecError(f"{folder} holds no {MANIFEST}; name the folder of a published release") from None
+    signature = _signature_check(content, folder, key)
     try:
         manifest = json.loads(content)
-        found += manifests.problems(manifest, public)
-        found += _certificate_problems(manifest, public)
-        return found + _ledger_problems(manifest, public)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return [*found, "manifest.json: is not a manifest"]
+        checks = (signature, _files_check(manifest, folder), _certificate_check(manifest, folder))
+    except UNREADABLE:
+        files = Check("files", "", (f"{MANIFEST}: is not a manifest",))
+        certificate = Check("certificate", "the manifest cannot be read", checked=False)
+        checks = (signature, files, certificate)
+    return Verification(checks, _signer(folder))
 
 
-def signer(public: Path) -> str:
-    """The fingerprint of the key beside the manifest, for people to compare with the agency's."""
+def _signer(folder: Path) -> str:
     try:
-        return signing.fingerprint(_paths(public).public_key.read_text(encoding="utf-8"))
+        return signing.fingerprint((folder / PUBLIC_KEY).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return "unknown"
 
 
-def _paths(public: Path) -> ReleasePaths:
-    folder = public.resolve()
-    return ReleasePaths(folder.parents[1], folder.name)
-
-
-def _signature_problems(content: bytes, paths: ReleasePaths) -> list[str]:
-    texts = []
-    for path in (paths.signature, paths.public_key):
-        try:
-            texts.append(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return [f"{path.name}: is missing or cannot be read"]
-    signed, pem = texts
-    found = []
-    if not signing.signed_by(content, signed, pem):
-        found.append("manifest.json: does not match its signature")
-    secret = signing.key_path(paths)
-    if os.access(secret, os.R_OK):  # a reviewer without access to the confidential zone compares fingerprints
-        try:
-            own = signing.public_pem(signing.private_key(secret, create=False))
-        except PublishError as refusal:
-            return [*found, str(refusal)]
-        if own != pem:
-            found.append(f"{paths.public_key.name}: is not the key of this workspace")
-    return found
-
-
-def _certificate_problems(manifest: dict[str, Any], public: Path) -> list[str]:
+def _given_key(path: Path) -> signing.KnownKey:
     try:
-        certificate = json.loads((public / "certificate.json").read_text(encoding="utf-8"))
+        return signing.KnownKey(
+            signing.canonical_pem(path.read_text(encoding="utf-8")), "the key that was given"
+        )
     except (OSError, ValueError):
-        return []  # its checksum has told already
-    return certificates.problems(certificate, manifest)
+        raise SpecError(
+            f"--key {path} cannot be read as an Ed25519 public key in PEM; check the file"
+        ) from None
 
 
-def _ledger_problems(manifest: dict[str, Any], public: Path) -> list[str]:
-    """The ledger's own faults, a step whose cost it states otherwise, and a record that is not the one signed over."""
-    workspace = public.resolve().parents[1]
-    url = ledger_url(workspace, None)
-    if not (workspace / "ledger.sqlite").exists() and url.startswith("sqlite"):
-        return []
+def _workspace(folder: Path) -> Path | None:
+    """The workspace in whose public zone the folder lies; None for a download."""
+    workspace = folder.resolve().parents[1]
+    paths = ReleasePaths(workspace, folder.resolve().name)
+    known = (workspace / "confidential").is_dir() or paths.ledger.exists()
+    return workspace if folder.resolve() == paths.public and known else None
+
+
+def _workspace_key(folder: Path) -> signing.KnownKey | None:
+    """The key with which the folder's workspace signs; a reviewer who may not read it compares fingerprints."""
+    workspace = _workspace(folder)
+    if workspace is None:
+        return None
+    path = signing.key_path(ReleasePaths(workspace, folder.name))
+    if not os.access(path, os.R_OK):
+        return None
     try:
+        pem = signing.public_pem(signing.private_key(path, create=False))
+    except PublishError as refusal:
+        return signing.KnownKey("", str(refusal))
+    return signing.KnownKey(pem, "the key of this workspace")
+
+
+def _signature_check(content: bytes, folder: Path, known: signing.KnownKey | None) -> Check:
+    texts = []
+    for name in (SIGNATURE, PUBLIC_KEY):
+        try:
+            texts.append((folder / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return Check("signature", "", (f"{name}: is missing or cannot be read",))
+    signed, pem = texts
+    found = [] if signing.signed_by(content, signed, pem) else [f"{MANIFEST}: does not match its signature"]
+    if known is None:
+        says = (
+            f"{MANIFEST} is signed by the key in this folder, {_signer(folder)}, which proves nothing about who "
+            "signed; get the publisher's key elsewhere and give it with --key"
+        )
+        return Check("signature", says, tuple(found))
+    if not known.pem:
+        found.append(known.name)
+    elif known.pem != pem:
+        found.append(f"{PUBLIC_KEY}: is not {known.name}")
+    return Check("signature", f"{MANIFEST} is signed by {known.name}, {_signer(folder)}", tuple(found))
+
+
+def _files_check(manifest: dict[str, Any], folder: Path) -> Check:
+    names = set(manifest["artifacts"])
+    outside = [
+        name for name in names if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts
+    ]
+    if outside:
+        return Check("files", "", (f"{MANIFEST}: lists {outside[0]!r}, which is no file of the folder",))
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    others = sorted(there - names - {*SIGNED})
+    try:
+        found = manifests.problems(manifest, folder)
+    except OSError:
+        found = ["files: some may not be read; ask whoever keeps the folder for access"]
+    # Whoever reads the table reads every file in its folder; hidden ones are passed over by all readers.
+    extra = [name for name in others if name.startswith("extract/") and not Path(name).name.startswith(".")]
+    found += [f"{name}: is not listed in the manifest" for name in extra]
+    says = f"{len(names)} files, each with the checksum that the manifest states"
+    if others:
+        says += f"; {len(others)} more in the folder are no part of the release"
+    return Check("files", says, tuple(found))
+
+
+def _certificate_check(manifest: dict[str, Any], folder: Path) -> Check:
+    try:
+        certificate = json.loads((folder / "certificate.json").read_text(encoding="utf-8"))
+        spends = len(certificate["spends"])
+    except (OSError, *UNREADABLE):
+        return Check("certificate", "certificate.json cannot be read", checked=False)
+    says = f"its {spends} spends have the prices of their mechanisms and add up to what the manifest states"
+    return Check("certificate", says, tuple(certificates.problems(certificate, manifest)))
+
+
+def _ledger_check(manifest: dict[str, Any], folder: Path) -> Check:
+    """The ledger's own faults, a step whose cost it states otherwise, and a record that is not the one signed over."""
+    workspace, named = _workspace(folder), "SYNTH_LEDGER_URL" in os.environ
+    if workspace is None and not named:
+        says = "the folder lies in no workspace, and SYNTH_LEDGER_URL names no ledger"
+        return Check("ledger", says, checked=False)
+    url = ledger_url(workspace or folder, None)
+    try:
+        file = database_file(parse_url(url))
+        if file is not None and not file.exists():
+            return Check("ledger", "", (f"ledger: {file} is missing; restore it, or check SYNTH_LEDGER_URL",))
+        if file is not None and not os.access(file, os.R_OK):
+            return Check("ledger", f"{file} may not be read by you", checked=False)
         ledger = SqlLedger(url)
-        found = [f"ledger: {problem}" for problem in [*ledger.verify(), *_file_problems(url)]]
+        found = [f"ledger: {problem}" for problem in [*ledger.verify(), *_file_problems(file)]]
         records = ledger.records()
     except (LedgerError, SQLAlchemyError, sqlite3.DatabaseError) as fault:
         reason = str(fault) if isinstance(fault, LedgerError) else "cannot be read"
-        return [f"ledger: {reason}"]
-    own = [r for r in records if r.dataset == manifest["dataset"] and r.release == manifest["release"]]
-    found += [p for p in manifests.problems(manifest, public, records=own) if p.startswith("ledger:")]
-    return found + _head_problems(manifest, records)
+        return Check("ledger", "", (f"ledger: {reason}",))
+    dataset = manifest["dataset"]
+    if workspace is None and not found and all(record.dataset != dataset for record in records):
+        says = f"the ledger that SYNTH_LEDGER_URL names has no account of data set {dataset!r}"
+        return Check("ledger", says, checked=False)
+    found += _head_problems(manifest, records) or statement.problems(manifest, records)
+    says = (
+        f"its chain of {len(records)} records is as it was written, gives the same guarantee, "
+        "and has the record that the manifest was signed over"
+    )
+    return Check("ledger", says, tuple(found))
 
 
-def _file_problems(url: str) -> list[str]:
+def _file_problems(file: Path | None) -> list[str]:
     """What the records do not tell: indexes that disagree with them, tables or triggers declared otherwise."""
-    prefix = "sqlite:///"
-    if not url.startswith(prefix):
+    if file is None:
         return []
-    with closing(sqlite3.connect(url.removeprefix(prefix))) as database:
+    with closing(sqlite3.connect(file)) as database:
         sound = [line for (line,) in database.execute("pragma integrity_check")] == ["ok"]
         declared = database.execute(_DECLARATIONS).fetchall()
     with TemporaryDirectory() as folder:
         fresh = Path(folder) / "fresh.sqlite"
-        SqlLedger(f"{prefix}{fresh}").accounts()
+        SqlLedger(f"sqlite:///{fresh}", head_paths=()).accounts()
         with closing(sqlite3.connect(fresh)) as database:
             expected = database.execute(_DECLARATIONS).fetchall()
-    found = [] if sound else ["ledger.sqlite is damaged; restore it from a copy"]
+    found = [] if sound else [f"{file.name} is damaged; restore it from a copy"]
     return found if declared == expected else [*found, "its tables or triggers are not as they were declared"]
 
 

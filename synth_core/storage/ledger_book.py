@@ -6,13 +6,13 @@ pure: it knows no database, and it prices every spend from its mechanism, never 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 
-from synth_core.privacy.budget import group_mu2, mu2_of, parallel_mu2
-from synth_core.privacy.ledger import Account, Balance, Head, Runner, State, Stratum
+from synth_core.privacy.budget import group_mu2, mu2_of
+from synth_core.privacy.composition import ZERO, Composition
+from synth_core.privacy.ledger import Account, Balance, Head, Runner, State, Stratum, compose
 from synth_core.storage.ledger_rows import GENESIS, Row, account_of, mechanism_of, stratum_of
 
 FOLLOWS: dict[State, frozenset[State | None]] = {
@@ -25,7 +25,13 @@ FOLLOWS: dict[State, frozenset[State | None]] = {
 }
 """Which states an attempt may be in before it enters a state."""
 
-ZERO = Fraction(0)
+DECLARING = {
+    State.ACCOUNT: "",
+    State.CAP: "cap_epsilon",
+    State.LIMIT: "refusal_limit",
+    State.SHARED: "shares_rows_with",
+}
+"""Records that declare an account or change it, each with the one thing that it may change."""
 
 
 @dataclass(slots=True)
@@ -35,28 +41,25 @@ class Attempt:
     state: State
     dataset: str
     release: str
+    snapshot: str
     stratum: Stratum | None
     mu2: Fraction
 
 
 @dataclass(slots=True)
 class Spending:
-    """What one release has charged and still holds.
-
-    Parts of one partition share no unit, so the largest part counts; everything else adds up.
-    """
+    """What one release has charged and still holds."""
 
     hold: Fraction = ZERO
     limit: Fraction = ZERO  # the largest hold it ever had: what it said it would cost
     ended: int = 0  # the record that closed its last hold
     forfeited: Fraction = ZERO  # charged for attempts that were given up, which nobody could foresee
-    plain: Fraction = ZERO
-    parts: defaultdict[str, dict[str, Fraction]] = field(default_factory=lambda: defaultdict(dict))
+    charges: Composition = field(default_factory=Composition)
 
     @property
     def charged(self) -> Fraction:
         """The price of all attempts that count."""
-        return self.plain + sum((parallel_mu2(parts) for parts in self.parts.values()), ZERO)
+        return self.charges.mu2
 
     @property
     def committed(self) -> Fraction:
@@ -66,22 +69,6 @@ class Spending:
     def ended_for(self, runner: Runner) -> bool:
         """Whether the release was ended while this runner was at work for it."""
         return runner.since is not None and runner.since < self.ended
-
-    def charged_with(self, stratum: Stratum | None, mu2: Fraction) -> Fraction:
-        """What would be charged after one more spend."""
-        if stratum is None:
-            return self.charged + mu2
-        parts = self.parts.get(stratum.partition, {})
-        grown = parts.get(stratum.part, ZERO) + mu2
-        return self.charged + max(ZERO, grown - parallel_mu2(parts))
-
-    def charge(self, stratum: Stratum | None, mu2: Fraction) -> None:
-        """Add a spend, or take it back with a negative price."""
-        if stratum is None:
-            self.plain += mu2
-        else:
-            parts = self.parts[stratum.partition]
-            parts[stratum.part] = parts.get(stratum.part, ZERO) + mu2
 
 
 @dataclass(slots=True)
@@ -97,30 +84,67 @@ class Book:
     answered: dict[str, tuple[int, str]] = field(default_factory=dict)
     noted: set[str] = field(default_factory=set)
     spending: dict[str, dict[str, Spending]] = field(default_factory=dict)
-    committed: dict[str, Fraction] = field(default_factory=dict)
+    committed: dict[str, Fraction] = field(default_factory=dict)  # of each account by itself
+    groups: dict[str, frozenset[str]] = field(default_factory=dict)
+    refusals: dict[str, int] = field(default_factory=dict)
+    owners: dict[str, str] = field(default_factory=dict)  # fingerprint of a file or snapshot: its account
+    bound: set[tuple[str, str, str]] = field(default_factory=set)  # data set, release, fingerprint of a file
 
     @property
     def head(self) -> Head:
         """The end of the chain that was folded."""
         return Head(records=self.records, hash=self.hash)
 
+    def together(self, dataset: str) -> list[Account]:
+        """The accounts that hold rows of the same people, this one included, by name."""
+        return [self.accounts[name] for name in sorted(self.groups[dataset])]
+
+    def tightest(self, dataset: str) -> Account:
+        """The account with the lowest cap among those that hold rows of the same people."""
+        return min(self.together(dataset), key=cap_mu2)
+
+    def committed_together(self, dataset: str) -> Fraction:
+        """What all accounts that hold rows of the same people have spent and set aside."""
+        return sum((self.committed[name] for name in self.groups[dataset]), ZERO)
+
     def remaining(self, dataset: str) -> Fraction:
         """Room for new reservations and holds."""
-        return cap_mu2(self.accounts[dataset]) - self.committed[dataset]
+        return cap_mu2(self.tightest(dataset)) - self.committed_together(dataset)
+
+    def refusals_together(self, dataset: str) -> int:
+        """How many refusals have depended on records of the people in this account, whichever account gave them."""
+        return sum(self.refusals.get(name, 0) for name in self.groups[dataset])
+
+    def owner(self, fingerprint: str, dataset: str) -> str | None:
+        """The account to which a file or snapshot is bound, if that is not one of this data set's people."""
+        owner = self.owners.get(fingerprint)
+        return None if owner is None or owner in self.groups[dataset] else owner
+
+    def open_holds(self, dataset: str, *, besides: str) -> list[tuple[str, Fraction]]:
+        """Releases that hold more than they were charged for, without `besides`, and how much more."""
+        return [
+            (name, release.committed - release.charged)
+            for member in sorted(self.groups[dataset])
+            for name, release in self.spending[member].items()
+            if release.hold > release.charged and (member, name) != (dataset, besides)
+        ]
 
     def release(self, dataset: str, release: str) -> Spending:
         """What the release has charged and holds; nothing, if it is new."""
         return self.spending[dataset].get(release, Spending())
 
     def balance(self, dataset: str) -> Balance:
-        """The account's state of affairs."""
-        charged = sum((release.charged for release in self.spending[dataset].values()), ZERO)
-        account = self.accounts[dataset]
+        """The account's state of affairs, with all accounts that hold rows of the same people."""
+        members = self.together(dataset)
+        releases = [release for member in members for release in self.spending[member.dataset].values()]
+        charged = sum((release.charged for release in releases), ZERO)
         return Balance(
-            account=account,
-            cap_mu2=cap_mu2(account),
+            account=self.accounts[dataset],
+            cap_mu2=cap_mu2(self.tightest(dataset)),
             charged_mu2=charged,
-            held_mu2=self.committed[dataset] - charged,
+            held_mu2=self.committed_together(dataset) - charged,
+            refusals=self.refusals_together(dataset),
+            together=tuple(account.dataset for account in members),
         )
 
     def state(self, key: str, attempt: int) -> State | None:
@@ -132,19 +156,29 @@ class Book:
         """Take one more record into account; who calls this has checked that it may happen."""
         state, dataset = State(row["state"]), row["dataset"]
         self.records, self.hash = row["id"], row["hash"]
-        if state in (State.ACCOUNT, State.CAP):
-            self.accounts[dataset] = account_of(row["account"])
-            self.declared.setdefault(dataset, self.accounts[dataset])
-            self.spending.setdefault(dataset, {})
-            self.committed.setdefault(dataset, ZERO)
+        if state in DECLARING:
+            self._declare(account_of(row["account"]))
         elif state is State.NOTED:
             self.noted.add(row["key"])
+        elif state is State.BOUND:
+            self.owners.setdefault(row["snapshot"], dataset)
+            self.bound.add((dataset, row["release"], row["snapshot"]))
+        elif state is State.REFUSED:
+            self.refusals[dataset] = self.refusals.get(dataset, 0) + 1
         elif state in (State.HELD, State.CLOSED):
             self._hold(dataset, row["release"], Fraction(row["mu2"]) if state is State.HELD else ZERO)
             if state is State.CLOSED:
                 self.spending[dataset][row["release"]].ended = self.records
         else:
             self._attempt(state, row)
+
+    def _declare(self, account: Account) -> None:
+        name = account.dataset
+        self.accounts[name] = account
+        self.declared.setdefault(name, account)
+        self.spending.setdefault(name, {})
+        self.committed.setdefault(name, ZERO)
+        compose(self.groups, account)
 
     def _attempt(self, state: State, row: Row) -> None:
         key, number = row["key"], row["attempt"]
@@ -153,11 +187,13 @@ class Book:
                 state=state,
                 dataset=row["dataset"],
                 release=row["release"],
+                snapshot=row["snapshot"],
                 stratum=stratum_of(row["stratum"]),
                 mu2=spend_mu2(row["mechanism"], self.accounts[row["dataset"]].rows_per_unit),
             )
             self.attempts[key, number] = attempt
             self.latest[key] = number
+            self.owners.setdefault(row["snapshot"], attempt.dataset)
             self._charge(attempt, attempt.mu2)
             return
         attempt = self.attempts[key, number]
@@ -172,7 +208,7 @@ class Book:
     def _charge(self, attempt: Attempt, mu2: Fraction) -> None:
         release = self.spending[attempt.dataset].setdefault(attempt.release, Spending())
         before = release.committed
-        release.charge(attempt.stratum, mu2)
+        release.charges.add(attempt.snapshot, attempt.stratum, mu2)
         self.committed[attempt.dataset] += release.committed - before
 
     def _hold(self, dataset: str, name: str, mu2: Fraction) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -19,20 +19,21 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
-from sqlalchemy import Connection, Table, bindparam, insert, select
+from sqlalchemy import Connection, Table, bindparam, func, insert, select
 from sqlalchemy.engine import URL
 
 from synth_core.errors import LedgerError
+from synth_core.privacy.composition import ZERO
 from synth_core.privacy.ledger import Account, Head, State
-from synth_core.storage.ledger_book import ZERO, Book, cap_mu2
+from synth_core.storage.ledger_book import Book, cap_mu2
 from synth_core.storage.ledger_database import Database, Fault, database_file
-from synth_core.storage.ledger_head import read_head, write_head
-from synth_core.storage.ledger_rows import RECORDS, Row, canonical, fraction_text, hash_of
+from synth_core.storage.ledger_head import KEPT, disagreement, kept_heads, published_heads, write_head
+from synth_core.storage.ledger_rows import GENESIS, RECORDS, Row, canonical, fraction_text, hash_of
 
 T = TypeVar("T")
 
 FOLDED = (
-    *("id", "hash", "state", "dataset", "account", "key", "attempt"),
+    *("id", "hash", "state", "dataset", "account", "key", "attempt", "snapshot"),
     *("stratum", "release", "mechanism", "mu2", "answer_digest"),
 )
 """The columns a book needs; the rest of a record is for people."""
@@ -42,7 +43,7 @@ PORTION = 1000
 
 SINCE = (
     select(*(RECORDS.c[name] for name in FOLDED))
-    .where(RECORDS.c.id >= bindparam("seen"))
+    .where(RECORDS.c.id > bindparam("seen"))
     .order_by(RECORDS.c.id)
 )
 INSERT = insert(RECORDS)
@@ -102,15 +103,24 @@ class _Process:
     page: Page | None = None  # of the transaction under way, or of one that failed
     book: Book = field(default_factory=Book)
     known: Head | None = None  # the last committed record this process has seen
+    published: dict[str, Head] | None = None  # what manifests knew when this process first looked
+    whole: bool = False  # whether it has appended, and so knows a head itself if the files are lost meanwhile
     inherited: _Process | None = None
 
 
 class Chain:
-    """Reads and appends records; `fault` is called at each point where a crash must do no harm."""
+    """Reads and appends records; `fault` is called at each point where a crash must do no harm.
 
-    def __init__(self, url: URL, *, head_path: Path | None, fault: Fault) -> None:
+    A chain in which a record is missing that a kept head, a manifest of the workspace or this process knows is refused.
+    One that has records but no head is not appended to: nobody could tell whether it was rolled back.
+    """
+
+    def __init__(
+        self, url: URL, *, head_paths: tuple[Path, ...], workspace: Path | None, fault: Fault
+    ) -> None:
         self.url = url
-        self.head_path = head_path
+        self.head_paths = head_paths
+        self.workspace = workspace
         self._fault = fault
         self._process = _Process(Database(url, fault=fault))
 
@@ -122,6 +132,8 @@ class Chain:
             self._fault(f"{verb}:{point}")
 
         def transaction(connection: Connection) -> T:
+            for problem in [] if process.whole else self._headless(connection):
+                raise LedgerError(problem)
             page = Page(connection, self._book(connection), fault)
             process.page = page
             fault("begun")
@@ -129,9 +141,9 @@ class Chain:
 
         with process.lock:
             result = process.database.write(transaction, fault=fault)
-            process.page, process.known = None, process.book.head
-            if self.head_path and process.known.records:
-                write_head(self.head_path, process.known)
+            process.page, process.known, process.whole = None, process.book.head, True
+            for path in self.head_paths:
+                write_head(path, process.known)
             fault("head-kept")
             return result
 
@@ -156,46 +168,84 @@ class Chain:
             self._process = _Process(Database(self.url, fault=self._fault), inherited=self._process)
         return self._process
 
+    def known_heads(self, *, anew: bool = False) -> dict[str, list[Head]]:
+        """The chain's ends that are known outside of the database, by who knows them.
+
+        Manifests are read when a process first looks, or `anew`: there may be hundreds of them.
+        """
+        process = self._here()
+        if process.published is None or anew:
+            process.published = published_heads(self.workspace) if self.workspace else {}
+        return {KEPT: kept_heads(self.head_paths)[0]} | {
+            who: [head] for who, head in process.published.items()
+        }
+
+    def objections(self) -> list[str]:
+        """Why nothing is appended to this chain, in words; none if it is whole."""
+        with self.unchecked() as connection:
+            return [*_missing(connection, self.known_heads(anew=True)), *self._headless(connection)]
+
+    def _headless(self, connection: Connection) -> list[str]:
+        """What is wrong with the head files of a chain that has records; an empty chain gets its first head.
+
+        That head is there before the first record, so a crash after the first commit leaves no chain without one.
+        """
+        problems = kept_heads(self.head_paths)[1]
+        if problems and _last(connection) == 0:
+            for path in self.head_paths:
+                write_head(path, Head(records=0, hash=GENESIS))
+            return []
+        return problems
+
     def _book(self, connection: Connection) -> Book:
-        """The book with all records folded in."""
+        """The book with all records folded in; refused if one is missing."""
         process = self._process
         if process.page and process.page.appended:
             process.book = Book()  # the transaction before was not committed, or nobody knows: read again
         process.page = None
         try:
-            _catch_up(connection, process.book, process.known or self._kept_head())
+            # Heads are read before the transaction sees its first record: one that is later is no proof of a rollback.
+            known = self.known_heads() | ({"this process": [process.known]} if process.known else {})
+            for problem in _missing(connection, known):
+                raise LedgerError(f"{problem}; restore the newest copy, then run: synth ledger verify")
+            _catch_up(connection, process.book)
         except LedgerError:
             process.book = Book()
             raise
         process.known = process.book.head
         return process.book
 
-    def _kept_head(self) -> Head | None:
-        """The head in the head file; one that is lost or torn stops nobody but is reported by `verify`."""
-        if self.head_path:
-            with suppress(LedgerError):
-                return read_head(self.head_path)
-        return None
+
+def _missing(connection: Connection, known: dict[str, list[Head]]) -> list[str]:
+    """For each known head that the chain does not have what is wrong."""
+    numbers = {head.records for heads in known.values() for head in heads}
+    last = _last(connection)
+    rows = connection.execute(select(RECORDS.c.id, RECORDS.c.hash).where(RECORDS.c.id.in_(numbers)))
+    hashes: dict[int, str] = {row.id: row.hash for row in rows}
+    found = [
+        disagreement(who, head, last=last, found=hashes.get(head.records))
+        for who, heads in known.items()
+        for head in heads
+    ]
+    return list(dict.fromkeys(problem for problem in found if problem))
 
 
-def _catch_up(connection: Connection, book: Book, known: Head | None) -> None:
-    """Fold in what was appended since; refuse a chain in which the record known last is not there any more."""
-    seen = known is None or known.records == 0
+def _last(connection: Connection) -> int:
+    return connection.execute(select(func.max(RECORDS.c.id))).scalar() or 0
+
+
+def _catch_up(connection: Connection, book: Book) -> None:
+    """Fold in what was appended since."""
     while rows := connection.execute(SINCE, {"seen": book.records}).mappings().all():
         for row in rows:
-            if known and row["id"] == known.records:
-                seen = row["hash"] == known.hash
-            if row["id"] > book.records:
-                try:
-                    book.apply(dict(row))
-                except (ValueError, KeyError, TypeError):
-                    raise LedgerError(
-                        f"ledger record {row['id']} cannot be read; run: synth ledger verify"
-                    ) from None
+            try:
+                book.apply(dict(row))
+            except (ValueError, KeyError, TypeError):
+                raise LedgerError(
+                    f"ledger record {row['id']} cannot be read; run: synth ledger verify"
+                ) from None
         if len(rows) < PORTION:
             break
-    if not seen:
-        raise LedgerError("the ledger was rolled back or rewritten; run: synth ledger verify")
 
 
 def all_rows(connection: Connection, table: Table) -> Iterator[Row]:

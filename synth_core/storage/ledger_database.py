@@ -25,7 +25,7 @@ from sqlalchemy.pool import StaticPool
 
 from synth_core.errors import LedgerError
 
-SCHEMA_VERSION = "0001"
+SCHEMA_VERSION = "0002"
 ADVISORY_LOCK = 0x5EED_1ED6E4  # any constant: it names the ledger's queue among a server's advisory locks
 WAIT_SECONDS = 20
 PAUSES = (0.01, 0.03, 0.1, 0.3, 1.0)

@@ -1,10 +1,16 @@
-"""The chain's end in a small file of its own, by which a rolled-back ledger is recognised."""
+"""Where the chain's end is known outside of the database, by which a rolled-back ledger is recognised.
+
+A head is kept in small files: beside a SQLite file, and in a second place that SYNTH_LEDGER_HEAD names, out of reach of
+whoever restores the ledger's folder. Every published manifest knows one too: the record up to which it was signed.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from shlex import quote
 from threading import get_ident
 
 from sqlalchemy.engine import URL
@@ -13,27 +19,96 @@ from synth_core.errors import LedgerError
 from synth_core.privacy.ledger import Head
 from synth_core.storage.ledger_database import database_file
 
+KEPT = "the kept head"
+"""How problems name a head that was kept in a file."""
 
-def usual_head(url: URL) -> Path | None:
-    """Where a ledger's head is kept unless another place is asked for; nowhere, for a ledger in memory."""
-    file = database_file(url)
+
+def head_places(url: URL, workspace: Path | None = None) -> tuple[Path, ...]:
+    """The files in which a ledger's head is kept.
+
+    Args:
+        url: the ledger's database.
+        workspace: the folder whose releases it pays for; for PostgreSQL the head lies there unless SYNTH_LEDGER_HEAD
+            names another file.
+
+    Returns:
+        All of them; none for a ledger in memory, or in PostgreSQL without a workspace.
+    """
+    file, named = database_file(url), os.environ.get("SYNTH_LEDGER_HEAD")
+    second = [Path(named)] if named else []
     if file:
-        return file.with_name(f"{file.name}.head")
-    named = os.environ.get("SYNTH_LEDGER_HEAD")
-    return Path(named) if named and url.get_backend_name() == "postgresql" else None
+        return (file.with_name(f"{file.name}.head"), *second)
+    if url.get_backend_name() != "postgresql":
+        return ()
+    if not second and workspace is not None and workspace.is_dir():
+        return (workspace / "ledger.head",)
+    return tuple(second)
+
+
+def published_heads(workspace: Path) -> dict[str, Head]:
+    """For each published release of a workspace the head that its manifest was signed over.
+
+    A manifest that cannot be read is left out, since `synth verify` reports it, and one without a signature was never
+    published.
+    """
+    found = {}
+    for path in sorted((workspace / "public").glob("*/manifest.json")):
+        if not path.with_suffix(".sig").exists():
+            continue
+        try:
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+            head = _head(manifest["provenance"]["ledger"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        found[f"the manifest of release {path.parent.name!r}"] = head
+    return found
+
+
+def kept_heads(places: Iterable[Path]) -> tuple[list[Head], list[str]]:
+    """The heads in these files, and for each file without one what is wrong with it."""
+    heads, problems = [], []
+    for path in places:
+        try:
+            heads.append(read_head(path))
+        except LedgerError as problem:
+            problems.append(str(problem))
+    return heads, problems
+
+
+def disagreement(source: str, head: Head, *, last: int, found: str | None) -> str | None:
+    """What is wrong with a chain in which a known record is not where it was.
+
+    Args:
+        source: who knows it.
+        head: the record that is known.
+        last: the chain's last record.
+        found: the hash that the chain has at that record, if it is that long.
+
+    Returns:
+        The problem in words; None if the record is there.
+    """
+    if head.records > last:
+        return f"the ledger was rolled back: it ends at record {last}, {source} at {head.records}"
+    if head.records and found != head.hash:
+        return f"the ledger was rewritten: record {head.records} is not the one of {source}"
+    return None
 
 
 def read_head(path: Path) -> Head:
-    """The head kept in a file."""
+    """The head kept in a file.
+
+    Raises:
+        LedgerError: the file is missing or damaged; the text names the way out.
+    """
+    remedy = (
+        f"restore it, or, if you know that no record is missing, run: synth ledger head > {quote(str(path))}"
+    )
     try:
-        kept = json.loads(path.read_text())
-        return Head(records=int(kept["records"]), hash=str(kept["hash"]))
+        return _head(json.loads(path.read_text()))
     except FileNotFoundError:
-        raise LedgerError(f"head file {path} is missing; restore it, or name another with --head") from None
+        raise LedgerError(f"head file {path} is missing; {remedy}") from None
     except (OSError, ValueError, KeyError, TypeError):
-        raise LedgerError(
-            f"head file {path} cannot be read; restore it, or name another with --head"
-        ) from None
+        raise LedgerError(f"head file {path} cannot be read; {remedy}") from None
 
 
 def write_head(path: Path, head: Head) -> None:
@@ -60,3 +135,7 @@ def write_head(path: Path, head: Head) -> None:
 def head_text(head: Head) -> str:
     """The head as it is kept and shown."""
     return json.dumps({"records": head.records, "hash": head.hash}) + "\n"
+
+
+def _head(written: dict[str, object]) -> Head:
+    return Head(records=int(str(written["records"])), hash=str(written["hash"]))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import partial
 from shlex import quote
 
-from synth_core.errors import BudgetRefused, LedgerError, ReleaseEnded
-from synth_core.privacy.budget import epsilon_of
+from synth_core.errors import BudgetRefused, LedgerError, ReleaseEnded, SharedRows, SpecError
+from synth_core.privacy.budget import check_delta, epsilon_of
 from synth_core.privacy.ledger import Account, Reservation, SpendRequest, State
-from synth_core.storage.ledger_book import FOLLOWS, Book
+from synth_core.privacy.reading import limit_command
+from synth_core.privacy.wording import exact_text, left_figure, loss_figure, loss_text
+from synth_core.storage.ledger_book import FOLLOWS, Book, cap_mu2
 
 
 def require_sound(account: Account) -> None:
@@ -23,16 +26,18 @@ def require_sound(account: Account) -> None:
         raise LedgerError(f"dataset {name!r}: the cap on epsilon must be positive and finite")
     if account.rows_per_unit < 1:
         raise LedgerError(f"dataset {name!r}: rows per unit must be at least 1")
+    if account.refusal_limit < 1:
+        raise LedgerError(f"dataset {name!r}: the limit of refusals must be at least 1")
+
+
+def require_small_delta(account: Account, reason: str) -> None:
+    """Refuse a new account whose delta is too large for its records, unless a reason is recorded."""
     if account.largest_n is None:
-        return
-    if account.largest_n < 1:
-        raise LedgerError(f"dataset {name!r}: the public bound on the number of records must be at least 1")
-    most = 1 / (10 * account.largest_n)
-    if account.delta > most:
-        raise LedgerError(
-            f"dataset {name!r}: delta {account.delta:g} is too large for up to {account.largest_n} records; "
-            f"use at most {most:.3g}"
-        )
+        return  # the doors ask for it; `synth doctor` and `synth plan` warn of accounts without it
+    try:
+        check_delta(account.delta, account.largest_n, reason)
+    except SpecError as refusal:
+        raise LedgerError(f"dataset {account.dataset!r}: {refusal}") from None
 
 
 def account_in(book: Book, dataset: str) -> Account:
@@ -40,9 +45,49 @@ def account_in(book: Book, dataset: str) -> Account:
     if dataset not in book.accounts:
         raise LedgerError(
             f"dataset {dataset!r} has no account; declare it with: "
-            f"synth ledger account {quote(dataset)} --unit person --epsilon EPSILON --delta DELTA"
+            f"synth ledger account {quote(dataset)} --unit person --epsilon EPSILON --delta DELTA --largest-n N"
         )
     return book.accounts[dataset]
+
+
+def require_same_people(book: Book, account: Account) -> None:
+    """Refuse to compose accounts that are not declared, or that protect another unit: their prices do not add up."""
+    if account.dataset in account.shares_rows_with:
+        raise LedgerError(f"dataset {account.dataset!r} cannot share rows with itself; name another account")
+    for other in map(partial(account_in, book), account.shares_rows_with):
+        if (other.unit, other.neighbours) != (account.unit, account.neighbours):
+            raise LedgerError(
+                f"dataset {account.dataset!r} protects one {account.unit} and {other.dataset!r} one {other.unit}; "
+                "only accounts with one unit can be composed: release these rows from one account"
+            )
+
+
+def require_room_together(book: Book, dataset: str, *, new: bool) -> None:
+    """Refuse to compose accounts that have committed more than one of their caps allows."""
+    if book.remaining(dataset) >= 0:
+        return
+    account, committed = book.tightest(dataset), book.committed_together(dataset)
+    names = ", ".join(repr(member.dataset) for member in book.together(dataset))
+    epsilon = loss_figure(epsilon_of(committed, account.delta))
+    remedy = (
+        f"declare it with --epsilon {epsilon} or more"
+        if new and account.dataset == dataset
+        else _remedy(book, dataset, committed, besides="")
+    )
+    raise LedgerError(
+        f"datasets {names} have together committed epsilon {epsilon}, and the cap of {account.dataset!r} is "
+        f"{left_figure(account.cap_epsilon)} (delta {exact_text(account.delta)}); {remedy}"
+    )
+
+
+def require_own_rows(book: Book, dataset: str, fingerprint: str) -> None:
+    """Refuse a file or a snapshot that belongs to another account: its people would have two budgets."""
+    owner = book.owner(fingerprint, dataset)
+    if owner is not None:
+        raise SharedRows(
+            f"dataset {dataset!r} may not read these rows: they belong to dataset {owner!r}; release them from that "
+            f"account, or compose both with: synth ledger account {quote(dataset)} --shares-rows-with {quote(owner)}"
+        )
 
 
 def require_room(book: Book, request: SpendRequest, mu2: Fraction, *, given_up: Fraction) -> None:
@@ -52,13 +97,14 @@ def require_room(book: Book, request: SpendRequest, mu2: Fraction, *, given_up: 
     what it set aside: a changed program or plan that asks other questions under an old name must not.
     """
     release, left = book.release(request.dataset, request.release), book.remaining(request.dataset)
-    foreseen = release.charged_with(request.stratum, mu2) - release.forfeited - given_up
+    charged = release.charges.mu2_with(request.snapshot, request.stratum, mu2)
+    foreseen = charged - release.forfeited - given_up
     if release.limit and foreseen > release.limit:
         raise dearer_than_said(book.accounts[request.dataset], request, release.limit)
-    needed = max(release.hold, release.charged_with(request.stratum, mu2)) - release.committed
+    needed = max(release.hold, charged) - release.committed
     if needed > left:
-        account, total = book.accounts[request.dataset], book.committed[request.dataset] + needed
-        raise no_room(account, left=left, needed=needed, committed=total, what=f"step {request.step!r}")
+        what = f"step {request.step!r}"
+        raise no_room(book, request.dataset, request.release, left=left, needed=needed, what=what)
 
 
 def require_going_on(book: Book, request: SpendRequest) -> None:
@@ -70,11 +116,19 @@ def require_going_on(book: Book, request: SpendRequest) -> None:
         )
 
 
+def require_form(book: Book, request: SpendRequest) -> None:
+    """Refuse a question that does not say what it asks; those that a version without forms has begun go on."""
+    if request.form is None and request.key not in book.latest:
+        raise LedgerError(
+            f"step {request.step!r} does not say what it asks for {request.purpose!r}; give the request a form"
+        )
+
+
 def dearer_than_said(account: Account, request: SpendRequest, limit: Fraction) -> BudgetRefused:
     """The release asks for more than it set aside."""
-    epsilon = epsilon_of(limit, account.delta)
+    epsilon = loss_text(epsilon_of(limit, account.delta))
     return BudgetRefused(
-        f"release {request.release!r} has spent what it set aside (epsilon {epsilon:.4g}) and step {request.step!r} "
+        f"release {request.release!r} has spent what it set aside (epsilon {epsilon}) and step {request.step!r} "
         "asks something new; if the program or the data changed since, use another release name"
     )
 
@@ -92,31 +146,47 @@ def require_order(book: Book, state: State, reservation: Reservation) -> None:
 
 def other_declaration(known: Account, asked: Account) -> LedgerError:
     """The data set is declared already, otherwise."""
-    names = ("unit", "neighbours", "delta", "rows_per_unit", "largest_n", "cap_epsilon")
+    names = ("unit", "neighbours", "delta", "rows_per_unit", "largest_n", "cap_epsilon", "refusal_limit")
     differing = [name for name in names if getattr(known, name) != getattr(asked, name)]
     values = ", ".join(f"{name} {getattr(known, name)}" for name in differing)
     remedy = "these are for life; leave the declaration as it is"
     if differing == ["cap_epsilon"]:
-        remedy = f"change it with: {_cap_command(known, f'{asked.cap_epsilon:g}')}"
+        remedy = f"change it with: {_cap_command(known, exact_text(asked.cap_epsilon))}"
+    elif differing == ["refusal_limit"]:
+        remedy = f"change it with: {limit_command(known.dataset, asked.refusal_limit)}"
     return LedgerError(f"dataset {known.dataset!r} is already declared with {values}; {remedy}")
 
 
 def no_room(
-    account: Account, *, left: Fraction, needed: Fraction, committed: Fraction, what: str
+    book: Book, dataset: str, release: str, *, left: Fraction, needed: Fraction, what: str
 ) -> BudgetRefused:
-    """The account's cap would be exceeded; `committed` is what a sufficient cap would have to cover."""
-    delta = account.delta
+    """The cap of the account, or of one that holds rows of the same people, would be exceeded."""
+    account = book.tightest(dataset)
+    delta, enough = account.delta, cap_mu2(account) - left + needed
+    same = "" if account.dataset == dataset else f", which shares rows with {dataset!r},"
     return BudgetRefused(
-        f"dataset {account.dataset!r} has epsilon {_down(epsilon_of(max(left, Fraction(0)), delta))} "
-        f"of {_down(account.cap_epsilon)} left (delta {delta:g}) "
-        f"and {what} needs {_up(epsilon_of(needed, delta))}; lower epsilon, "
-        f"or raise the cap with: {_cap_command(account, _up(epsilon_of(committed, delta)))}"
+        f"dataset {account.dataset!r}{same} has epsilon {left_figure(epsilon_of(max(left, Fraction(0)), delta))} "
+        f"of {left_figure(account.cap_epsilon)} left (delta {exact_text(delta)}) and {what} needs "
+        f"{loss_figure(epsilon_of(needed, delta))}; lower epsilon, or {_remedy(book, dataset, enough, besides=release)}"
+    )
+
+
+def _remedy(book: Book, dataset: str, enough: Fraction, *, besides: str) -> str:
+    """What makes room: the end of a release that holds more than it uses; without one, a cap that covers `enough`."""
+    account, held = book.tightest(dataset), book.open_holds(dataset, besides=besides)
+    if not held:
+        return f"raise the cap with: {_cap_command(account, loss_figure(epsilon_of(enough, account.delta)))}"
+    (name, unused), more = held[0], len(held) - 1
+    others = f" and {more} more (see: synth ledger show)" if more else ""
+    return (
+        f"wait for release {name!r}{others}, which holds epsilon {left_figure(epsilon_of(unused, account.delta))} that "
+        f"it has not used; if it failed, end it with: synth cancel {quote(name)} --reason TEXT --workspace DIR"
     )
 
 
 def cap_too_low(account: Account, committed: Fraction) -> LedgerError:
     """A cap may come down only to what is spent and set aside already."""
-    lowest = _up(epsilon_of(committed, account.delta))
+    lowest = loss_figure(epsilon_of(committed, account.delta))
     return LedgerError(
         f"dataset {account.dataset!r} has committed epsilon {lowest} already; "
         f"the cap cannot be lower: {_cap_command(account, lowest)}"
@@ -125,19 +195,3 @@ def cap_too_low(account: Account, committed: Fraction) -> LedgerError:
 
 def _cap_command(account: Account, epsilon: str) -> str:
     return f"synth ledger cap {quote(account.dataset)} --epsilon {epsilon} --reason TEXT"
-
-
-# What is left is rounded down and what is needed up: a refusal never shows two equal numbers, and the cap it names
-# is enough. The crumb keeps a number that is written with so few digits, such as 0.29, from losing its last one.
-def _down(epsilon: float) -> str:
-    digits = _digits(epsilon)
-    return f"{math.floor(epsilon * 10**digits + 1e-9) / 10**digits:.{digits}f}"
-
-
-def _up(epsilon: float) -> str:
-    digits = _digits(epsilon)
-    return f"{math.ceil(epsilon * 10**digits) / 10**digits:.{digits}f}"
-
-
-def _digits(epsilon: float) -> int:
-    return 2 if epsilon >= 0.1 else 4

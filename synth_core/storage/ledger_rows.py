@@ -1,9 +1,10 @@
 """The ledger's two tables, and how a record becomes a row whose hash covers every column.
 
 All facts are kept as text exactly as they are hashed, so that an auditor can read and re-hash them with SQL and
-sha256 alone. There is one chain for all accounts: its head is a single hash that proves every account at once,
-and a whole account cannot vanish unnoticed. The price, that writers of different accounts wait for each other,
-is a few milliseconds. An account is its own records: with no table of accounts nothing in the database is mutable.
+sha256 alone. A record whose `form` is empty was written before there was that column, and its hash does not cover it.
+There is one chain for all accounts: its head is a single hash that proves every account at once, and a whole account
+cannot vanish unnoticed. The price, that writers of different accounts wait for each other, is a few milliseconds.
+An account is its own records: with no table of accounts nothing in the database is mutable.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, String, Table, Text, text
 
 from synth_core.errors import LedgerError
+from synth_core.privacy.answer_form import AnswerForm
 from synth_core.privacy.budget import NONE, Mechanism
 from synth_core.privacy.ledger import Account, Answer, Record, Runner, SpendRequest, State, Stratum
 
@@ -63,6 +65,7 @@ RECORDS = Table(
     Column("remaining_mu2", Text, nullable=False),
     Column("answer_digest", String(64), nullable=False),
     Column("at", String(32), nullable=False),
+    Column("form", Text, nullable=False, server_default=""),
     Index("ledger_records_dataset_release", "dataset", "release"),
     # The database itself refuses a second record of one state for one attempt.
     Index(
@@ -95,6 +98,7 @@ FACTS = (
     "purpose",
     "mechanism",
     "asked",
+    "form",
     "runner",
     "entropy",
 )
@@ -108,7 +112,8 @@ def canonical(value: object) -> str:
 
 def hash_of(row: Row) -> str:
     """The hash that a row must carry: over every other column, the hash before it included."""
-    body = {name: row[name] for name in COLUMNS if name != "hash"}
+    left_out = {"hash"} if row["form"] else {"hash", "form"}
+    body = {name: row[name] for name in COLUMNS if name not in left_out}
     return hashlib.sha256(canonical(body).encode()).hexdigest()
 
 
@@ -124,6 +129,7 @@ def facts_of(request: SpendRequest) -> Row:
         "purpose": request.purpose,
         "mechanism": canonical(request.mechanism.to_json()),
         "asked": canonical([list(attributes) for attributes in request.asked]),
+        "form": canonical(request.form.to_json() if request.form else None),
         "runner": canonical(asdict(request.runner)),
         "entropy": request.entropy,
     }
@@ -137,6 +143,7 @@ def facts_without_request(runner: Runner, release: str = "") -> Row:
         "release": release,
         "mechanism": canonical(NONE.to_json()),
         "asked": canonical([]),
+        "form": canonical(None),
         "runner": canonical(asdict(runner)),
     }
 
@@ -159,6 +166,7 @@ def record_of(row: Row) -> Record:
             purpose=row["purpose"],
             mechanism=mechanism_of(row["mechanism"]),
             asked=tuple(tuple(attributes) for attributes in json.loads(row["asked"])),
+            form=form_of(row["form"]),
             mu2=Fraction(row["mu2"]),
             reason=row["reason"],
             runner=Runner(**json.loads(row["runner"])),
@@ -175,8 +183,9 @@ def record_of(row: Row) -> Record:
 
 @lru_cache(maxsize=256)
 def account_of(written: str) -> Account:
-    """The account written in a row."""
-    return Account(**json.loads(written))
+    """The account written in a row; one of an earlier program lacks what has a default."""
+    facts = json.loads(written)
+    return Account(**facts | {"shares_rows_with": tuple(facts.get("shares_rows_with", ()))})
 
 
 @lru_cache(maxsize=1024)
@@ -189,6 +198,13 @@ def stratum_of(written: str) -> Stratum | None:
     """The stratum written in a row, if it has one."""
     stratum = json.loads(written)
     return None if stratum is None else Stratum(**stratum)
+
+
+@lru_cache(maxsize=64)
+def form_of(written: str) -> AnswerForm | None:
+    """The form written in a row, if it asks something and says what."""
+    form = json.loads(written or "null")
+    return None if form is None else AnswerForm.from_json(form)
 
 
 def fraction_text(value: Fraction) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from fractions import Fraction
 
+from synth_core.privacy.composition import ZERO, Composition
 from synth_core.privacy.ledger import Balance, Record, State
-from synth_core.storage.ledger_book import ZERO, Spending
 
 RECENT = 6
 """The schedule is read from that many releases, so that an old habit does not count for ever."""
@@ -37,14 +37,14 @@ def runway(records: Iterable[Record], balance: Balance) -> str | None:
 
 def _releases(records: Iterable[Record], dataset: str) -> list[tuple[datetime, Fraction]]:
     """When each release of the data set began to spend, and what it was charged, in time order."""
-    spent: defaultdict[str, Spending] = defaultdict(Spending)
+    spent: defaultdict[str, Composition] = defaultdict(Composition)
     began: dict[str, datetime] = {}
     for record in records:
         if record.dataset != dataset:
             continue
         if record.state is State.RESERVED:
-            spent[record.release].charge(record.stratum, record.mu2)
+            spent[record.release].add(record.snapshot, record.stratum, record.mu2)
             began.setdefault(record.release, record.at)
         elif record.state is State.REFUNDED:
-            spent[record.release].charge(record.stratum, -record.mu2)
-    return sorted((began[name], release.charged) for name, release in spent.items() if release.charged)
+            spent[record.release].add(record.snapshot, record.stratum, -record.mu2)
+    return sorted((began[name], release.mu2) for name, release in spent.items() if release.mu2)

@@ -14,29 +14,38 @@ from fractions import Fraction
 
 from synth_core.errors import LedgerError
 from synth_core.privacy.ledger import Head, Record, State
-from synth_core.storage.ledger_book import FOLLOWS, Book, cap_mu2, spend_mu2
+from synth_core.storage.ledger_book import DECLARING, FOLLOWS, Book, cap_mu2, spend_mu2
+from synth_core.storage.ledger_head import disagreement
 from synth_core.storage.ledger_rows import FACTS, GENESIS, Row, hash_of, record_of
 
 AGREEMENT = Fraction(1, 10**9)
 """Some prices and all caps come from special functions, whose last digits differ among their versions."""
 
 
-def problems(rows: Iterable[Row], answers: Iterable[Row], heads: Sequence[Head]) -> list[str]:
-    """Everything that is wrong with the records, the stored answers or their agreement with kept heads, in words."""
+def problems(rows: Iterable[Row], answers: Iterable[Row], heads: Mapping[str, Sequence[Head]]) -> list[str]:
+    """Everything that is wrong with the records, the stored answers or their agreement with known heads, in words.
+
+    Args:
+        rows: all records in their order.
+        answers: all stored answers.
+        heads: ends of the chain that are known elsewhere, by who knows them.
+
+    Returns:
+        The problems; none if the ledger is as it was written.
+    """
     reading = _Reading()
+    numbers = {head.records for known in heads.values() for head in known}
     at_head: dict[int, str] = {}
     for row in rows:
         reading.take(row)
-        if any(head.records == row["id"] for head in heads):
+        if row["id"] in numbers:
             at_head[row["id"]] = row["hash"]
-    found = reading.found
-    for head in heads:
-        if head.records > reading.last:
-            found.append(
-                f"the ledger was rolled back: it ends at record {reading.last}, the kept head at {head.records}"
-            )
-        elif head.records and at_head.get(head.records) != head.hash:
-            found.append(f"the ledger was rewritten: record {head.records} is not the one of the kept head")
+    disagreements = [
+        disagreement(who, head, last=reading.last, found=at_head.get(head.records))
+        for who, known in heads.items()
+        for head in known
+    ]
+    found = [*reading.found, *dict.fromkeys(problem for problem in disagreements if problem)]
     return found + _answer_problems(reading.measured, answers)
 
 
@@ -49,6 +58,7 @@ class _Reading:
     hash: str = GENESIS
     sound: bool = True
     book: Book = field(default_factory=Book)
+    earlier: Book | None = None  # as versions without forms composed: parts in parallel whatever the snapshot
     reserved: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
     measured: dict[str, tuple[int, str]] = field(default_factory=dict)
 
@@ -95,13 +105,24 @@ class _Reading:
             return objection
         if record.state is State.RESERVED:
             self.reserved[record.key, record.attempt] = facts
-        self.book.apply(row)
-        remaining, cap = self.book.remaining(record.dataset), cap_mu2(record.account)
+        judged = self._folded(row)
+        if judged is None:
+            return "is of an earlier version than the ledger"
+        remaining, cap = judged.remaining(record.dataset), cap_mu2(record.account)
         if remaining < -AGREEMENT * cap:
             return "exceeds the cap"
         if abs(remaining - record.remaining_mu2) > AGREEMENT * cap:
             return "does not leave the balance it states"
         return None
+
+    def _folded(self, row: Row) -> Book | None:
+        """The book by which this record's balance is judged, up to and with it; None if it has none."""
+        self.book.apply(row)
+        if row["id"] == 1 and not row["form"]:
+            self.earlier = Book()
+        if self.earlier is not None:
+            self.earlier.apply(row | {"snapshot": ""})
+        return self.book if row["form"] else self.earlier
 
     def _of_state(self, record: Record, row: Row, facts: tuple[str, ...]) -> str | None:
         book, state = self.book, record.state
@@ -110,13 +131,20 @@ class _Reading:
         if state is State.CLOSED:
             held = book.release(record.dataset, record.release).hold
             return None if held else "closes a release that holds nothing"
-        if state in (State.ACCOUNT, State.CAP):
+        if state is State.BOUND:
+            if book.owner(record.snapshot, record.dataset):
+                return "binds a file of another account"
+            known = (record.dataset, record.release, record.snapshot) in book.bound
+            return "binds a file to its release again" if known else None
+        if state in DECLARING or state is State.REFUSED:
             return None
         if record.key != record.request.key:
             return "has a key that is not that of its question"
         if state is State.NOTED:
             free = record.mechanism.name == "none" and record.key not in book.noted
             return None if free else "notes a spend, or the same step twice"
+        if row["form"] and record.form is None:
+            return "does not say what it asks"
         price = spend_mu2(row["mechanism"], record.account.rows_per_unit)
         if abs(record.mu2 - price) > AGREEMENT * price:
             return "states a price that is not that of its mechanism"
@@ -143,13 +171,16 @@ def _of_account(book: Book, record: Record, dataset: str) -> str | None:
         return "names two data sets"
     if abs(record.cap_mu2 - cap_mu2(record.account)) > AGREEMENT * record.cap_mu2:
         return "states a cap that is not its account's"
+    if not set(record.account.shares_rows_with) <= book.accounts.keys() - {dataset}:
+        return "shares rows with an account that is not declared"
     if record.state is State.ACCOUNT:
         return "declares an account again" if known else None
     if known is None:
         return "belongs to no declared account"
-    asked = record.account
-    if record.state is State.CAP:
-        asked = replace(asked, cap_epsilon=known.cap_epsilon)
+    if not set(known.shares_rows_with) <= set(record.account.shares_rows_with):
+        return "takes back that its account shares rows"
+    changed = DECLARING.get(record.state)
+    asked = replace(record.account, **{changed: getattr(known, changed)}) if changed else record.account
     return None if asked == known else "changes its account"
 
 

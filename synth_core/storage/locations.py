@@ -8,7 +8,7 @@ refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,6 +31,25 @@ def source_files(source: str | Sequence[str]) -> list[str]:
     return [address for part in parts for address in _files_of(part)]
 
 
+def distinct_files(addresses: Iterable[str]) -> list[str]:
+    """Returns the addresses, each file under the first of its names.
+
+    A source is a set of files, so one that several globs, folders, symbolic or hard links name is read once: read
+    twice, each of its records would count twice. Copies are other files.
+
+    Args:
+        addresses: of single files, on this machine or in a store.
+
+    Returns:
+        One address for each file, in the order given. Local files are the same if device and inode are, others
+        if their addresses are. One that cannot be looked at is left in, so that reading it is refused.
+    """
+    named: dict[object, str] = {}
+    for address in addresses:
+        named.setdefault(_identity(address), address)
+    return list(named.values())
+
+
 def open_file(address: str) -> Any:
     """An Arrow file that can be read anywhere in it."""
     files, path = _file_system(address)
@@ -47,6 +66,17 @@ def _files_of(source: str) -> list[str]:
         raise SourceError(f"source {source} matches no file; check the path in the release spec")
     prefix = f"{urlsplit(source).scheme}://" if "://" in source else ""
     return [f"{prefix}{name}" for name in sorted(found)]
+
+
+def _identity(address: str) -> object:
+    scheme, separator, path = address.partition("://")
+    if separator and scheme != "file":
+        return address
+    try:
+        status = Path(path if separator else address).stat()
+    except OSError:
+        return address
+    return status.st_dev, status.st_ino
 
 
 def _matching(files: Any, path: str) -> list[str]:

@@ -22,6 +22,7 @@ from synth_core.schema import Schema
 from synth_core.storage.contribution import UNIT_COLUMNS, ContributionBound, kept_rows
 from synth_core.storage.encoding import Slice, encode_sources, partition_slices, read_slices
 from synth_core.storage.files import atomic_write, flush_to_disk
+from synth_core.storage.locations import distinct_files
 
 SHORTEST_KEY = 16
 
@@ -79,13 +80,11 @@ def ingest_partitions(
     target = Path(out_dir)
     building = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
-        place = cluster or Cluster()
+        place, files = cluster or Cluster(), distinct_files(map(str, sources))
         if progress is not None:
-            for number in range(1, len(sources) + 1):
-                progress(f"encoding file {number} of {len(sources)}")
-        encoded = encode_sources(
-            [str(source) for source in sources], schema, building, bound=bound, cluster=place
-        )
+            for number in range(1, len(files) + 1):
+                progress(f"encoding file {number} of {len(files)}")
+        encoded = encode_sources(files, schema, building, bound=bound, cluster=place)
         groups = partition_slices(encoded, rows_per_partition)
         if not groups:
             raise SourceError("the source has no rows; check its path and that its files are complete")

@@ -1,8 +1,7 @@
 """Reads the declared columns of CSV and Parquet files, in pieces that can be read anywhere and in any order.
 
-In a CSV file the first line names the columns, the comma separates them, the text is UTF-8, and an empty
-field, quoted or not, is a missing value; no other text is ("NA" is a value like any other). No cell holds a line
-break. Files ending in .gz are unpacked on the way, and are one piece.
+Which text is a record of a CSV file is in `csv_lines`. Files ending in .gz are unpacked on the way, and are one piece.
+A Parquet file is refused by the types of its columns before any of its values are read.
 """
 
 from __future__ import annotations
@@ -10,27 +9,38 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from synth_core.cells import check_type
 from synth_core.codec import Codes, check_names, encode
 from synth_core.columns import Categorical
 from synth_core.errors import SourceError
 from synth_core.schema import Schema
-from synth_core.storage.contribution import ContributionBound, unit_hashes
-from synth_core.storage.csv_text import plain_codes
+from synth_core.storage.contribution import (
+    ContributionBound,
+    check_unit_column,
+    check_unit_type,
+    unit_hashes,
+)
+from synth_core.storage.csv_lines import header_names, parse_lines, portions, whole_lines
 from synth_core.storage.locations import ENDINGS, PARQUET_ENDINGS, open_file
 
 CSV_BLOCK_BYTES = 16 << 20
-PARSED_BYTES = 4 << 20
-"""Arrow parses so much at once: small enough for the caches."""
+"""Bytes of a CSV file in one piece, and of unpacked text that is read at once."""
 
 PARQUET_BATCH_ROWS = 131_072
+"""Rows of a Parquet file that are encoded at once."""
+
 _LINE_BYTES = 1 << 16
+"""Bytes that are read at once while the end of a line is looked for."""
+
+ANY_FILE = "the source"
+"""What a refusal about records calls their file: which of many files it is would tell something about the records."""
 
 T = TypeVar("T")
 
@@ -72,24 +82,21 @@ def encoded_batches(
 ) -> Iterator[dict[str, Codes]]:
     """The piece's rows as codes, in their order, with hashes of their units where contributions are bounded.
 
-    A refusal names the file and the column.
+    A refusal names the column, and no file.
     """
-    if bound is None and _is_range(piece) and (codes := _plain(piece, schema)) is not None:
-        yield codes
-        return
     for batch in piece_batches(piece, schema):
-        codes = encode(batch, schema, source=piece.address)
-        yield codes if bound is None else codes | unit_hashes(batch, bound, source=piece.address)
+        codes = encode(batch, schema, source=ANY_FILE)
+        if bound is not None:
+            codes |= unit_hashes(batch.column(bound.column), bound, source=ANY_FILE)
+        yield codes
 
 
 def piece_batches(piece: Piece, schema: Schema) -> Iterator[pa.Table]:
     """The piece's declared columns as they stand, a bounded number of rows at a time."""
-    if piece.address.lower().endswith(PARQUET_ENDINGS):
-        batches = _parquet_batches(piece, schema)
-    else:
-        batches = _csv_batches(piece, schema)
-    while (batch := _readable(next, batches, None, address=piece.address)) is not None:
-        yield pa.Table.from_batches([batch])
+    is_parquet = piece.address.lower().endswith(PARQUET_ENDINGS)
+    batches = _parquet_batches(piece, schema) if is_parquet else _csv_batches(piece, schema)
+    while (batch := _readable(next, batches, None, address=ANY_FILE)) is not None:
+        yield batch
 
 
 def _readable(read: Callable[..., T], *args: Any, address: str | None = None) -> T:
@@ -121,22 +128,26 @@ def _gzip_piece(address: str, schema: Schema) -> list[Piece]:
 
 def _parquet_pieces(address: str, schema: Schema) -> list[Piece]:
     with open_file(address) as opened, pq.ParquetFile(opened) as file:
-        _check_header(file.schema_arrow.names, schema, address)
+        fields = file.schema_arrow
+        _check_header(fields.names, schema, address)
+        for column in schema.columns:
+            for origin in column.origins(fields.names):
+                check_type(fields.field(origin).type, column, source=address)
+        if schema.unit_column is not None:
+            check_unit_type(fields.field(schema.unit_column).type, schema.unit_column, source=address)
         return [Piece(address, group, group + 1) for group in range(file.num_row_groups)]
 
 
 def _names(line: bytes, address: str, schema: Schema) -> tuple[str, ...]:
-    names = next(csv.reader([line.decode("utf-8-sig")]), [])
+    names = header_names(line)
     _check_header(names, schema, address)
-    return tuple(names)
+    return names
 
 
-def _check_header(names: list[str], schema: Schema, address: str) -> None:
+def _check_header(names: Sequence[str], schema: Schema, address: str) -> None:
     check_names(names, schema, source=address)
-    if schema.unit_column is not None and names.count(schema.unit_column) != 1:
-        raise SourceError(
-            f"{address}: column {schema.unit_column!r}, which names the unit of each row, must be there exactly once"
-        )
+    if schema.unit_column is not None:
+        check_unit_column(names, schema.unit_column, source=address)
 
 
 def _until_newline(file: Any, start: bytes) -> bytes:
@@ -161,30 +172,18 @@ def csv_bytes(piece: Piece) -> bytes:
     return text.partition(b"\n")[2] if follows else text
 
 
-def _is_range(piece: Piece) -> bool:
-    """Whether the piece is a range of a CSV file's bytes."""
-    return bool(piece.names) and piece.end >= 0
+def _unpacked_lines(piece: Piece) -> Iterator[bytes]:
+    """The whole lines of a packed file after its header, a block at a time."""
+    with open_file(piece.address) as file, pa.CompressedInputStream(file, "gzip") as stream:
+        begun = _until_newline(stream, b"").partition(b"\n")[2]
+        yield from whole_lines(chain([begun], iter(lambda: stream.read(CSV_BLOCK_BYTES), b"")))
 
 
-def _plain(piece: Piece, schema: Schema) -> dict[str, Codes] | None:
-    text = _readable(csv_bytes, piece, address=piece.address)
-    return plain_codes(text, piece.names, schema)
-
-
-def _csv_batches(piece: Piece, schema: Schema) -> Iterator[pa.RecordBatch]:
+def _csv_batches(piece: Piece, schema: Schema) -> Iterator[pa.Table]:
     types = _csv_types(schema, piece.names)
-    convert = pa_csv.ConvertOptions(
-        column_types=types, include_columns=list(types), null_values=[""], strings_can_be_null=True
-    )
-    if not _is_range(piece):
-        with open_file(piece.address) as file, pa.CompressedInputStream(file, "gzip") as stream:
-            options = pa_csv.ReadOptions(block_size=CSV_BLOCK_BYTES)
-            yield from pa_csv.open_csv(stream, read_options=options, convert_options=convert)
-    elif text := csv_bytes(piece).strip(b"\r\n"):
-        options = pa_csv.ReadOptions(
-            block_size=PARSED_BYTES, column_names=list(piece.names), use_threads=False
-        )
-        yield from pa_csv.open_csv(pa.BufferReader(text), read_options=options, convert_options=convert)
+    for text in _unpacked_lines(piece) if piece.end < 0 else [csv_bytes(piece)]:
+        for portion in portions(text):
+            yield parse_lines(portion, piece.names, types, address=ANY_FILE)
 
 
 def _csv_types(schema: Schema, names: Sequence[str]) -> dict[str, pa.DataType]:
@@ -203,15 +202,17 @@ def _csv_types(schema: Schema, names: Sequence[str]) -> dict[str, pa.DataType]:
     return types if schema.unit_column is None else types | {schema.unit_column: pa.string()}
 
 
-def _parquet_batches(piece: Piece, schema: Schema) -> Iterator[pa.RecordBatch]:
+def _parquet_batches(piece: Piece, schema: Schema) -> Iterator[pa.Table]:
     with open_file(piece.address) as opened, pq.ParquetFile(opened) as file:
         names = file.schema_arrow.names
         wanted = dict.fromkeys(origin for column in schema.columns for origin in column.origins(names))
         if schema.unit_column is not None:
             wanted[schema.unit_column] = None
-        yield from file.iter_batches(
+        batches = file.iter_batches(
             batch_size=PARQUET_BATCH_ROWS,
             columns=list(wanted),
             row_groups=range(piece.begin, piece.end),
             use_threads=False,
         )
+        for batch in batches:
+            yield pa.Table.from_batches([batch])

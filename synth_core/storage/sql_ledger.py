@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import wraps
@@ -14,6 +14,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from sqlalchemy import Connection, bindparam, insert, select, text
 
 from synth_core.errors import LedgerError
+from synth_core.privacy.composition import ZERO
 from synth_core.privacy.ledger import (
     Account,
     Answer,
@@ -26,18 +27,24 @@ from synth_core.privacy.ledger import (
     State,
 )
 from synth_core.storage.files import atomic_write
-from synth_core.storage.ledger_book import ZERO, cap_mu2, spend_mu2
+from synth_core.storage.ledger_book import Book, cap_mu2, spend_mu2
 from synth_core.storage.ledger_chain import Chain, Page, all_rows
 from synth_core.storage.ledger_database import Fault, database_file, no_fault, parse_url
-from synth_core.storage.ledger_head import read_head, usual_head
+from synth_core.storage.ledger_export import show_rows
+from synth_core.storage.ledger_head import KEPT, head_places, kept_heads
 from synth_core.storage.ledger_refusals import (
     account_in,
     cap_too_low,
     no_room,
     other_declaration,
+    require_form,
     require_going_on,
     require_order,
+    require_own_rows,
     require_room,
+    require_room_together,
+    require_same_people,
+    require_small_delta,
     require_sound,
 )
 from synth_core.storage.ledger_rows import (
@@ -72,6 +79,16 @@ def ledger_url(workspace: Path, url: str | None) -> str:
     return url or os.environ.get("SYNTH_LEDGER_URL") or f"sqlite:///{workspace.resolve() / 'ledger.sqlite'}"
 
 
+def open_ledger(workspace: Path, url: str | None = None) -> SqlLedger:
+    """The ledger that pays for a workspace's releases; it must have every record that their manifests know.
+
+    Args:
+        workspace: the folder with the published releases.
+        url: another ledger than SYNTH_LEDGER_URL or the workspace's own file.
+    """
+    return SqlLedger(ledger_url(workspace, url), workspace=workspace)
+
+
 def _one_transaction(
     verb: Callable[Concatenate[SqlLedger, Page, P], T],
 ) -> Callable[Concatenate[SqlLedger, P], T]:
@@ -90,14 +107,23 @@ def _one_transaction(
 class SqlLedger:
     """A ledger in SQLite (a file, or memory) or PostgreSQL; safe among threads, processes and machines.
 
-    `head_path` names the file that keeps the chain's head after each commit; beside a SQLite file there always
-    is one, and for PostgreSQL SYNTH_LEDGER_HEAD may name one. `fault` is called with "verb:point" wherever a
-    crash must do no harm. An instance may be pickled, as its URL, and used after a fork; one in memory may not.
+    `head_paths` are the files that keep the chain's head after each commit, `head_places` unless asked otherwise;
+    without any, nothing is compared. Manifests of the `workspace` know heads too. `fault` is called with "verb:point"
+    wherever a crash must do no harm. An instance may be pickled, as its URL, and used after a fork; one in memory may
+    not.
     """
 
-    def __init__(self, url: str, *, head_path: Path | None = None, fault: Fault | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        head_paths: Sequence[Path] | None = None,
+        workspace: Path | None = None,
+        fault: Fault | None = None,
+    ) -> None:
         parsed = parse_url(url)
-        self.chain = Chain(parsed, head_path=head_path or usual_head(parsed), fault=fault or no_fault)
+        places = head_places(parsed, workspace) if head_paths is None else tuple(head_paths)
+        self.chain = Chain(parsed, head_paths=places, workspace=workspace, fault=fault or no_fault)
 
     def __repr__(self) -> str:
         return f"SqlLedger({self.chain.url.render_as_string(hide_password=True)!r})"
@@ -108,17 +134,36 @@ class SqlLedger:
             raise LedgerError(
                 "a ledger in memory cannot be sent to another process; use a file: sqlite:///path"
             )
-        return _reopened, (url.render_as_string(hide_password=False), self.chain.head_path)
+        return _reopened, (
+            url.render_as_string(hide_password=False),
+            self.chain.head_paths,
+            self.chain.workspace,
+        )
 
     @_one_transaction
-    def declare(self, page: Page, account: Account, *, actor: str) -> None:
-        """Open a data set's account; the same declaration again changes nothing, another one is refused."""
+    def declare(self, page: Page, account: Account, *, actor: str, delta_reason: str = "") -> None:
+        """Open a data set's account; the same declaration again changes nothing, another one is refused.
+
+        Accounts that hold rows of the same people may be named at any time, and never be taken back: from then on what
+        one spends counts against the caps of all.
+        """
         require_sound(account)
-        known = page.book.accounts.get(account.dataset)
+        require_same_people(page.book, account)
+        name, by = account.dataset, facts_without_request(Runner(actor=actor))
+        known = page.book.accounts.get(name)
         if known is None:
-            page.append(State.ACCOUNT, account, facts_without_request(Runner(actor=actor)))
-        elif account not in (known, page.book.declared[account.dataset]):
+            require_small_delta(account, delta_reason)
+            page.append(State.ACCOUNT, account, by, reason=delta_reason.strip())
+            require_room_together(page.book, name, new=True)
+            return
+        before = known.shares_rows_with
+        first = replace(page.book.declared[name], shares_rows_with=before)
+        if replace(account, shares_rows_with=before) not in (known, first):
             raise other_declaration(known, account)
+        others = tuple(dict.fromkeys((*before, *account.shares_rows_with)))
+        if others != before:
+            page.append(State.SHARED, replace(known, shares_rows_with=others), by)
+            require_room_together(page.book, name, new=False)
 
     @_one_transaction
     def set_cap(self, page: Page, dataset: str, *, epsilon: float, actor: str, reason: str) -> None:
@@ -127,10 +172,19 @@ class SqlLedger:
         require_sound(account)
         if not reason.strip():
             raise LedgerError(f"dataset {dataset!r}: a change of the cap needs a reason")
-        committed = page.book.committed[dataset]
+        committed = page.book.committed_together(dataset)
         if cap_mu2(account) < committed:
             raise cap_too_low(account, committed)
         page.append(State.CAP, account, facts_without_request(Runner(actor=actor)), reason=reason)
+
+    @_one_transaction
+    def set_refusal_limit(self, page: Page, dataset: str, *, limit: int, actor: str, reason: str) -> None:
+        """Change how many refusals may depend on the account's records; the reason becomes part of the chain."""
+        account = replace(account_in(page.book, dataset), refusal_limit=limit)
+        require_sound(account)
+        if not reason.strip():
+            raise LedgerError(f"dataset {dataset!r}: a change of the limit of refusals needs a reason")
+        page.append(State.LIMIT, account, facts_without_request(Runner(actor=actor)), reason=reason)
 
     def balance(self, dataset: str) -> Balance:
         """What the account may spend, has spent and has set aside, recomputed from the mechanisms."""
@@ -154,25 +208,38 @@ class SqlLedger:
         known = page.book.release(dataset, release)
         if mu2 <= known.hold:
             return
-        others = page.book.committed[dataset] - known.committed
-        committed = others + max(mu2, known.charged)
-        if committed > cap_mu2(account):
-            left = cap_mu2(account) - others - known.charged
-            needed = mu2 - known.charged
-            raise no_room(account, left=left, needed=needed, committed=committed, what="this release")
+        others = page.book.committed_together(dataset) - known.committed
+        cap = cap_mu2(page.book.tightest(dataset))
+        if others + max(mu2, known.charged) > cap:
+            left, needed = cap - others - known.charged, mu2 - known.charged
+            raise no_room(page.book, dataset, release, left=left, needed=needed, what="this release")
         page.append(State.HELD, account, facts_without_request(runner, release), mu2=mu2)
 
     @_one_transaction
-    def close(self, page: Page, dataset: str, release: str, *, reason: str, runner: Runner) -> None:
-        """End a release's hold and those at work under it: what was not reserved is free again, charges stay."""
-        account = account_in(page.book, dataset)
-        if page.book.release(dataset, release).hold:
+    def close(
+        self,
+        page: Page,
+        dataset: str,
+        release: str,
+        *,
+        reason: str,
+        runner: Runner,
+        only_unmeasured: bool = False,
+    ) -> None:
+        """End a release's hold and those at work under it: what was not reserved is free again, charges stay.
+
+        With `only_unmeasured` a release that was charged for anything keeps its hold.
+        """
+        account, known = account_in(page.book, dataset), page.book.release(dataset, release)
+        if known.hold and not (only_unmeasured and known.charged):
             page.append(State.CLOSED, account, facts_without_request(runner, release), reason=reason)
 
     @_one_transaction
     def reserve(self, page: Page, request: SpendRequest) -> Reservation:
         """Charge the account for one answer and permit one measurement, or return what the key has."""
-        book, key, facts = page.book, request.key, facts_of(request)
+        book = page.book
+        request = _as_begun(page.book, request)
+        key, facts = request.key, facts_of(request)
         account = account_in(book, request.dataset)
         mu2 = spend_mu2(facts["mechanism"], account.rows_per_unit)
         if mu2 == 0:
@@ -181,6 +248,8 @@ class SqlLedger:
             attempt, _ = book.answered[key]
             return Reservation(key=key, attempt=attempt, state=State.MEASURED, answer=_stored(page, key))
         require_going_on(book, request)
+        require_own_rows(book, request.dataset, request.snapshot)
+        require_form(book, request)
         attempt = book.latest.get(key, 0)
         state = book.state(key, attempt)
         if state is State.RESERVED:
@@ -230,11 +299,35 @@ class SqlLedger:
         if request.key not in page.book.noted:
             page.append(State.NOTED, account, facts_of(request), attempt=1)
 
-    def records(self, *, dataset: str | None = None, release: str | None = None) -> list[Record]:
-        """The chain, or the records of one data set or release, oldest first."""
+    @_one_transaction
+    def bind(self, page: Page, dataset: str, release: str, *, files: Collection[str], runner: Runner) -> None:
+        """Bind source files, given by keyed fingerprints, to the account; refused if one is another account's."""
+        account = account_in(page.book, dataset)
+        for fingerprint in sorted(set(files)):
+            require_own_rows(page.book, dataset, fingerprint)
+            # Every release leaves a record: with none for known files, records would tell that these were read before.
+            if (dataset, release, fingerprint) not in page.book.bound:
+                facts = facts_without_request(runner, release) | {"snapshot": fingerprint}
+                page.append(State.BOUND, account, facts)
+
+    @_one_transaction
+    def refuse(self, page: Page, dataset: str, release: str, *, step: str, runner: Runner) -> int:
+        """Count a refusal that depends on confidential records; returns how many more the account may give.
+
+        It is negative if refusals that were under way at the same time took the account beyond its limit.
+        """
+        account = account_in(page.book, dataset)
+        page.append(State.REFUSED, account, facts_without_request(runner, release) | {"step": step})
+        return account.refusal_limit - page.book.refusals_together(dataset)
+
+    def records(
+        self, *, dataset: str | Collection[str] | None = None, release: str | None = None
+    ) -> list[Record]:
+        """The chain, or the records of one or several data sets or of a release, oldest first."""
         query = select(RECORDS).order_by(RECORDS.c.id)
         if dataset is not None:
-            query = query.where(RECORDS.c.dataset == dataset)
+            names = [dataset] if isinstance(dataset, str) else list(dataset)
+            query = query.where(RECORDS.c.dataset.in_(names))
         if release is not None:
             query = query.where(RECORDS.c.release == release)
         with self.chain.unchecked() as connection:
@@ -248,32 +341,50 @@ class SqlLedger:
     def verify(self, head: Head | None = None) -> list[str]:
         """Everything that is wrong with the ledger, in words; an empty list means that it is as written.
 
-        Without a `head` kept elsewhere, the one in the head file is used.
+        It is compared with a `head` that was kept elsewhere, the head files and the manifests of the workspace.
+        """
+        heads = self.chain.known_heads(anew=True)
+        heads[KEPT] += [head] if head else []
+        with self.chain.unchecked() as connection:
+            found = kept_heads(self.chain.head_paths)[1] if _any_record(connection) else []
+            return found + problems(all_rows(connection, RECORDS), all_rows(connection, ANSWERS), heads)
+
+    def objections(self) -> list[str]:
+        """Why nothing can be spent from this ledger, in words; an empty list if it lacks no record that is known."""
+        return self.chain.objections()
+
+    def require_whole(self) -> None:
+        """Look for records that are missing before anything is begun.
+
+        Raises:
+            LedgerError: the ledger was rolled back or rewritten, or has records but no head.
+        """
+        self.chain.write("require_whole", lambda _: None)
+
+    def export(self, path: Path, *, internal: bool = False) -> None:
+        """Write the whole chain as JSON lines, each with every column of its record.
+
+        Args:
+            path: The file to write.
+            internal: Keep the digests of snapshots, which the hashes cover; such a file must not leave the agency.
+
+        Raises:
+            LedgerError: If the file cannot be written.
         """
         with self.chain.unchecked() as connection:
-            found: list[str] = []
-            if (
-                not head
-                and self.chain.head_path
-                and (self.chain.head_path.exists() or _any_record(connection))
-            ):
-                try:
-                    head = read_head(self.chain.head_path)
-                except LedgerError as unreadable:
-                    found = [str(unreadable)]
-            return found + problems(
-                all_rows(connection, RECORDS), all_rows(connection, ANSWERS), [head] if head else []
-            )
-
-    def export(self, path: Path) -> None:
-        """Write the whole chain as JSON lines, each with every column of its record."""
-        with self.chain.unchecked() as connection:
-            lines = [canonical(row) + "\n" for row in all_rows(connection, RECORDS)]
+            rows = all_rows(connection, RECORDS)
+            lines = [canonical(row) + "\n" for row in (rows if internal else show_rows(rows))]
         try:
             with atomic_write(path) as draft:
                 draft.write_text("".join(lines))
         except OSError:
             raise LedgerError(f"{path} cannot be written; name a file in a folder you may write to") from None
+
+
+def _as_begun(book: Book, request: SpendRequest) -> SpendRequest:
+    """The request as a version without forms has begun it, if one has: its answer is found, not drawn again."""
+    before = replace(request, form=None)
+    return before if before.key in book.latest else request
 
 
 def _move(
@@ -298,5 +409,5 @@ def _any_record(connection: Connection) -> bool:
     return connection.execute(select(RECORDS.c.id).limit(1)).first() is not None
 
 
-def _reopened(url: str, head_path: Path | None) -> SqlLedger:
-    return SqlLedger(url, head_path=head_path)
+def _reopened(url: str, head_paths: tuple[Path, ...], workspace: Path | None) -> SqlLedger:
+    return SqlLedger(url, head_paths=head_paths, workspace=workspace)

@@ -18,7 +18,8 @@ from synth_core.synthesizers.consistency import nearest_non_negative
 
 Table = NDArray[np.float64]
 
-RAKING_ROUNDS = 500
+MAX_RAKING_ROUNDS = 500
+"""Upper limit of the rounds of raking; what is left after them is moved at once."""
 RAKED = 1e-9
 """Raking ends when no margin is further off than this share of the total."""
 LEAST = 1e-6
@@ -86,14 +87,30 @@ def agreed_tables(
 def with_margins(table: Table, rows: Table, columns: Table) -> Table:
     """A table without negative counts that has these row sums and column sums, of which the totals are equal.
 
-    Raking scales rows and columns in turn and converges, because every cell is positive at the start. Columns come
-    last, so that the parts add up to the upper table exactly.
+    Raking scales rows and columns in turn and converges, because every cell is positive at the start; but where a
+    margin can only be met by cells that began near 0 it does so slowly. What rows are off by after the last round is
+    therefore moved between them (`_moved_to_rows`), so that both margins hold to rounding however far raking came.
     """
     found = np.maximum(table, LEAST)
-    for _ in range(RAKING_ROUNDS):
+    for _ in range(MAX_RAKING_ROUNDS):
         found *= np.divide(rows, found.sum(axis=1), out=np.zeros_like(rows), where=rows > 0)[:, None]
         sums = found.sum(axis=0)
         found *= np.divide(columns, sums, out=np.zeros_like(columns), where=(columns > 0) & (sums > 0))
         if np.abs(found.sum(axis=1) - rows).max() <= RAKED * rows.sum():
             break
-    return found
+    return _moved_to_rows(found, rows)
+
+
+def _moved_to_rows(table: Table, rows: Table) -> Table:
+    """The table with these row sums and its own column sums.
+
+    A row with too much keeps its proportions and gives the rest away; what is given in a column stays in it and goes
+    to the rows with too little, in proportion to what they lack. Givers give in all what takers lack in all, so each
+    taker gets just that. Nothing becomes negative, and no cell moves by more than its row was off.
+    """
+    sums = table.sum(axis=1)
+    kept = np.divide(np.minimum(rows, sums), sums, out=np.zeros_like(sums), where=sums > 0)[:, None] * table
+    lacking = np.maximum(rows - sums, 0.0)
+    given = (table - kept).sum(axis=0)
+    taken = np.outer(lacking / lacking.sum(), given) if lacking.sum() > 0 else 0.0
+    return np.asarray(kept + taken)

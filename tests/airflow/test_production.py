@@ -6,82 +6,23 @@ Scheduled releases, the disclosure gate, and what people do to runs: clear, repe
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-import yaml
-from live_airflow import FORM, Live, assert_sound, live_airflow
+from live_airflow import (
+    DEADLINE_HOURS,
+    FORM,
+    TWINS,
+    Live,
+    assert_sound,
+    ledger_of_the_site,  # noqa: F401 - a fixture for every test
+)
 
 from infra.local.rest import FINISHED, AirflowApi, ApiError
 from synth_core.operations.events import Kind, read
 from synth_core.privacy.ledger import State
 
-pytestmark = [pytest.mark.airflow, pytest.mark.postgres, pytest.mark.timeout(1800)]
-
-SERIES = ("twin-a", "twin-b")
-
-
-DEADLINE_HOURS = 0.005
-
-
-@contextmanager
-def listener() -> Iterator[tuple[str, list[str]]]:
-    """A webhook on this machine: its address, and the texts that were posted to it."""
-    told: list[str] = []
-
-    class Hook(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["text"])
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            """Keep quiet."""
-
-    with HTTPServer(("127.0.0.1", 0), Hook) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/", told
-        server.shutdown()
-        thread.join()
-
-
-@pytest.fixture(scope="module")
-def webhook() -> Iterator[tuple[str, list[str]]]:
-    """Where the people of this Airflow are told what happens."""
-    with listener() as listening:
-        yield listening
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory, webhook: tuple[str, list[str]]) -> Iterator[Live]:
-    folder = tmp_path_factory.mktemp("production")
-    releases = folder / "workspace" / "releases"
-    releases.mkdir(parents=True)
-    calendar = {"calendar": "third Tuesday after quarter end", "timezone": "Europe/Vienna"}
-    write_series(releases, "quarterly", schedule=calendar)
-    asset = {"schedule": {"asset": "census_intake"}, "approval": True, "epsilon": 0.5}
-    write_series(releases, "after-intake", **asset, pool="intake", deadline_hours=DEADLINE_HOURS)
-    (releases / "broken.yaml").write_text("release: broken\nepsilon: -1\n")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SYNTH_NOTIFY_WEBHOOK", webhook[0])
-        with live_airflow(folder, cap=1.2, postgres=True) as running:
-            yield running
-
-
-def write_series(releases: Path, name: str, **changes) -> None:
-    series = {"dataset": "people", "source": "../../people.csv", "schema": "../../schema.yaml", "delta": 1e-6}
-    spec = {"release": name, **series, "epsilon": 1.0, "shards": 1, **changes}
-    (releases / f"{name}.yaml").write_text(yaml.safe_dump(spec))
-
-
-def known_dags(live: Live) -> dict[str, dict]:
-    return {one["dag_id"]: one for one in live.api.get("/dags?limit=100")["dags"]}
+pytestmark = [pytest.mark.airflow, pytest.mark.postgres]
 
 
 def charged(live: Live, release: str) -> list[str]:
@@ -92,11 +33,11 @@ def manifest(live: Live, release: str) -> dict:
     return json.loads(live.paths(release).manifest.read_text())
 
 
-def test_each_spec_is_a_paused_dag_and_a_broken_one_an_import_error(live):
-    live.until(lambda: "release_quarterly" in known_dags(live))
-    found = known_dags(live)
-    assert set(found) == {FORM, *(f"release_{name}" for name in ("quarterly", "after-intake"))}
-    assert all(one["is_paused"] for name, one in found.items() if name != FORM)
+def test_each_spec_is_a_paused_dag_and_a_broken_one_an_import_error(live, twins_due):
+    live.until(lambda: "release_quarterly" in live.known_dags())
+    found = live.known_dags()
+    assert set(found) == {FORM, *(f"release_{name}" for name in ("quarterly", "after-intake", *TWINS))}
+    assert found["release_quarterly"]["is_paused"]
     assert found["release_quarterly"]["timetable_summary"].startswith("third Tuesday after quarter end")
     assert found["release_quarterly"]["next_dagrun_run_after"] > "2026"
     errors = live.until(lambda: live.api.get("/importErrors")["import_errors"])
@@ -104,40 +45,28 @@ def test_each_spec_is_a_paused_dag_and_a_broken_one_an_import_error(live):
     assert "broken.yaml: key 'dataset' is missing" in errors[0]["stack_trace"]
 
 
-def test_of_two_releases_at_the_same_moment_the_one_without_room_reads_nothing(live):
-    """The cap is 1.2 and each asks for 1.0; both are due in two minutes, once."""
-    dags = [f"release_{name}" for name in SERIES]
-    due = datetime.now(UTC) + timedelta(minutes=2)
-    for name in SERIES:
-        write_series(live.site.releases, name, schedule=f"{due:%M %H %d %m} *")
-    for dag in dags:
-        live.until(lambda dag=dag: dag in known_dags(live))
-        live.api.unpause(dag)
-    runs = {
-        dag: live.until(lambda dag=dag: live.api.get(f"/dags/{dag}/dagRuns")["dag_runs"])[0] for dag in dags
-    }
-    ends = {dag: live.finished(run["dag_run_id"], dag=dag) for dag, run in runs.items()}
-    assert sorted(ends.values()) == ["failed", "success"]
-    loser, winner = sorted(dags, key=lambda dag: ends[dag] == "success")
-    states = live.states(runs[loser]["dag_run_id"], dag=loser)
+def test_of_two_releases_at_the_same_moment_the_one_without_room_reads_nothing(live, twins_due, twins):
+    """The cap was 1.2 and each asked for 1.0."""
+    assert sorted(state for _, state in twins.values()) == ["failed", "success"]
+    loser, winner = sorted(twins, key=lambda dag: twins[dag][1] == "success")
+    states = live.states(twins[loser][0], dag=loser)
     assert states["prepare"] == "failed"
     assert {state for task, state in states.items() if task != "prepare"} <= {"upstream_failed", "skipped"}
-    instances = live.api.task_instances(loser, runs[loser]["dag_run_id"])
+    instances = live.api.task_instances(loser, twins[loser][0])
     log = live.api.log(next(one for one in instances if one["task_id"] == "prepare"))
     assert any("dataset 'people' has epsilon 0." in line and "left" in line for line in log)
-    released = f"{winner.removeprefix('release_')}-{due:%Y-%m-%d}"
+    released = f"{winner.removeprefix('release_')}-{twins_due:%Y-%m-%d}"
     assert_sound(live, released)
     assert live.paths(released).manifest.exists()
     beginnings = [path.name for path in (live.site.workspace / "confidential").iterdir() if path.is_dir()]
     assert not [name for name in beginnings if name.startswith(loser.removeprefix("release_"))]
-    live.ledger.set_cap("people", epsilon=20.0, actor="test", reason="room for the other tests")
 
 
 @pytest.fixture(scope="module")
-def after_intake(live: Live) -> tuple[str, str]:
+def after_intake(live: Live, twins: object) -> tuple[str, str]:
     """DAG and run of a release that an update of an asset has started, and that waits at its gate."""
     dag = "release_after-intake"
-    live.until(lambda: dag in known_dags(live))
+    live.until(lambda: dag in live.known_dags())
     live.api.unpause(dag)
     live.api.update_asset("census_intake")
     (run,) = live.until(lambda: live.api.get(f"/dags/{dag}/dagRuns")["dag_runs"])
@@ -174,7 +103,7 @@ def test_an_update_of_an_asset_makes_a_release(live, after_intake):
 
 
 @pytest.fixture(scope="module")
-def approved(live: Live) -> tuple[str, dict, list[str]]:
+def approved(live: Live, twins: object) -> tuple[str, dict, list[str]]:
     """A release that `ops` let through the gate, by REST with the form's values."""
     run = live.trigger("gated", approval=True, epsilon=0.5)
     live.waits_for_approval(run)
@@ -210,7 +139,7 @@ def test_clearing_a_finished_fit_repeats_it_from_stored_answers(live, approved):
     run, published, answers = approved
     live.api.clear(FORM, run, tasks=["fit"])
     live.until(lambda: live.api.run_state(FORM, run) not in FINISHED)
-    live.waits_for_approval(run)
+    live.waits_for_approval(run, attempt=2)
     live.api.decide(FORM, run, task="approve", option="Approve")
     assert live.finished(run) == "success"
     assert live.task(run, "fit")["try_number"] == 2
@@ -219,7 +148,7 @@ def test_clearing_a_finished_fit_repeats_it_from_stored_answers(live, approved):
     assert manifest(live, "gated")["digest"] == published["digest"]
 
 
-def test_a_rejected_release_keeps_its_charge_and_leaves_the_public_alone(live):
+def test_a_rejected_release_keeps_its_charge_and_leaves_the_public_alone(live, twins):
     before = live.ledger.balance("people").charged_mu2
     public = sorted(path.parent.name for path in (live.site.workspace / "public").glob("*/manifest.json"))
     run = live.trigger("rejected", approval=True, epsilon=0.5)
@@ -249,7 +178,7 @@ def test_a_dry_run_shows_the_cost_and_spends_nothing(live):
     assert live.ledger.head() == before
 
 
-def test_a_run_that_a_person_ends_gives_its_hold_back(live):
+def test_a_run_that_a_person_ends_gives_its_hold_back(live, twins):
     """Marking a run as failed kills its task without asking it, so the listener closes the hold."""
     run = live.trigger("cancelled", epsilon=0.5)
     live.in_the_middle_of("score", "cancelled")

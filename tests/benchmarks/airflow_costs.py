@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(REPOSITORY / folder) for folder in (".", "tests/airflow", "tests/steps")]
+sys.path[:0] = [str(REPOSITORY / folder) for folder in (".", "tests", "tests/airflow", "tests/steps")]
 
 from live_airflow import FORM, live_airflow  # noqa: E402
 

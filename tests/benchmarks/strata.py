@@ -111,10 +111,10 @@ def fit_with_a_killed_worker(address: str, client: Client) -> tuple[float, int]:
     start = time.perf_counter()
     with ThreadPoolExecutor(1) as pool:
         fit = pool.submit(run_step, "fit", address, cluster=client.scheduler.address)
-        while len(list(paths.public.glob("strata/*/model.npz"))) < DISTRICTS // 3:
+        while len(list(paths.home.glob("strata/*/model.npz"))) < DISTRICTS // 3:
             time.sleep(0.05)
         busy = next(worker for worker, tasks in client.processing().items() if tasks)
-        done = len(list(paths.public.glob("strata/*/model.npz")))
+        done = len(list(paths.home.glob("strata/*/model.npz")))
         os.kill(client.run(os.getpid, workers=[busy])[busy], signal.SIGKILL)
         fit.result()
     return time.perf_counter() - start, done

@@ -25,7 +25,7 @@ BEFORE = re.compile(r"<!-- after: (\S+\.md) -->")
 RUN = ("python", "bash", "console")
 REFUSAL = ("synth: ", "problem: ")
 BASH = ("bash", "-euo", "pipefail", "-c")
-SECONDS = 540
+SECONDS = 1500
 
 
 @dataclass(frozen=True, slots=True)

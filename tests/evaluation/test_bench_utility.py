@@ -107,30 +107,24 @@ def test_a_table_is_made_in_a_process_of_its_own(tiny, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("script", "note"),
+    ("script", "limit", "note"),
     [
-        ("raise SystemExit(3)", "exit code 3"),
-        ("raise SystemExit('a workload must be declared')", "exit code 1: a workload must be declared"),
-        ("while True: pass", "ended after 1 CPU s"),
-        ("pass", "exit code 0"),
+        ("raise SystemExit(3)", 300, "exit code 3"),
+        ("raise SystemExit('a workload must be declared')", 300, "exit code 1: a workload must be declared"),
+        ("while True: pass", 1, "ended after 1 CPU s"),
+        ("import time; time.sleep(600)", 0.1, "ended after 0.1 CPU s"),
+        ("pass", 300, "exit code 0"),
     ],
+    ids=["code", "reason", "at work", "asleep", "no table"],
 )
-def test_a_contestant_that_fails_or_dallies_is_given_up(tiny, tmp_path, monkeypatch, script, note):
+def test_a_contestant_that_fails_or_dallies_is_given_up(tiny, tmp_path, monkeypatch, script, limit, note):
     (tmp_path / "bad.py").write_text(script)
     monkeypatch.setattr(execution, "_command", lambda job, cache: [sys.executable, str(tmp_path / "bad.py")])
     job = Job("tiny", INDEPENDENT, 1.0, 0)
-    outcome = execute(job, tiny, delta=1e-3, limit=1, cache=tmp_path)
+    outcome = execute(job, tiny, delta=1e-3, limit=limit, cache=tmp_path)
     assert outcome.table is None
     assert note in outcome.note
     assert judge(job, tiny, outcome)["unfinished"] == 1
-
-
-def test_a_contestant_that_sleeps_is_given_up(tiny, tmp_path, monkeypatch):
-    (tmp_path / "bad.py").write_text("import time; time.sleep(600)")
-    monkeypatch.setattr(execution, "_command", lambda job, cache: [sys.executable, str(tmp_path / "bad.py")])
-    outcome = execute(Job("tiny", INDEPENDENT, 1.0, 0), tiny, delta=1e-3, limit=0.3, cache=tmp_path)
-    assert outcome.table is None
-    assert outcome.wall_seconds < 30
 
 
 def test_the_real_rows_have_no_marginal_error_and_an_svm_error(tiny, tmp_path):

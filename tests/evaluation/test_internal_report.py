@@ -15,6 +15,7 @@ from scipy.stats import norm
 from synth_core.domain import Domain
 from synth_core.evaluation import Evaluation, compare_codes
 from synth_core.metrics import tabulate
+from synth_core.privacy.wording import scientific
 from synth_core.report import Guarantee, SpendLine, internal_report
 from synth_core.report.exhibits import (
     MOST_BARS,
@@ -23,7 +24,6 @@ from synth_core.report.exhibits import (
     column_exhibits,
     pairs_exhibit,
 )
-from synth_core.report.page import scientific
 from synth_core.schema import Categorical, Schema
 
 HOSTILE = '<script>alert("x")</script> & "quoted" $x_{2$'
@@ -36,7 +36,7 @@ SCHEMA = Schema(
     )
 )
 GUARANTEE = Guarantee(
-    unit="person", neighbours="add or remove one record", epsilon=0.8, delta=1e-5, mu=0.218686
+    unit="person", neighbours="add or remove one record", epsilon=0.8, delta=1e-5, mu=0.218686, spent=0.79
 )
 SPENDS = (
     SpendLine(step="ingest", purpose="", mechanism="none", queries=0, scale=None, mu2=0.0, state="noted"),
@@ -201,7 +201,9 @@ def test_a_table_of_unknown_origin_has_no_promise(evaluation):
 
 
 def test_a_release_that_cost_nothing_can_be_shown(evaluation):
-    free = Guarantee(unit="person", neighbours="add or remove one record", epsilon=0.0, delta=1e-5, mu=0.0)
+    free = Guarantee(
+        unit="person", neighbours="add or remove one record", epsilon=0.0, delta=1e-5, mu=0.0, spent=0.0
+    )
     assert "0.00% of it was used" in Page(build(evaluation, guarantee=free, spends=SPENDS[:1])).text
 
 
@@ -250,8 +252,8 @@ def test_a_heatmap_of_many_columns_keeps_those_with_the_largest_distances():
 
 
 def test_small_numbers_are_written_as_people_write_them():
-    assert scientific(1e-5) == "1 × 10⁻⁵"
-    assert scientific(2.5e-10) == "2.5 × 10⁻¹⁰"
+    assert scientific(1e-5) == "1\u00a0×\u00a010⁻⁵"
+    assert scientific(2.5e-10) == "2.5\u00a0×\u00a010⁻¹⁰"
 
 
 def test_rounds_share_a_bar_and_keep_their_lines():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -50,7 +48,7 @@ def internal(tmp_path_factory) -> Path:
         schema=schema,
         title="People in a town with quite a long name: synthetic extract",
         guarantee=Guarantee(
-            unit="person", neighbours="add or remove one record", epsilon=1, delta=1e-6, mu=0.24
+            unit="person", neighbours="add or remove one record", epsilon=1, delta=1e-6, mu=0.24, spent=1
         ),
         spends=[
             SpendLine(
@@ -71,47 +69,34 @@ def internal(tmp_path_factory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    webdriver = pytest.importorskip("selenium.webdriver")
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    driver = shutil.which("chromedriver")
-    if not (chromium and driver):
-        pytest.skip("Chromium and its driver are not installed")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for argument in (
-        "headless=new",
-        "no-sandbox",
-        "disable-gpu",
-        "disable-background-networking",
-        "no-first-run",
-    ):
-        options.add_argument(f"--{argument}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    started = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield started
-    started.quit()
+@pytest.fixture
+def window(browser):
+    """The shared browser, with what others have done to its window and console forgotten."""
+    browser.get("about:blank")
+    browser.get_log("browser")
+    yield browser
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["internal", "public"])
-def test_the_report_opens_cleanly(browser, request, name, width, scheme):
+def test_the_report_opens_cleanly(window, request, name, width, scheme):
     report = request.getfixturevalue(name)
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    window.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-    browser.get(report.as_uri())
+    window.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    window.get(report.as_uri())
 
-    assert browser.get_log("browser") == []
-    assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-    pictures = browser.execute_script(
+    assert window.get_log("browser") == []
+    assert window.execute_script("return performance.getEntriesByType('resource').length") == 0
+    assert window.execute_script("return document.documentElement.scrollWidth") <= width
+    pictures = window.execute_script(
         "return [...document.querySelectorAll('svg')].map(svg => svg.getBoundingClientRect().width)"
     )
     assert len(pictures) == 4 + 14
     assert min(pictures) > 0.7 * min(width, 400)
-    paper = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    paper = window.execute_script("return getComputedStyle(document.body).backgroundColor")
     assert (paper == "rgb(255, 255, 255)") == (scheme == "light")

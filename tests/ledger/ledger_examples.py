@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from synth_core.privacy.answer_form import AnswerForm, Block, Kind, fingerprint
 from synth_core.privacy.budget import NONE, gaussian_for, mu2_of
 from synth_core.privacy.ledger import Account, Answer, Runner, SpendRequest
 from synth_core.storage.sql_ledger import SqlLedger
@@ -14,6 +15,9 @@ from synth_core.storage.sql_ledger import SqlLedger
 DATASET = "census-2026"
 CAP = mu2_of(2.0, 1e-5)
 TENTH = CAP / 10
+FORM = AnswerForm(
+    fingerprint=fingerprint("test", ["a question"]), blocks=(Block(kind=Kind.SCORES, shape=(3,)),)
+)
 RUNNER = Runner(dag="monthly", run="r1", task="fit", actor="someone")
 
 
@@ -32,6 +36,7 @@ def request(purpose: str = "pairs", *, mu2: Fraction = TENTH, **changes: Any) ->
                 "purpose": purpose,
                 "mechanism": gaussian_for(mu2, sensitivity=Fraction(1), count=2),
                 "asked": (("age", "sex"), ("age", "income")),
+                "form": FORM,
                 "entropy": "test",
                 "runner": RUNNER,
             }
@@ -41,7 +46,7 @@ def request(purpose: str = "pairs", *, mu2: Fraction = TENTH, **changes: Any) ->
 
 
 def free_request(purpose: str = "model chosen", **changes: Any) -> SpendRequest:
-    return request(purpose, mechanism=NONE, asked=(), **changes)
+    return request(purpose, mechanism=NONE, asked=(), form=None, **changes)
 
 
 def vector(*numbers: int) -> Answer:

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from ledger_examples import DATASET, RUNNER, TENTH, answered, free_request
+from ledger_examples import DATASET, RUNNER, TENTH, account, answered, free_request
 from sqlalchemy import create_engine, text
 from typer.testing import CliRunner
 
 from synth_core.cli.ledger import app
-from synth_core.errors import LedgerError, SynthError
+from synth_core.errors import LedgerError, SpecError, SynthError
+from synth_core.privacy.ledger import Account
 from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
 ACCOUNT = (
@@ -64,7 +65,7 @@ def test_show_is_readable(workspace: Path) -> None:
     assert "protects   one person (neighbours: add or remove one record)" in shown
     assert "cap        epsilon 2        mu² 0.2516" in shown
     assert "spent      epsilon 0.5632   mu² 0.02516" in shown
-    assert "left       epsilon 1.64     mu² 0.1761" in shown
+    assert "left       epsilon 1.6398   mu² 0.1761" in shown
     assert max(len(line) for line in shown.splitlines()) <= 100
 
 
@@ -153,16 +154,55 @@ def test_an_account_where_no_folder_can_be_is_refused(tmp_path: Path) -> None:
         synth(*ACCOUNT, "-w", str(tmp_path / "file" / "ws"))
 
 
+def test_an_account_is_asked_for_its_largest_number_of_records(tmp_path: Path) -> None:
+    asked = ("account", "diary", "--epsilon", "1", "--delta", "1e-6", "-w", str(tmp_path))
+    with pytest.raises(SpecError, match="declare largest_n, or give a reason"):
+        synth(*asked)
+    assert SqlLedger(ledger_url(tmp_path, None)).accounts() == []
+    old = Account(dataset="diary", delta=1e-6, cap_epsilon=1.0)
+    SqlLedger(ledger_url(tmp_path, None)).declare(old, actor="board")
+    assert synth(*asked).exit_code == 0, "an account from before it was asked for is still the same"
+
+
+def test_a_large_delta_needs_a_reason_that_stays_in_the_ledger(tmp_path: Path) -> None:
+    asked = (
+        "account",
+        "diary",
+        "--epsilon",
+        "1",
+        "--delta",
+        "1e-4",
+        "--largest-n",
+        "5000",
+        "-w",
+        str(tmp_path),
+    )
+    with pytest.raises(
+        LedgerError, match=r"dataset 'diary': delta 0\.0001 is too large for up to 5000 records"
+    ):
+        synth(*asked)
+    assert synth(*asked, "--delta-reason", "rows are published already").exit_code == 0
+    assert synth(*asked).exit_code == 0, "the same declaration again changes nothing"
+    (opened,) = SqlLedger(ledger_url(tmp_path, None)).records()
+    assert opened.reason == "rows are published already"
+    assert synth("cap", "diary", "--epsilon", "2", "--reason", "board", "-w", str(tmp_path)).exit_code == 0
+
+
 def test_several_records_per_person_are_said(tmp_path: Path) -> None:
     shown = synth(
-        "account", "diary", "--epsilon", "1", "--delta", "1e-6", "--rows-per-unit", "4", "-w", str(tmp_path)
+        *("account", "diary", "--epsilon", "1", "--delta", "1e-6", "--largest-n", "1000"),
+        *("--rows-per-unit", "4", "-w", str(tmp_path)),
     )
     assert "one person, up to 4 records each" in shown.output
 
 
 @pytest.mark.postgres
-def test_another_ledger_is_used_by_its_url(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_ledger_is_used_by_its_url(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the head of such a ledger is kept in the workspace
     assert synth(*ACCOUNT, "--ledger", postgres_url).exit_code == 0
+    assert (tmp_path / "workspace" / "ledger.head").exists()
     monkeypatch.setenv("SYNTH_LEDGER_URL", postgres_url)
     assert DATASET in synth("show").output
     assert synth("verify").exit_code == 0
@@ -173,3 +213,26 @@ def test_grants_prints_sql() -> None:
         "GRANT SELECT, INSERT ON ledger_records, ledger_answers TO writer;"
         in synth("grants", "writer").output
     )
+
+
+def test_an_account_is_composed_with_another_by_one_option(tmp_path: Path) -> None:
+    where = ("-w", str(tmp_path))
+    assert synth(*ACCOUNT, *where).exit_code == 0
+    ledger = SqlLedger(ledger_url(tmp_path, None))
+    ledger.declare(
+        account(dataset="old"), actor="board"
+    )  # of a version that did not ask for a largest number
+    shown = synth("account", "old", "--shares-rows-with", DATASET, *where)
+    assert shown.exit_code == 0, shown.output
+    assert f"together with {DATASET}: rows of the same people" in shown.output
+    assert ledger.balance(DATASET).together == (DATASET, "old")
+    with pytest.raises(LedgerError, match="dataset 'new' has no account; declare it with"):
+        synth("account", "new", "--shares-rows-with", DATASET, *where)
+
+
+def test_the_limit_of_refusals_is_changed_with_a_reason(tmp_path: Path) -> None:
+    where = ("-w", str(tmp_path))
+    assert synth(*ACCOUNT, *where).exit_code == 0
+    shown = synth("refusals", DATASET, "--limit", "40", "--reason", "decision 15", *where)
+    assert "0 of at most 40 have depended on records" in shown.output
+    assert SqlLedger(ledger_url(tmp_path, None)).records()[-1].reason == "decision 15"

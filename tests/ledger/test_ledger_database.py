@@ -131,7 +131,7 @@ def test_a_pickled_ledger_opens_the_same_database(ledger: SqlLedger) -> None:
     answered(ledger)
     other = pickle.loads(pickle.dumps(ledger))
     assert other.head() == ledger.head()
-    assert other.chain.head_path == ledger.chain.head_path
+    assert other.chain.head_paths == ledger.chain.head_paths
 
 
 def test_a_ledger_in_memory_stays_in_its_process() -> None:

@@ -15,6 +15,7 @@ from ledger_examples import CAP, DATASET, RUNNER, TENTH, account, answered, free
 from synth_core.errors import BudgetRefused, LedgerError
 from synth_core.privacy.budget import exponential_for, mu2_of
 from synth_core.privacy.ledger import Ledger, Reservation, State, Stratum
+from synth_core.storage.ledger_head import head_text
 from synth_core.storage.ledger_rows import hash_of
 from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
@@ -182,7 +183,7 @@ def test_the_cap_is_the_cap(ledger: SqlLedger) -> None:
     with pytest.raises(BudgetRefused) as refusal:
         ledger.reserve(request("one too many"))
     assert str(refusal.value) == (
-        "dataset 'census-2026' has epsilon 0.0000 of 2.00 left (delta 1e-05) and step 'fit' needs 0.57; "
+        "dataset 'census-2026' has epsilon 0.00 of 2.00 left (delta 1e-05) and step 'fit' needs 0.57; "
         "lower epsilon, or raise the cap with: synth ledger cap census-2026 --epsilon 2.11 --reason TEXT"
     )
     ledger.set_cap(DATASET, epsilon=2.11, actor="board", reason="decision 14")
@@ -310,7 +311,10 @@ def test_a_declaration_is_for_life(ledger: SqlLedger) -> None:
         ({"cap_epsilon": -1.0}, "the cap on epsilon must be positive and finite"),
         ({"rows_per_unit": 0}, "rows per unit must be at least 1"),
         ({"largest_n": 0}, "bound on the number of records must be at least 1"),
-        ({"largest_n": 10_001}, "delta 1e-05 is too large for up to 10001 records; use at most 1e-05"),
+        (
+            {"largest_n": 10_001},
+            "delta 1e-05 is too large for up to 10001 records; use at most 9.99e-06, or give a reason",
+        ),
     ],
 )
 def test_an_unsound_declaration_is_refused(changes: dict[str, object], refusal: str) -> None:
@@ -334,6 +338,21 @@ def test_a_cap_needs_a_reason_and_covers_what_is_committed(ledger: SqlLedger) ->
     assert ledger.records()[-1].reason == "tighten"
 
 
+def test_parts_of_two_snapshots_are_charged_one_after_the_other(ledger: SqlLedger) -> None:
+    """Somebody in the north of one snapshot may be in the south of the next, and then has answers about both."""
+    north, south = (Stratum(partition="region", part=part) for part in ("north", "south"))
+    ledger.hold(DATASET, "pilot", mu2=4 * TENTH, runner=RUNNER)
+    ledger.reserve(request(mu2=4 * TENTH, snapshot="monday", stratum=north))
+    ledger.reserve(request(mu2=4 * TENTH, snapshot="monday", stratum=south))
+    assert charged(ledger) == 4 * TENTH
+    with pytest.raises(BudgetRefused, match="has spent what it set aside"):
+        ledger.reserve(request(mu2=4 * TENTH, snapshot="friday", stratum=south))
+    ledger.hold(DATASET, "pilot", mu2=8 * TENTH, runner=RUNNER)
+    ledger.reserve(request(mu2=4 * TENTH, snapshot="friday", stratum=south))
+    assert charged(ledger) == 8 * TENTH
+    assert ledger.verify() == []
+
+
 def test_prices_come_from_the_mechanism(ledger: SqlLedger) -> None:
     mechanism = exponential_for(TENTH, sensitivity=Fraction(1), count=5)
     ledger.reserve(request("choice", mechanism=mechanism))
@@ -347,7 +366,8 @@ def test_the_head_is_kept_beside_the_file_and_wherever_asked(sqlite_url: str, tm
     head = json.loads((tmp_path / "ledger.sqlite.head").read_text())
     assert (head["records"], head["hash"]) == (1, ledger.head().hash)
     elsewhere = tmp_path / "safe.json"
-    SqlLedger(sqlite_url, head_path=elsewhere).note(free_request())
+    elsewhere.write_text(head_text(ledger.head()))
+    SqlLedger(sqlite_url, head_paths=[elsewhere]).note(free_request())
     assert json.loads(elsewhere.read_text())["records"] == 2
 
 
@@ -363,13 +383,14 @@ def test_a_head_may_be_kept_for_postgresql(
 
 
 def test_the_verbs_look_as_the_protocol_says() -> None:
-    for name in ("declare", "hold", "close", "reserve", "begin", "store", "refund", "note", "set_cap"):
+    verbs = ("declare", "hold", "close", "reserve", "begin", "store", "refund", "note", "set_cap")
+    for name in (*verbs, "bind", "refuse", "set_refusal_limit", "records", "balance"):
         assert inspect.signature(getattr(SqlLedger, name)) == inspect.signature(getattr(Ledger, name)), name
 
 
 def test_the_export_has_every_column_of_every_record(ledger: SqlLedger, tmp_path: Path) -> None:
     answered(ledger)
-    ledger.export(tmp_path / "records.jsonl")
+    ledger.export(tmp_path / "records.jsonl", internal=True)
     rows = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
     assert [row["id"] for row in rows] == [1, 2, 3, 4]
     assert all(hash_of(row) == row["hash"] for row in rows)

@@ -33,6 +33,9 @@ from synth_core.models.calibration import (
 from synth_core.models.inference import marginal_oracle
 from synth_core.models.junction_tree import junction_tree
 
+WAIT = 500
+"""Seconds after which a test gives another thread up: a loaded machine is slow, and a hanging one must end."""
+
 LIBRARIES = [NUMPY, generic(np), generic(array_api_strict)]
 
 
@@ -194,7 +197,7 @@ def test_many_oracles_may_use_the_threads_at_once(large):
     with ThreadPoolExecutor(len(oracles)) as callers:
         passes = [callers.submit(lambda o=o: [o(potentials)[0] for _ in range(50)]) for o in oracles]
         for each in passes:
-            for found in each.result(timeout=60):
+            for found in each.result(timeout=WAIT):
                 np.testing.assert_allclose(found, expected, atol=1e-14)
 
 
@@ -205,7 +208,7 @@ def test_a_forked_process_has_threads_of_its_own(large):
     answers = context.SimpleQueue()
     child = context.Process(target=lambda: answers.put(oracle(potentials)[0]))
     child.start()
-    child.join(timeout=60)
+    child.join(timeout=WAIT)
     if child.exitcode is None:
         child.kill()
     assert child.exitcode == 0, "the child waited for threads that only its parent has"
@@ -216,11 +219,18 @@ def test_a_forked_process_has_threads_of_its_own(large):
 def test_rows_that_no_thread_takes_up_are_swept_by_the_first(large):
     oracle, potentials, _ = large
     expected, mass = oracle(potentials)
-    released = threading.Event()
-    busy = inference._pool(1).submit(released.wait, 60)
+    begun, released = threading.Event(), threading.Event()
+
+    def keep_the_other_thread_busy():
+        begun.set()
+        return released.wait(WAIT)
+
+    busy = inference._pool(1).submit(keep_the_other_thread_busy)
+    assert begun.wait(WAIT), "the pool has no thread"
     found, same = oracle(potentials)
-    assert busy.running()
+    assert not busy.done(), "the pass waited for the busy thread"
     released.set()
+    assert busy.result(WAIT)
     assert found.tobytes() == expected.tobytes()
     assert same == mass
 
@@ -233,7 +243,7 @@ def test_an_error_in_another_thread_reaches_the_caller(large, monkeypatch):
         if work is not oracle._propagate.first:
             begun.set()
             raise MemoryError("no room in the second thread")
-        begun.wait(60)
+        begun.wait(WAIT)
         return sum_all(layout, i, work)
 
     with monkeypatch.context() as faulty:
@@ -249,7 +259,7 @@ def test_an_error_in_the_first_thread_waits_for_the_others(large, monkeypatch):
 
     def failing(layout, i, work):
         if work is oracle._propagate.first:
-            begun.wait(60)
+            begun.wait(WAIT)
             raise KeyboardInterrupt
         begun.set()
         time.sleep(0.1)

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from synth_core.privacy.answer_form import AnswerForm, Block, Kind, fingerprint
 from synth_core.privacy.budget import gaussian_for
 from synth_core.privacy.ledger import Runner, SpendRequest
 
@@ -34,6 +35,9 @@ def spend(ledger, release, step, *, mu2, finish=True):
         step=step,
         purpose=f"{step} marginals",
         mechanism=mechanism,
+        form=AnswerForm(
+            fingerprint=fingerprint("test", [step]), blocks=(Block(kind=Kind.SCORES, shape=(2,)),)
+        ),
         runner=replace(OTHER_RUN, task=step),
     )
     reservation = ledger.reserve(request)

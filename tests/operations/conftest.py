@@ -32,7 +32,8 @@ def finished_workspace(tmp_path_factory):
     for step in STEPS:
         run_step(step, address, runner=replace(RUNNER, task=step))
     ledger = SqlLedger(ledger_url(workspace, None))
-    ledger.declare(Account(dataset="houses", unit="household", delta=1e-6, cap_epsilon=2.0), actor=EVIL)
+    houses = Account(dataset="houses", unit="household", delta=1e-6, cap_epsilon=2.0, largest_n=100_000)
+    ledger.declare(houses, actor=EVIL)
     ledger.hold("houses", "failed-1", mu2=mu2_of(0.5, 1e-6), runner=OTHER_RUN)
     spend(ledger, "failed-1", "score", mu2=mu2_of(0.2, 1e-6))
     spend(ledger, "failed-1", "fit", mu2=mu2_of(0.2, 1e-6), finish=False)

@@ -15,11 +15,12 @@ from fastapi.testclient import TestClient
 from synth_core.errors import SpecError
 from synth_core.operations import tokens
 from synth_core.operations.office import Office
-from synth_core.operations.pages import epsilon, size
+from synth_core.operations.pages import size
 from synth_core.operations.records import to_csv
 from synth_core.operations.routes import RECORDS_ON_A_PAGE, Visitor
 from synth_core.operations.web import create_app
-from synth_core.steps.verify import verify_release
+from synth_core.privacy.wording import left_figure, loss_figure
+from synth_core.steps.verify import check_release
 
 SECRET = "s" * 32
 PEOPLE = {"viewer": Visitor("vera", may_edit=False), "editor": Visitor("edith", may_edit=True)}
@@ -38,7 +39,7 @@ def visitor(request: Request) -> Visitor:
 
 
 def application(office):
-    return create_app(office=lambda: office, visitor=visitor, secret=lambda: SECRET, verify=verify_release)
+    return create_app(office=lambda: office, visitor=visitor, secret=lambda: SECRET, verify=check_release)
 
 
 @pytest.fixture
@@ -156,8 +157,10 @@ def test_a_release_page_has_guarantee_artifacts_and_lineage(shown):
     ):
         assert word in text
     assert "../dags/census_release/runs/manual__2026-01-01" in text
-    assert "certificate and ledger agree" not in text
-    assert "certificate and ledger agree" in ask(shown, "/release?name=r1&check=files").text
+    assert "each with the checksum" not in text
+    checked = ask(shown, "/release?name=r1&check=files").text
+    for name in ("Signature", "Files", "Certificate", "Ledger"):
+        assert f"<dt>{name}</dt><dd>agrees: " in checked
     assert "task fit failed" in ask(shown, "/release?name=failed-1").text
     assert "under way" in ask(shown, "/release?name=going-1").text
 
@@ -299,7 +302,7 @@ def test_an_editor_sets_a_cap_with_a_reason(office):
     assert office.ledger.balance("houses").account.cap_epsilon == 2.5
     last = office.ledger.records(dataset="houses")[-1]
     assert (last.reason, last.runner.actor) == ("board 14", "edith")
-    assert "The cap is now ε 2.50" in ask(browser, "/account?dataset=houses&done=cap").text
+    assert "The cap is now ε 2.5" in ask(browser, "/account?dataset=houses&done=cap").text
 
 
 @pytest.mark.parametrize(
@@ -374,7 +377,8 @@ def test_an_unreadable_manifest_is_refused(office):
 
 
 def test_amounts_are_written_as_people_read_them():
-    assert [epsilon(value) for value in (0, 0.1, 2, 0.0312)] == ["0.00", "0.10", "2.00", "0.0312"]
+    assert [loss_figure(value) for value in (0, 0.1, 2, 0.03121)] == ["0.00", "0.10", "2.00", "0.0313"]
+    assert [left_figure(value) for value in (0, 0.109, 1.999999999)] == ["0.00", "0.10", "2.00"]
     assert [size(value) for value in (0, 999, 1000, 80_512, 3_200_000_000)] == [
         *("0 bytes", "999 bytes", "1 kB", "80.5 kB", "3.2 GB")
     ]

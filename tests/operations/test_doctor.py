@@ -36,13 +36,23 @@ def workspace(tmp_path):
     paths.create()
     private_key(key_path(paths), create=True)
     ledger = SqlLedger(ledger_url(tmp_path, None))
-    ledger.declare(Account(dataset="houses", delta=1e-6, cap_epsilon=1.0), actor="board")
+    ledger.declare(Account(dataset="houses", delta=1e-6, cap_epsilon=1.0, largest_n=1000), actor="board")
     spend(ledger, "r", "fit", mu2=Fraction(1, 100))
     return tmp_path
 
 
 def ill(workspace, **more):
     return {f.subject: f for f in examine(Patient(workspace=workspace, **more)) if f.state is not State.GOOD}
+
+
+def test_an_account_whose_delta_was_never_compared_with_its_records_is_a_warning(workspace):
+    ledger = SqlLedger(ledger_url(workspace, None))
+    ledger.declare(Account(dataset="old", delta=1e-6, cap_epsilon=1.0), actor="board")
+    large = Account(dataset="large", delta=1e-3, cap_epsilon=1.0, largest_n=1000)
+    ledger.declare(large, actor="board", delta_reason="a pilot")
+    found = ill(workspace)
+    assert set(found) == {"account old"}
+    assert "largest_n" in found["account old"].seen
 
 
 def test_a_healthy_installation_has_no_findings_but_good_ones(workspace):

@@ -3,12 +3,14 @@
 import json
 import multiprocessing
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synth_core.errors import BudgetRefused, ClusterError, WallError
+from synth_core.operations import events
 from synth_core.operations.events import UNEXPECTED, Event, Kind, append, event_log, read, watched
 from synth_core.privacy.ledger import Runner
 
@@ -66,12 +68,14 @@ def test_lines_of_many_processes_are_never_mixed(tmp_path):
         assert texts == [str(number) for number in range(40)]
 
 
-def test_a_finished_step_leaves_its_seconds(tmp_path):
+def test_a_finished_step_leaves_its_seconds(tmp_path, monkeypatch):
+    clock = iter([100.0, 102.5])
+    monkeypatch.setattr(events, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     with watched(tmp_path, **WHO):
         pass
     (event,) = read(tmp_path)
     assert (event.kind, event.release, event.step, event.runner.run) == (Kind.STEP, "r1", "fit", "r")
-    assert 0 <= event.seconds < 5
+    assert event.seconds == 2.5
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,10 @@ MANIFEST = {
         "epsilon": 1.0,
         "delta": 1e-6,
         "mu": 0.24,
-        "account": {"epsilon_before": 0.0, "epsilon_after": 1.0, "epsilon_cap": 2.0},
+        "epsilon_spent": 0.9,
+        "account": {"epsilon": 1.2, "epsilon_spent": 1.1, "epsilon_cap": 2.0},
     },
+    "provenance": {"ledger": {"records": 12, "hash": "def"}},
 }
 RUNNER = Runner(dag="census_release", run="manual__1")
 

@@ -3,9 +3,8 @@
 import json
 import socket
 import threading
-import time
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -26,25 +25,26 @@ REFUSED = Event(
 
 @pytest.fixture
 def hook():
-    """A loopback server that keeps what was posted to it; answers 500 below /broken and late below /slow."""
-    posts = []
+    """A loopback server that keeps what was posted to it; answers 500 below /broken and at the end below /slow."""
+    posts, released = [], threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
             body = self.rfile.read(int(self.headers["Content-Length"]))
             posts.append((self.path, self.headers["Content-Type"], json.loads(body)))
             if self.path == "/slow":
-                time.sleep(1)
+                released.wait()
             self.send_response(500 if self.path == "/broken" else 200)
             self.end_headers()
 
         def log_message(self, *_):
             pass
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}", posts
+    released.set()
     server.shutdown()
     server.server_close()
 

@@ -31,7 +31,7 @@ def seen(tmp_path_factory):
     }
     script = Path(__file__).with_name("api_server.py")
     run = subprocess.run(
-        [sys.executable, script], env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, script], env=environment, capture_output=True, text=True, timeout=1500
     )
     assert run.returncode == 0, run.stderr[-3000:]
     (line,) = [line for line in run.stdout.splitlines() if line.startswith("SEEN ")]

@@ -95,8 +95,8 @@ def test_wrong_chances_are_caught_in_choices(worlds, monkeypatch, factor):
 
 def test_an_answer_stored_twice_is_caught(worlds):
     class StoresTwice(LedgerCurator):
-        def _answer(self, purpose, mechanism, *, asked, draw):
-            answer = super()._answer(purpose, mechanism, asked=asked, draw=draw)
+        def _answer(self, purpose, mechanism, *, asked, form, draw):
+            answer = super()._answer(purpose, mechanism, asked=asked, form=form, draw=draw)
             (key,) = self._ledger.requests
             self._ledger.answers[key].append(draw())
             return answer
@@ -108,8 +108,8 @@ def test_an_answer_stored_twice_is_caught(worlds):
 
 def test_a_charge_without_an_answer_is_caught(worlds):
     class ForgetsToStore(LedgerCurator):
-        def _answer(self, purpose, mechanism, *, asked, draw):
-            self._ledger.reserve(self._spending.request(purpose, mechanism, asked=tuple(asked)))
+        def _answer(self, purpose, mechanism, *, asked, form, draw):
+            self._ledger.reserve(self._spending.request(purpose, mechanism, asked=tuple(asked), form=form))
             return draw()
 
     for verb in ("measure", "choose"):

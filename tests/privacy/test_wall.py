@@ -88,8 +88,9 @@ def test_the_layer_check_is_green_without_sabotage(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_arithmetic_on_private_counts_turns_the_type_check_red(tmp_path):
-    """`counts + 1` is refused before it runs."""
+    """`counts + 1` is refused before it runs; with the options of `make check`, whose cache makes it quick."""
     script = tmp_path / "sabotage.py"
     script.write_text(
         "from synth_core.privacy.private import Private\n"
@@ -97,7 +98,7 @@ def test_arithmetic_on_private_counts_turns_the_type_check_red(tmp_path):
         "    return counts + 1\n"
     )
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", script],
+        [sys.executable, "-m", "mypy", script],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

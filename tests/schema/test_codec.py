@@ -212,7 +212,7 @@ SECRET = "4711"
         ([5, f"x{SECRET}"], PAY, "not a number"),
         ([5, float(f"{SECRET}.5")], AGE, "not a whole number"),
         ([[SECRET], ["F"]], SEX, "neither text nor numbers"),
-        (pd.to_datetime([f"{SECRET}-01-01"]), AGE, "not a number"),
+        (pd.to_datetime([f"{SECRET}-01-01"]), AGE, "neither text nor numbers"),
     ],
 )
 def test_a_refusal_names_source_column_and_rule_but_no_value(cells, column, rule):

@@ -21,7 +21,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY / folder) for folder in (".", "tests/airflow", "tests/steps")]
 
-from live_airflow import FORM, Live, assert_sound, kill, live_airflow  # noqa: E402
+from live_airflow import FORM, Live, assert_sound, kill, ledger_of_the_site, live_airflow  # noqa: E402, F401
 
 from infra.local.rest import FINISHED  # noqa: E402
 from infra.local.services import dask_cluster  # noqa: E402
@@ -38,7 +38,8 @@ Seen = Callable[[str, object], None]
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
 def live(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     folder = tmp_path_factory.mktemp(request.param)
-    with live_airflow(folder, cap=20.0, postgres=request.param == "postgres") as running:
+    server = request.getfixturevalue("postgres_server") if request.param == "postgres" else None
+    with live_airflow(folder, cap=20.0, server=server) as running:
         yield running
 
 
@@ -209,12 +210,12 @@ def in_the_middle(
 @contextmanager
 def dask_is_busy(live: Live) -> Iterator[None]:
     """A block in which every worker has something to do that is not finished before its end."""
-    from distributed import Client, fire_and_forget
+    from distributed import fire_and_forget
 
     flag = live.site.home / "busy"
     flag.touch()
     wait = ["sh", "-c", f"while [ -e '{flag}' ]; do sleep 0.1; done"]
-    client = Client(live.dask.address)
+    client = live.dask.client()
     try:
         for worker in client.scheduler_info(n_workers=-1)["workers"]:
             job = client.submit(subprocess.run, wait, workers=[worker], priority=1000, pure=False)

@@ -7,7 +7,7 @@ import pandas as pd
 
 from synth_core import Schema
 from synth_core.privacy.ledger import Account
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url
+from synth_core.storage.sql_ledger import open_ledger
 
 SCHEMA = """
 columns:
@@ -26,18 +26,18 @@ def people(rows=ROWS, seed=5):
     return pd.DataFrame({"sex": rng.choice(["f", "m"], rows), "age": age, "job": job})
 
 
-def write_release(folder: Path, *, frame=None, cap=2.0, **changes) -> dict:
-    """Schema, data and account; returns the spec's values."""
+def write_release(folder: Path, *, frame=None, cap=2.0, account="people", **changes) -> dict:
+    """Schema, data and the account of that name; returns the spec's values, in which a change may name another."""
     (folder / "schema.yaml").write_text(SCHEMA)
     (people() if frame is None else frame).to_csv(folder / "people.csv", index=False)
     workspace = folder / "workspace"
     workspace.mkdir(exist_ok=True)
     Schema.load(folder / "schema.yaml")
-    account = Account(dataset="people", delta=1e-6, cap_epsilon=cap)
-    SqlLedger(ledger_url(workspace, None)).declare(account, actor="test")
+    declared = Account(dataset=account, delta=1e-6, cap_epsilon=cap, largest_n=100_000)
+    open_ledger(workspace).declare(declared, actor="test")
     return {
         "release": "r1",
-        "dataset": "people",
+        "dataset": account,
         "source": str(folder / "people.csv"),
         "schema": str(folder / "schema.yaml"),
         "epsilon": 1.0,

@@ -7,7 +7,7 @@ import pandas as pd
 
 from synth_core.privacy.ledger import Account
 from synth_core.steps import STEPS, prepare, run_step
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url
+from synth_core.storage.sql_ledger import open_ledger
 
 DISTRICTS = ("a1", "a2", "a3", "a4", "b1", "b2", "b3")
 STATES = {district: district[0].upper() for district in DISTRICTS}
@@ -39,7 +39,9 @@ def write_release(folder, *, frame=None, cap=4.0, rows_per_unit=1, **changes):
     (folder / "schema.yaml").write_text(SCHEMA)
     (people() if frame is None else frame).to_csv(folder / "people.csv", index=False)
     (folder / "workspace").mkdir(exist_ok=True)
-    account = Account(dataset="people", delta=1e-6, cap_epsilon=cap, rows_per_unit=rows_per_unit)
+    account = Account(
+        dataset="people", delta=1e-6, cap_epsilon=cap, rows_per_unit=rows_per_unit, largest_n=100_000
+    )
     ledger_of(folder).declare(account, actor="test")
     return {
         "release": "r1",
@@ -56,7 +58,7 @@ def write_release(folder, *, frame=None, cap=4.0, rows_per_unit=1, **changes):
 
 
 def ledger_of(folder):
-    return SqlLedger(ledger_url(folder / "workspace", None))
+    return open_ledger(folder / "workspace")
 
 
 def run_steps(spec, folder, steps=STEPS, **how):

@@ -48,7 +48,13 @@ def test_people_are_told_and_shown_the_certificate(waiting, monkeypatch):
     assert [event.kind for event in told] == [Kind.APPROVAL]
     assert told[0].release == "r1"
     assert read(paths.workspace)[-1].kind is Kind.APPROVAL
-    for words in ("Privacy loss | ε 1.0000 at δ 1e-06", "one person", "fit", "Mean error, 2-way", "of 2"):
+    for words in (
+        "Privacy loss | ε 1 at δ 1e-06, spent 1",
+        "one person",
+        "fit",
+        "Mean error, 2-way",
+        "cap 2",
+    ):
         assert words in text
     assert ask_approval(address)[0] == digest, "the same draft has the same digest"
 

@@ -23,7 +23,7 @@ from synth_core.release.manifest import cost_by_step
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.signing import KEY_VARIABLE
 from synth_core.steps import STEPS, prepare, run_step
-from synth_core.steps.verify import signer, verify_release
+from synth_core.steps.verify import check_release, verify_release
 from synth_core.storage.parquet import read_codes
 from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
@@ -59,7 +59,7 @@ def published_files(workspace):
 def test_it_is_verified_and_names_its_signer(released):
     public = released[0] / "workspace" / "public" / "r1"
     assert verify_release(public) == []
-    assert len(signer(public).split()) == 8
+    assert len(check_release(public).signer.split()) == 8
     assert (released[0] / "workspace" / "confidential" / "signing.key").stat().st_mode & 0o077 == 0
 
 
@@ -190,7 +190,6 @@ def test_the_agencys_own_key_signs(tmp_path, monkeypatch):
     public = tmp_path / "workspace" / "public" / "r1"
     assert verify_release(public) == []
     assert not (tmp_path / "workspace" / "confidential" / "signing.key").exists()
-    assert signer(tmp_path) == "unknown"
 
 
 def test_publishing_without_quality_is_refused(tmp_path):
@@ -318,8 +317,8 @@ def test_a_second_release_tells_what_changed(tmp_path):
     assert manifest["previous"] == {"release": "r1", "digest": first["digest"]}
     assert first["previous"] is None
     account = manifest["guarantee"]["account"]
-    assert account["epsilon_before"] == pytest.approx(first["guarantee"]["epsilon"], abs=1e-6)
-    assert account["epsilon_before"] < account["epsilon_after"] <= account["epsilon_cap"]
+    assert first["guarantee"]["account"]["epsilon"] == first["guarantee"]["epsilon"] == 0.5
+    assert first["guarantee"]["account"]["epsilon"] < account["epsilon"] <= account["epsilon_cap"]
     report = paths.public_report.read_text()
     assert "What changed since the last release" in report
     assert "What changed" not in ReleasePaths(tmp_path / "workspace", "r1").public_report.read_text()

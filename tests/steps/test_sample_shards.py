@@ -92,10 +92,11 @@ def test_a_release_without_its_csv_is_not_published(tmp_path):
     paths = ReleasePaths(tmp_path, "r1")
     spec = SimpleNamespace(release="r1", shards=2, csv=True, strata=None)
     paths.extract.mkdir(parents=True)
-    paths.quality.touch()
-    for path in paths.shards(2, csv=True)[:-1]:
-        path.touch()
-    with pytest.raises(PublishError, match="shard 1 is missing"):
+    for step, files in paths.artifacts(spec).items():
+        for path in files if step != "publish" else []:
+            path.touch()
+    paths.shard(1).with_suffix(".csv").unlink()
+    with pytest.raises(PublishError, match=r"part-00001.csv is missing; run the step `sample` again"):
         _artifacts(SimpleNamespace(spec=spec, paths=paths))
     paths.shard(1).with_suffix(".csv").touch()
     assert set(paths.shards(2, csv=True)) <= set(_artifacts(SimpleNamespace(spec=spec, paths=paths)))

@@ -143,10 +143,13 @@ def test_running_again_costs_nothing_and_gives_the_same_release(released, tmp_pa
     assert ledger_of(folder).balance("people").charged_mu2 == charged
 
 
-def test_another_address_is_no_stratum(released):
-    _, address, _ = released
+def test_another_address_is_no_stratum(released, tmp_path):
+    folder, _, _ = released
+    paths = ReleasePaths(shutil.copytree(folder / "workspace", tmp_path / "workspace"), "r1")
+    paths.signature.unlink()
+    paths.adopt_unsigned()
     with pytest.raises(SpecError, match="is no stratum of release 'r1'"):
-        fit_stratum(address, "elsewhere/00009-zz")
+        fit_stratum(str(paths.spec), "elsewhere/00009-zz")
 
 
 def test_a_part_is_given_its_own_rows_and_nothing_of_the_others(released):

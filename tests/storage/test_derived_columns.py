@@ -10,7 +10,6 @@ import pytest
 from synth_core.codec import decode, encode
 from synth_core.errors import SchemaError, SourceError
 from synth_core.schema import Schema
-from synth_core.storage.csv_text import plain_codes
 from synth_core.storage.parquet import ingest_partitions, read_codes
 
 JOBS = {"name": "job", "kind": "categorical", "values": ["cook", "clerk", "niu"], "nullable": True}
@@ -107,7 +106,7 @@ def test_a_comparison_is_the_same_from_every_kind_of_file(tmp_path, ending, with
     ],
 )
 @pytest.mark.parametrize("right", [35, 0.1, "usual"])
-def test_every_comparator_by_the_codec_and_by_the_compiled_loops(comparator, holds, right):
+def test_every_comparator_of_numbers_and_of_text(comparator, holds, right):
     number = 35 if right == "usual" else right
     cells = [round(number - 0.05, 2), number, round(number + 0.05, 2)]
     schema = Schema.model_validate(
@@ -116,18 +115,13 @@ def test_every_comparator_by_the_codec_and_by_the_compiled_loops(comparator, hol
     frame = pd.DataFrame({"hours": cells, "usual": 35})
     expected = [0 if held else 1 for held in holds]
     assert encode(frame, schema)["load"].tolist() == expected
-    text = frame.to_csv(index=False, header=False).encode()
-    found = plain_codes(text, ("hours", "usual"), schema)
-    assert found is None if right == "usual" else found["load"].tolist() == expected
+    assert encode(frame.astype(str), schema)["load"].tolist() == expected
 
 
-def test_plain_text_knows_what_a_comparison_keeps():
+def test_a_comparison_keeps_a_value_however_it_is_written():
     schema = Schema.model_validate({"columns": [LOAD | {"recode": {}, "values": ["full", "part", "-1"]}]})
-    assert plain_codes(b"-1\n-1.0\n35\n7\n", ("hours",), schema)["load"].tolist() == [2, 2, 0, 1]
+    assert encode(pd.DataFrame({"hours": ["-1", "-1.0", "35", "7"]}), schema)["load"].tolist() == [2, 2, 0, 1]
     assert encode(pd.DataFrame({"hours": [-1, 35, 7]}), schema)["load"].tolist() == [2, 0, 1]
-    assert plain_codes(b"35\nN\n", ("hours",), schema) is None
-    several = Schema.model_validate({"columns": [LOAD]})
-    assert plain_codes(b"35\n", ("hours",), several) is None
 
 
 def test_cells_that_are_no_numbers_are_refused_without_being_quoted():
@@ -148,7 +142,6 @@ def test_a_table_with_the_result_of_a_comparison_is_not_compared_again():
     schema = Schema.model_validate({"columns": [LOAD]})
     frame = pd.DataFrame({"hours": [35, 35], "load": ["part", "N"]})
     assert encode(frame, schema)["load"].tolist() == [1, 2]
-    assert plain_codes(b"35,part\n35,N\n", ("hours", "load"), schema)["load"].tolist() == [1, 2]
 
 
 def test_chunks_of_two_columns_may_be_cut_at_different_rows():

@@ -13,7 +13,7 @@ from synth_core.cluster import Cluster, connect
 from synth_core.errors import SourceError
 from synth_core.population import generate, population_schema
 from synth_core.storage import sources
-from synth_core.storage.locations import source_files
+from synth_core.storage.locations import distinct_files, source_files
 from synth_core.storage.parquet import ingest_partitions, read_codes
 
 KEY = bytes(range(32))
@@ -62,6 +62,37 @@ def test_a_list_keeps_its_order(folder):
         str(folder / "a" / "1.csv"),
         str(folder / "4.csv"),
     ]
+
+
+def test_a_file_named_twice_is_counted_once(people, tmp_path):
+    """Overlapping globs, a folder and a file of it, symbolic and hard links, and the same address written otherwise."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    people.to_csv(folder / "x.csv", index=False)
+    (folder / "soft.csv").symlink_to(folder / "x.csv")
+    (folder / "hard.csv").hardlink_to(folder / "x.csv")
+    (tmp_path / "door").symlink_to(folder)
+    named = [
+        folder / "*.csv",
+        folder / "**" / "x.*",
+        folder,
+        folder / "x.csv",
+        tmp_path / "door" / ".." / "in",
+    ]
+    files = source_files([*map(str, named), str(tmp_path / "door"), f"file://{folder}/x.csv"])
+    assert len(files) > 9
+    once = ingest_partitions([folder / "x.csv"], SCHEMA, tmp_path / "a", key=KEY)
+    often = ingest_partitions(files, SCHEMA, tmp_path / "b", key=KEY)
+    rows = [len(read_codes(tmp_path / "b" / name)["sex"]) for name in often.partitions]
+    assert sum(rows) == len(people)
+    assert often == once
+
+
+def test_copies_and_other_files_are_files_of_their_own(tmp_path):
+    for name in ("x.csv", "y.csv"):
+        (tmp_path / name).write_text("a\n1\n")
+    files = [str(tmp_path / "x.csv"), str(tmp_path / "y.csv"), str(tmp_path / "none.csv"), "s3://a/x.csv"]
+    assert distinct_files([*files, *files]) == files
 
 
 @pytest.mark.parametrize("source", ["none.csv", "none/*.csv", "*.xlsx", "empty"])

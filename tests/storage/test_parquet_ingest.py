@@ -80,7 +80,7 @@ def test_the_digest_depends_on_key_rows_order_and_columns(people, tmp_path):
     digests = {
         ingest(files, tmp_path / "out").digest,
         ingest(files, tmp_path / "out", key=KEY[::-1]).digest,
-        ingest([*files, *files], tmp_path / "out").digest,
+        ingest(written(pd.concat([people, people]), tmp_path, "csv"), tmp_path / "out").digest,
         ingest(written(people[::-1], tmp_path, "csv"), tmp_path / "out").digest,
         ingest(files, tmp_path / "out", schema=Schema(columns=SCHEMA.columns[:-1])).digest,
         ingest(files, tmp_path / "out", schema=Schema(columns=SCHEMA.columns[::-1])).digest,
@@ -131,7 +131,8 @@ def test_a_refused_source_changes_nothing(people, tmp_path):
 
 def test_progress_tells_files_and_never_rows(people, tmp_path):
     told = []
-    ingest(written(people, tmp_path, "csv") * 2, tmp_path / "out", progress=told.append)
+    files = [*written(people, tmp_path, "csv"), *written(people, tmp_path, "parquet")]
+    ingest(files, tmp_path / "out", progress=told.append)
     assert told == ["encoding file 1 of 2", "encoding file 2 of 2"]
 
 
@@ -167,10 +168,10 @@ def refused(tmp_path, name, content):
     [
         ("x.csv", b"a\n1\n", "/x.csv: column 'b' is missing"),
         ("x.csv", b"a,b,a\n1,1,1\n", "/x.csv: column 'a' appears more than once"),
-        ("x.csv", b"a,b\n7,1\n", "/x.csv: column 'a' has a value outside the declared values"),
-        ("x.csv", b"a,b\n,1\n", "/x.csv: column 'a' has a missing value"),
-        ("x.csv", b"a,b\n1,1\n1,1,7\n", "/x.csv: the file cannot be read as what its name says"),
-        ("x.csv", b"a,b\n1,\xff\xfe7\n", "/x.csv: the file cannot be read as what its name says"),
+        ("x.csv", b"a,b\n7,1\n", "the source: column 'a' has a value outside the declared values"),
+        ("x.csv", b"a,b\n,1\n", "the source: column 'a' has a missing value"),
+        ("x.csv", b"a,b\n1,1\n1,1,7\n", "the source: a line is not one record"),
+        ("x.csv", b"a,b\n1,\xff\xfe7\n", "the source: a line is not one record"),
         ("x.csv.gz", b"a,b\n7,1\n", "/x.csv.gz: the file cannot be read as what its name says"),
         (
             "x.csv.gz",
@@ -183,7 +184,7 @@ def refused(tmp_path, name, content):
         ("x.csv", b"a,b\n", "the source has no rows"),
     ],
 )
-def test_a_wrong_file_is_refused_by_name_and_without_values(tmp_path, name, content, message):
+def test_a_wrong_file_is_refused_by_name_and_a_wrong_record_without_one(tmp_path, name, content, message):
     text = refused(tmp_path, name, content)
     assert message in text
     assert re.search("[0-9]", text) is None
@@ -235,9 +236,10 @@ def test_batches_of_a_source_are_bounded(tmp_path, monkeypatch):
     assert max(batch.num_rows for batch in table_batches(tmp_path / "x.csv", SMALL)) <= 1_000
 
 
-def test_reference_tables_are_ingested(reference_data, tmp_path):
-    domain = json.loads((reference_data / "nltcs-domain.json").read_text())
-    snapshot = ingest([reference_data / "nltcs.csv"], tmp_path / "out", schema=Schema.from_sizes(domain))
-    expected = pd.read_csv(reference_data / "nltcs.csv")
+@pytest.mark.parametrize("name", ["survey", "census"])
+def test_integer_coded_tables_are_ingested_as_they_are(samples, tmp_path, name):
+    domain = json.loads((samples / f"{name}-domain.json").read_text())
+    snapshot = ingest([samples / f"{name}.csv"], tmp_path / "out", schema=Schema.from_sizes(domain))
+    expected = pd.read_csv(samples / f"{name}.csv")
     found = all_codes(tmp_path / "out", snapshot)
     assert all(np.array_equal(found[name], expected[name]) for name in domain)

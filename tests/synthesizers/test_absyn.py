@@ -1,7 +1,7 @@
 """ABSyn: budgets, allocation, estimation in both modes, and what happens where there is nothing to select."""
 
 from fractions import Fraction
-from itertools import combinations
+from itertools import chain, combinations
 
 import numpy as np
 import pytest
@@ -141,11 +141,29 @@ def test_triples_see_what_pairs_cannot():
 
 @pytest.mark.parametrize("preset", ["paper", "default"])
 def test_parallel_is_as_good_as_exact(codes, preset):
+    """Both modes see the same answers: which tables were selected decides more than how they are estimated."""
+    exact = synthesizer("absyn", preset)
+    parallel = synthesizer("absyn", preset, {"estimation": "parallel"})
+    asked, _ = curator(codes)
+    plan = exact.plan(DOMAIN, BUDGET)
+    structure = exact.select(asked, plan, exact.score(asked, plan))
+    heard = []
+    exact.fit(_Overheard(asked, heard), plan, structure, Tools())
+    known = [*structure.scores.measurements, *chain.from_iterable(heard)]
+    assert {m.noisy.shape for m in known} == {DOMAIN.shape(m.clique) for m in known}, "no code is rare here"
     real = truth(codes)
-    exact, _, first = converse(synthesizer("absyn", preset), codes)
-    parallel, _, second = converse(synthesizer("absyn", preset, {"estimation": "parallel"}), codes)
     for order in (2, 3):
-        assert abs(mean_tvd(exact.marginal, real, order) - mean_tvd(parallel.marginal, real, order)) < 0.01
+        errors = [
+            mean_tvd(method.estimated(DOMAIN, known, Tools()).marginal, real, order)
+            for method in (exact, parallel)
+        ]
+        assert abs(errors[0] - errors[1]) < 0.002  # at most 0.0003 with 40 other seeds
+
+
+@pytest.mark.parametrize("preset", ["paper", "default"])
+def test_parallel_asks_as_many_questions_as_exact(codes, preset):
+    _, _, first = converse(synthesizer("absyn", preset), codes)
+    _, _, second = converse(synthesizer("absyn", preset, {"estimation": "parallel"}), codes)
     assert len(charges(first)) == len(charges(second))
 
 

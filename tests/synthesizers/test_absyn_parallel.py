@@ -3,12 +3,11 @@
 import os
 import signal
 import threading
-import time
 from functools import partial
 
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, Event, LocalCluster, Queue
 
 from synth_core.cluster import Cluster
 from synth_core.domain import Domain
@@ -196,12 +195,13 @@ def conversation(ledger, tools):
 
 def test_a_worker_killed_in_the_middle_changes_neither_the_result_nor_the_spend(workers, tmp_path):
     """Each fit writes down who works on it and waits; the first worker is killed, then all may go on."""
+    begun, go = Queue("begun", client=workers), Event("go", client=workers)
 
     def held(fit: Fit):
         """Nested, so that it travels to the workers as it is."""
         (tmp_path / f"{'-'.join(fit.domain.attributes)}.{os.getpid()}").touch()
-        while not (tmp_path / "go").exists():
-            time.sleep(0.02)
+        Queue("begun").put(os.getpid())
+        Event("go").wait()
         return fit.by(estimate)
 
     def spread(fits):
@@ -215,11 +215,9 @@ def test_a_worker_killed_in_the_middle_changes_neither_the_result_nor_the_spend(
     killed = []
 
     def kill_one():
-        while not (files := list(tmp_path.glob("*.*"))):
-            time.sleep(0.02)
-        killed.append(int(files[0].suffix[1:]))
+        killed.append(begun.get())
         os.kill(killed[0], signal.SIGKILL)
-        (tmp_path / "go").touch()
+        go.set()
 
     killer = threading.Thread(target=kill_one)
     killer.start()

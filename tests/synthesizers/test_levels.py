@@ -1,10 +1,11 @@
 """Tables of strata and of the level above: they agree, stay non-negative, and the noise above is lower."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from synth_core.measurement import Measurement
+from synth_core.synthesizers import levels
 from synth_core.synthesizers.levels import Upper, agreed_tables, stratum_rows, with_margins
 
 UPPER_OF = (0, 0, 1, 0, 1)
@@ -32,7 +33,9 @@ def test_rows_of_strata_add_up_to_what_all_answers_say_of_their_level():
     assert np.isclose(rows[1] - rows[0], 10)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
+@example(6, 3, 221, 48.0)  # rows that only cells near 0 can fill: raking comes near them slowly
+@example(6, 7, 234, 46.0)
 @given(st.integers(1, 6), st.integers(1, 8), st.integers(0, 2**32 - 1), st.floats(0.1, 50))
 def test_tables_agree_with_rows_and_the_table_above_without_negative_counts(parts, cells, seed, noise):
     rng = np.random.default_rng(seed)
@@ -44,7 +47,7 @@ def test_tables_agree_with_rows_and_the_table_above_without_negative_counts(part
     found = agreed_tables(tables, rng.normal(20 * parts, noise, cells), sigma=noise, rows=rows)
     stacked = np.stack([m.noisy for m in found])
     assert stacked.min() >= 0
-    np.testing.assert_allclose(stacked.sum(axis=1), rows, atol=1e-6 * max(1, rows.sum()))
+    np.testing.assert_allclose(stacked.sum(axis=1), rows, atol=1e-9 * max(1, rows.sum()))
     np.testing.assert_allclose(stacked.sum(), rows.sum())
     assert all(after.sigma <= before.sigma for before, after in zip(tables, found, strict=True))
 
@@ -67,6 +70,19 @@ def test_the_table_above_has_less_noise_than_the_sum_and_the_stated_one_below():
     assert np.std(above) < 5.0
     assert np.std(below) < found[0].sigma, "the rows, known exactly here, help too"
     assert np.std(below) > 0.7 * found[0].sigma
+
+
+def test_margins_are_met_and_columns_kept_after_any_number_of_rounds(monkeypatch):
+    """What raking leaves is moved between rows, however much it is."""
+    rng = np.random.default_rng(5)
+    table, rows, columns = rng.normal(5, 9, (5, 4)), rng.uniform(0, 50, 5), rng.uniform(0, 50, 4)
+    columns *= rows.sum() / columns.sum()
+    for rounds in (1, 2, 10):
+        monkeypatch.setattr(levels, "MAX_RAKING_ROUNDS", rounds)
+        found = with_margins(table, rows, columns)
+        assert found.min() >= 0
+        np.testing.assert_allclose(found.sum(axis=1), rows, atol=1e-9)
+        np.testing.assert_allclose(found.sum(axis=0), columns, atol=1e-9)
 
 
 def test_margins_are_met_from_any_start():

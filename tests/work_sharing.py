@@ -1,0 +1,56 @@
+"""Who runs which tests: files that share a server go to one worker, and what takes longest begins first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadFileScheduling
+
+LIVE = (
+    "tests/airflow/test_standalone.py",
+    "tests/airflow/test_production.py",
+    "tests/evaluation/test_report_in_browser.py",
+)
+"""Files that share the one running Airflow or the one browser, in the order in which they are run."""
+
+LIVE_TIMEOUT = 3600
+"""Seconds that a test of these may take, servers included: a machine may be several times slower than ours."""
+
+FIRST = (*LIVE, "tests/airflow/", "tests/plugins/")
+"""Files and folders that are begun before all others, in this order."""
+
+
+def group_of(path: str) -> str:
+    """Returns the name that files have in common whose tests must run in one process."""
+    if path in LIVE:
+        return "live"
+    return "airflow" if path.startswith("tests/airflow/") else path
+
+
+class GroupScheduling(LoadFileScheduling):
+    """Gives whole groups to workers, in the order in which the tests were collected."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling | None:
+    """Used for `--dist loadfile`."""
+    return GroupScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts what takes longest first, and gives tests with a running Airflow their time."""
+    items.sort(key=lambda item: _place(_path(item)))
+    for item in items:
+        if _path(item) in LIVE:
+            item.add_marker(pytest.mark.timeout(LIVE_TIMEOUT))
+
+
+def _path(item: pytest.Item) -> str:
+    return item.nodeid.split("::", 1)[0]
+
+
+def _place(path: str) -> int:
+    return next((k for k, start in enumerate(FIRST) if path.startswith(start)), len(FIRST))
