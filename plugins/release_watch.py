@@ -11,14 +11,18 @@ import asyncio
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import structlog
 from airflow.listeners import hookimpl
 from airflow.plugins_manager import AirflowPlugin
+from airflow.sdk.definitions.deadline import BaseDeadlineReference
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from airflow.models.dagrun import DagRun
+    from sqlalchemy.orm import Session
 
 RELEASE_TAG = "privacy"
 POOL_SLOTS = 1
@@ -99,8 +103,27 @@ async def late(**kwargs: Any) -> None:
     await asyncio.to_thread(tell, event)
 
 
+class FirstQueued(BaseDeadlineReference):
+    """The moment at which a run was queued first, from which its deadline counts.
+
+    Airflow's own `DAGRUN_QUEUED_AT` is computed anew when a task is cleared, and Airflow 3.3.2 fails there with a
+    server error as long as the deadline lies ahead: nobody could clear a task of a run that failed or waits. Deadlines
+    of another reference stay as they are.
+    """
+
+    required_kwargs: ClassVar = {"dag_id", "run_id"}
+
+    def _evaluate_with(self, *, session: Session, dag_id: str, run_id: str) -> datetime | None:
+        from airflow.models.dagrun import DagRun
+        from sqlalchemy import select
+
+        wanted = select(DagRun.queued_at).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
+        return session.scalar(wanted)
+
+
 class ReleaseWatchPlugin(AirflowPlugin):
     """What Airflow is told."""
 
     name = "release_watch"
+    deadline_references = [FirstQueued]  # noqa: RUF012
     listeners = [sys.modules[__name__]]  # noqa: RUF012

@@ -13,7 +13,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,8 +23,6 @@ import psutil
 import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import URL
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from infra.local.services import Service, wait_until
 from infra.topology.postgres import OWNER, initialise, serve_command

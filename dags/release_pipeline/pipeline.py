@@ -12,7 +12,6 @@ from typing import Any
 from airflow.sdk import (
     AsyncCallback,
     DeadlineAlert,
-    DeadlineReference,
     ExceptionRetryPolicy,
     RetryAction,
     RetryRule,
@@ -20,6 +19,7 @@ from airflow.sdk import (
     TriggerRule,
     chain,
 )
+from release_watch import FirstQueued
 
 from release_pipeline.gate import DisclosureGate
 from release_pipeline.operators import (
@@ -108,7 +108,7 @@ def _fitted_by_strata(select: Any) -> Any:
 def deadline(hours: float, *, dataset: str = "") -> DeadlineAlert:
     """People are told when a run is not finished so many hours after it was queued."""
     return DeadlineAlert(
-        reference=DeadlineReference.DAGRUN_QUEUED_AT,
+        reference=FirstQueued(),
         interval=timedelta(hours=hours),
         callback=AsyncCallback("release_watch.late", kwargs={"hours": hours, "dataset": dataset}),
     )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,16 +17,12 @@ from typing import Any
 
 import pytest
 import yaml
+from live_airflow import DEADLINE_HOURS, TWINS, Live, live_airflow
 from sqlalchemy.engine import URL
 
+from infra.local.site import Site
+
 REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path[:0] = [
-    str(REPOSITORY / folder) for folder in (".", "tests/airflow", "tests/steps", "dags", "plugins")
-]
-
-from live_airflow import DEADLINE_HOURS, TWINS, Live, live_airflow  # noqa: E402
-
-from infra.local.site import Site  # noqa: E402 — the scripts are no part of the installed package
 
 
 @pytest.fixture(scope="session")

@@ -92,7 +92,13 @@ class Live:
 
         Airflow asks once more if the answer comes before that.
         """
-        self.until(lambda: self.states(run, dag=dag).get("approve") == "awaiting_input")
+
+        def waits() -> bool:
+            assert self.api.run_state(dag, run) not in FINISHED, "the run has ended without asking anybody"
+            instances = [one for one in self.api.task_instances(dag, run) if one["task_id"] == "approve"]
+            return [(one["state"], one["try_number"]) for one in instances] == [("awaiting_input", attempt)]
+
+        self.until(waits)
         words = (
             f"dag_id='{dag}', task_id='approve', run_id='{run}', try_number={attempt},",
             "executor event",

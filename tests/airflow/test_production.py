@@ -21,6 +21,7 @@ from live_airflow import (
 from infra.local.rest import FINISHED, AirflowApi, ApiError
 from synth_core.operations.events import Kind, read
 from synth_core.privacy.ledger import State
+from synth_core.privacy.wording import exact_text, loss_text
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres]
 
@@ -31,6 +32,13 @@ def charged(live: Live, release: str) -> list[str]:
 
 def manifest(live: Live, release: str) -> dict:
     return json.loads(live.paths(release).manifest.read_text())
+
+
+def asked_at_the_gate(live: Live, run: str) -> dict:
+    """What a person is shown and answers at the gate of a run."""
+    return live.api.get(
+        f"/dags/{FORM}/dagRuns/{run.replace('+', '%2B')}/taskInstances/approve/-1/hitlDetails"
+    )
 
 
 def test_each_spec_is_a_paused_dag_and_a_broken_one_an_import_error(live, twins_due):
@@ -128,36 +136,57 @@ def test_an_approved_release_is_published_and_says_who_approved(live, approved):
 
 def test_the_certificate_is_what_the_person_saw(live, approved):
     run, published, _ = approved
-    path = f"/dags/{FORM}/dagRuns/{run.replace('+', '%2B')}/taskInstances/approve/-1/hitlDetails"
-    seen = live.api.get(path)
+    seen = asked_at_the_gate(live, run)
     assert seen["subject"] == "Publish release gated?"
-    assert f"ε {published['guarantee']['epsilon']:.4f} at δ 1e-06" in seen["body"]
+    stated = published["guarantee"]
+    assert f"ε {loss_text(stated['epsilon'])} at δ {exact_text(stated['delta'])}" in seen["body"]
     assert seen["responded_by_user"]["name"] == "ops"
 
 
-def test_clearing_a_finished_fit_repeats_it_from_stored_answers(live, approved):
-    run, published, answers = approved
+def test_clearing_tasks_of_a_published_release_changes_no_byte_of_it(live, approved):
+    run, _, answers = approved
+    published = live.paths("gated").manifest.read_bytes()
     live.api.clear(FORM, run, tasks=["fit"])
     live.until(lambda: live.api.run_state(FORM, run) not in FINISHED)
-    live.waits_for_approval(run, attempt=2)
-    live.api.decide(FORM, run, task="approve", option="Approve")
     assert live.finished(run) == "success"
     assert live.task(run, "fit")["try_number"] == 2
+    assert live.states(run)["approve"] == "skipped", "a decision about it would come too late"
     assert_sound(live, "gated")
     assert charged(live, "gated") == answers
-    assert manifest(live, "gated")["digest"] == published["digest"]
+    assert live.paths("gated").manifest.read_bytes() == published
 
 
-def test_a_rejected_release_keeps_its_charge_and_leaves_the_public_alone(live, twins):
-    before = live.ledger.balance("people").charged_mu2
-    public = sorted(path.parent.name for path in (live.site.workspace / "public").glob("*/manifest.json"))
+@pytest.fixture(scope="module")
+def waiting(live: Live, twins: object) -> str:
+    """The run of a release that waits at its gate."""
     run = live.trigger("rejected", approval=True, epsilon=0.5)
     live.waits_for_approval(run)
-    live.api.decide(FORM, run, task="approve", option="Reject")
-    assert live.finished(run) == "success"
-    assert live.states(run)["publish"] == "skipped"
+    return run
+
+
+def draft_of(live: Live, run: str) -> str:
+    """The digest of the draft that a person is asked about."""
+    return asked_at_the_gate(live, run)["body"].rpartition(" · draft ")[2]
+
+
+def test_clearing_a_fit_repeats_it_from_stored_answers(live, waiting):
+    answers, draft = charged(live, "rejected"), draft_of(live, waiting)
+    live.api.clear(FORM, waiting, tasks=["fit"])
+    live.waits_for_approval(waiting, attempt=2)
+    assert live.task(waiting, "fit")["try_number"] == 2
+    assert charged(live, "rejected") == answers
+    assert draft_of(live, waiting) == draft
+
+
+def test_a_rejected_release_keeps_its_charge_and_leaves_the_public_alone(live, waiting):
+    charge = live.ledger.balance("people").charged_mu2
+    public = sorted(path.parent.name for path in (live.site.workspace / "public").glob("*/manifest.json"))
+    live.api.decide(FORM, waiting, task="approve", option="Reject")
+    assert live.finished(waiting) == "success"
+    assert live.states(waiting)["publish"] == "skipped"
     assert_sound(live, "rejected", published=False)
-    assert live.ledger.balance("people").charged_mu2 > before
+    assert charged(live, "rejected")
+    assert live.ledger.balance("people").charged_mu2 == charge
     assert public == sorted(
         path.parent.name for path in (live.site.workspace / "public").glob("*/manifest.json")
     )

@@ -205,7 +205,7 @@ def test_a_person_fills_in_the_form_and_the_release_is_made(live, crowd, typed):
 def test_a_person_finds_budget_release_and_run_from_the_navigation(person, typed):
     person.open_budget()
     with person.in_frame("Privacy budget"):
-        assert "of 4.00 left" in person.text()
+        assert "of 4 left" in person.text()
         assert "Ledger verified" in person.text()
         person.click("crowd")
     with person.in_frame("crowd"):
@@ -216,7 +216,9 @@ def test_a_person_finds_budget_release_and_run_from_the_navigation(person, typed
         assert "ε 0.50" in person.text()
         person.click("Check all files now")
     with person.in_frame("Release typed"):
-        person.shown("//*[normalize-space()='Signature, files, certificate and ledger agree.']")
+        person.shown("//dl[@role='status']")
+        for thing in ("Signature", "Files", "Certificate", "Ledger"):
+            assert re.search(rf"^{thing}\W+agrees: ", person.text(), re.MULTILINE)
         person.picture("release")
         person.click(typed["dag_run_id"])  # leaves the frame for Airflow's own page of the run
     person.click("Task Instances")

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPOSITORY))
+from infra.local.site import Site, SiteError
+from infra.topology import hosts, postgres, run
 
-from infra.local.site import Site, SiteError  # noqa: E402 — the scripts are no part of the installed package
-from infra.topology import hosts, postgres, run  # noqa: E402
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 HERE = hosts.Host("here", "127.0.0.1", keeper=0)
 TWO_HOSTS = """

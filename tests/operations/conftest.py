@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "steps"))
-
 from budget_examples import EVIL, OTHER_RUN, RUNNER, spend
 from small_release import write_release
 

@@ -44,7 +44,7 @@ def test_there_is_nothing_to_approve_without_the_spec_asking(tmp_path):
     prepare(spec, workspace=tmp_path / "workspace")
     outcome = synth("approve", "r1", "--workspace", tmp_path / "workspace")
     assert isinstance(outcome.exception, SpecError)
-    assert "asks for no approval" in str(outcome.exception)
+    assert "its spec does not say `approval: true`" in str(outcome.exception)
     outcome = synth("approve", "r9", "--workspace", tmp_path / "workspace")
     assert "was never begun" in str(outcome.exception)
 

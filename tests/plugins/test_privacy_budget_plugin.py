@@ -6,13 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from small_release import write_release
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests" / "steps")]
-
-from small_release import write_release  # noqa: E402
-
-from infra.local.site import Site  # noqa: E402 — the scripts are no part of the installed package
+from infra.local.site import Site
 
 pytestmark = pytest.mark.airflow
 EDITORS, EVERYBODY = ("ops", "admin"), ("viewer", "ops", "admin")

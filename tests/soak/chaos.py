@@ -9,23 +9,17 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 
 import psutil
 import pytest
+from live_airflow import FORM, Live, assert_sound, kill, ledger_of_the_site, live_airflow  # noqa: F401
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(REPOSITORY / folder) for folder in (".", "tests/airflow", "tests/steps")]
-
-from live_airflow import FORM, Live, assert_sound, kill, ledger_of_the_site, live_airflow  # noqa: E402, F401
-
-from infra.local.rest import FINISHED  # noqa: E402
-from infra.local.services import dask_cluster  # noqa: E402
-from synth_core.privacy.ledger import State  # noqa: E402
+from infra.local.rest import FINISHED
+from infra.local.services import dask_cluster
+from synth_core.privacy.ledger import State
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(3600)]
 

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 from fractions import Fraction
 from pathlib import Path
 
@@ -181,7 +180,6 @@ def test_a_conversation_needs_no_rows_but_its_own(tmp_path):
 
 def test_a_record_of_one_stratum_changes_no_answer_of_another(tmp_path, monkeypatch):
     """With the same noise on both sides, answers differ where the record is, and nowhere else."""
-    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).parents[1] / "privacy")])
     from seeded_entropy import SeededEntropy
 
     monkeypatch.setattr(curators, "SystemEntropy", lambda: SeededEntropy(3))

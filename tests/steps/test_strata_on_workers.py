@@ -32,7 +32,7 @@ def fitted(paths):
     return len(list(paths.home.glob("strata/*/model.npz")))
 
 
-def held_in_the_middle(public):
+def held_in_the_middle(draft):
     """A conversation that stops in an estimation, and says which process it is, once two strata have been fitted."""
 
     def converse(number, **facts):
@@ -40,7 +40,7 @@ def held_in_the_middle(public):
         from synth_core.steps import fit, stratified
 
         def estimate(*args, **settings):
-            if len(list(public.glob("strata/*/model.npz"))) >= 2:
+            if len(list(draft.glob("strata/*/model.npz"))) >= 2:
                 Queue("at work").put(os.getpid())
                 Event("go").wait()
             return real_estimate(*args, **settings)
@@ -60,15 +60,19 @@ def test_a_worker_killed_in_the_middle_changes_neither_the_result_nor_the_price(
     paths = ReleasePaths.of_address(address)
     assert len(strata(address)) == len(DISTRICTS)
     before = {info["pid"] for info in workers.run(lambda: {"pid": os.getpid()}).values()}
-    held = patch.object(stratified, "converse", held_in_the_middle(paths.public))
+    held = patch.object(stratified, "converse", held_in_the_middle(paths.home))
     with held, ThreadPoolExecutor(1) as pool:
         fit = pool.submit(run_step, "fit", address, cluster=where)
-        victim = Queue("at work", client=workers).get()
+        at_work = Queue("at work", client=workers)
+        fit.add_done_callback(
+            lambda _: at_work.put(None)
+        )  # a step that ends early is seen below, not waited for
+        victim = at_work.get()
+        assert victim in before
         assert 2 <= fitted(paths) < len(DISTRICTS)
         os.kill(victim, signal.SIGKILL)
         Event("go", client=workers).set()
         fit.result()
-    assert victim in before
     for step in STEPS[4:]:
         run_step(step, address, cluster=where)
     assert fitted(paths) == len(DISTRICTS)

@@ -1,6 +1,0 @@
-"""The scripts that write the handbook are no part of the installed package."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
