@@ -1,77 +1,95 @@
-"""A matplotlib figure as a small, deterministic piece of inline SVG that follows the page's colours."""
+"""A picture as inline SVG: rectangles, lines, dots and texts in the page's own colours and font.
+
+Lengths are points of the picture's own scale; the page scales a picture to the width it has. A colour is the name of a
+CSS variable of the page, so that a dark page recolours it, and nothing depends on fonts or settings of this machine.
+"""
 
 from __future__ import annotations
 
-import io
-import re
-import warnings
-from collections.abc import Callable
+from collections.abc import Iterable
+from html import escape
+from typing import Literal
 
-from matplotlib import rc_context, rcdefaults, rcParams
-from matplotlib.figure import Figure
+INK, MUTED, RULE, PAPER = "ink", "muted", "rule", "paper"
+REFERENCE, SYNTHETIC, WARNING = "reference", "synthetic", "warning"
 
-INK, MUTED, RULE, PAPER = "#1f2933", "#5f6b7a", "#d9dee5", "#fefefe"
-REFERENCE, SYNTHETIC, WARNING = "#9aa5b1", "#0f766e", "#b45309"
-_VARIABLES = {
-    INK: "ink",
-    MUTED: "muted",
-    RULE: "rule",
-    PAPER: "paper",
-    REFERENCE: "reference",
-    SYNTHETIC: "synthetic",
-    WARNING: "warning",
-}
-"""Each colour is drawn as itself and becomes a CSS variable afterwards, so that a dark page recolours it."""
+SIZE = 9.0
+"""Points of ordinary text."""
 
-_FONT = "DejaVu Sans"  # comes with matplotlib, so text is measured alike everywhere
-_STYLE = {
-    "svg.fonttype": "none",
-    "text.parse_math": False,  # a column may be called "$x$"
-    "font.family": _FONT,
-    "font.size": 9,
-    "text.color": INK,
-    "axes.edgecolor": RULE,
-    "axes.labelcolor": MUTED,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "xtick.bottom": False,
-    "ytick.left": False,
-    "xtick.labelcolor": MUTED,
-    "ytick.labelcolor": INK,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-    "legend.frameon": False,
-}
+LETTER = 0.56
+"""Width of a letter, on average and as a share of the text's size: enough room for most fonts."""
+
+Anchor = Literal["start", "middle", "end"]
 
 
-def inline_svg(draw: Callable[[Figure], None], *, width: float, height: float, name: str) -> str:
-    """Draw on a figure of that many inches and return an <svg> element; `name` keeps its ids its own."""
-    target = io.StringIO()
-    with rc_context(), warnings.catch_warnings():
-        rcdefaults()  # a reader's own matplotlibrc must not change a report
-        rcParams.update(_STYLE | {"svg.hashsalt": name})
-        warnings.filterwarnings("ignore", message="Glyph")  # the reader's fonts are drawn, not matplotlib's
-        figure = Figure(figsize=(width, height), layout="constrained")
-        draw(figure)
-        figure.savefig(target, format="svg", metadata={"Date": None, "Creator": None})
-    return _for_a_page(target.getvalue())
+class Canvas:
+    """Collects the elements of one picture.
+
+    Args:
+        width: of the picture, in points.
+        height: of the picture, in points.
+    """
+
+    def __init__(self, width: float, height: float) -> None:
+        self.width, self.height = width, height
+        self._elements: list[str] = []
+
+    def box(
+        self, x: float, y: float, width: float, height: float, colour: str, *, opacity: float = 1.0
+    ) -> None:
+        """A filled rectangle; one of no width is drawn as a hair, so that a value of 0 is seen."""
+        faint = "" if opacity == 1.0 else f' fill-opacity="{opacity:.3g}"'
+        self._elements.append(
+            f'<rect x="{x:.2f}" y="{y:.2f}" width="{max(width, 0.3):.2f}" height="{height:.2f}" '
+            f'style="fill: var(--{colour})"{faint}/>'
+        )
+
+    def line(
+        self, points: Iterable[tuple[float, float]], colour: str, *, width: float = 1.0, dashed: bool = False
+    ) -> None:
+        """A line through points."""
+        places = " ".join(f"{x:.2f},{y:.2f}" for x, y in points)
+        dashes = ' stroke-dasharray="3 2"' if dashed else ""
+        self._elements.append(
+            f'<polyline points="{places}" fill="none" stroke-width="{width:g}"{dashes} '
+            f'style="stroke: var(--{colour})"/>'
+        )
+
+    def dot(self, x: float, y: float, radius: float, colour: str) -> None:
+        """A filled circle."""
+        self._elements.append(
+            f'<circle cx="{x:.2f}" cy="{y:.2f}" r="{radius:g}" style="fill: var(--{colour})"/>'
+        )
+
+    def text(
+        self,
+        x: float,
+        y: float,
+        words: str,
+        colour: str = INK,
+        *,
+        anchor: Anchor = "start",
+        size: float = SIZE,
+        upwards: bool = False,
+    ) -> None:
+        """Words whose middle height is at `y`; `upwards` turns them to be read from below."""
+        turned = f' transform="rotate(-90 {x:.2f} {y:.2f})"' if upwards else ""
+        self._elements.append(
+            f'<text x="{x:.2f}" y="{y:.2f}" dy="0.35em" text-anchor="{anchor}" font-size="{size:g}"{turned} '
+            f'style="fill: var(--{colour}); font-family: var(--font)">{escape(words)}</text>'
+        )
+
+    def svg(self) -> str:
+        """Returns the picture as an <svg> element; what it shows is said in words beside it."""
+        box = f"0 0 {self.width:.2f} {self.height:.2f}"
+        return f'<svg aria-hidden="true" viewBox="{box}">{"".join(self._elements)}</svg>'
 
 
-def _for_a_page(svg: str) -> str:
-    """Strip what only a file of its own needs, and let the page choose font and colours."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'<g id="[\w.]+_\d+"', "<g", svg)
-    svg = re.sub(r'(<svg[^>]*?) width="[^"]*pt"', r"\1", svg)
-    svg = re.sub(r'(<svg[^>]*?) height="[^"]*pt"', r"\1", svg)
-    svg = re.sub(r'style="[^"]*"', lambda style: _with_variables(style[0]), svg)
-    return re.sub(r"\s*\n\s*", " ", svg.replace("<svg ", '<svg aria-hidden="true" ', 1)).strip()
+def text_width(words: str, size: float = SIZE) -> float:
+    """Returns about how many points a text takes."""
+    return len(words) * LETTER * size
 
 
-def _with_variables(style: str) -> str:
-    for colour, variable in _VARIABLES.items():
-        style = style.replace(colour, f"var(--{variable})")
-    return style.replace(f"'{_FONT}'", "var(--font)")
+def shortened(words: str, longest: int) -> str:
+    """Returns a text of at most so many letters; one that was cut ends with an ellipsis."""
+    return words if len(words) <= longest else words[: longest - 1] + "…"

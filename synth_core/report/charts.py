@@ -3,103 +3,148 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from synth_core.report.canvas import INK, MUTED, PAPER, REFERENCE, RULE, SYNTHETIC, WARNING, inline_svg
+from synth_core.report.canvas import (
+    INK,
+    MUTED,
+    PAPER,
+    REFERENCE,
+    RULE,
+    SIZE,
+    SYNTHETIC,
+    WARNING,
+    Canvas,
+    shortened,
+    text_width,
+)
 
-WIDE, NARROW = 4.8, 3.7
-"""Inches: two wide or three narrow pictures fit beside each other on a desk, and each is readable on a phone."""
+WIDE, NARROW = 345.0, 266.0
+"""Points: two wide or three narrow pictures fit beside each other on a desk, and each is readable on a phone."""
+
+BINS = 30
+"""Bars of a histogram."""
+
+MOST_NUMBERS = 16
+"""Columns of a heatmap up to which its cells have room for their numbers."""
+
+_AXIS = 20.0
+"""Points below a picture for the numbers of its axis."""
+
 _DARKEST_SHARE = 0.7
 """Above this share of the scale a heatmap cell's number is written in the page's colour."""
 
 
-def paired_bars(
-    labels: Sequence[str], *, reference: Sequence[float], synthetic: Sequence[float], name: str
-) -> str:
-    """Two horizontal bars for each label, the reference above the synthetic table."""
+def paired_bars(labels: Sequence[str], *, reference: Sequence[float], synthetic: Sequence[float]) -> str:
+    """Two horizontal bars for each label, the reference above the synthetic table.
 
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        places = np.arange(len(labels))
-        axes.barh(places - 0.2, reference, height=0.36, color=REFERENCE, clip_on=False)
-        axes.barh(places + 0.2, synthetic, height=0.36, color=SYNTHETIC, clip_on=False)
-        _label_rows(axes, labels, longest=20)
-        _percent_axis(axes)
+    Args:
+        labels: one for each value, from above.
+        reference: shares of the values in the reference, 0 to 1.
+        synthetic: shares of the values in the synthetic table.
 
-    return inline_svg(draw, width=NARROW, height=0.35 + 0.25 * len(labels), name=name)
+    Returns:
+        The picture.
+    """
+    row = 18.0
+    canvas = Canvas(NARROW, _AXIS + row * len(labels))
+    x = _percent_axis(canvas, labels, longest=20, largest=max([*reference, *synthetic, 0.0]), row=row)
+    for place, (left, right) in enumerate(zip(reference, synthetic, strict=True)):
+        canvas.box(x(0), place * row + 2.5, x(left) - x(0), 6.2, REFERENCE)
+        canvas.box(x(0), place * row + 9.3, x(right) - x(0), 6.2, SYNTHETIC)
+    return canvas.svg()
 
 
-def histograms(panels: Sequence[tuple[str, Sequence[float], float, float]], *, name: str) -> str:
-    """One histogram for each (title, distances, mean, floor), all on one scale, mean and floor marked."""
+def histograms(panels: Sequence[tuple[str, Sequence[float], float, float]]) -> str:
+    """Histograms on one scale, above each other.
+
+    Args:
+        panels: title, distances, their mean and their floor; mean and floor are marked.
+
+    Returns:
+        The picture.
+    """
     largest = max(max(*values, floor) for _, values, _, floor in panels) * 1.05 or 1.0
-    bins = np.linspace(0, largest, 31)
-
-    def draw(figure: Figure) -> None:
-        rows = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
-        for axes, (title, values, mean, floor) in zip(rows, panels, strict=True):
-            heights, _ = np.histogram(values, bins=bins)
-            axes.bar(bins[:-1], heights, width=np.diff(bins) * 0.9, align="edge", color=SYNTHETIC, alpha=0.6)
-            axes.axvline(mean, color=INK, linewidth=1.2)
-            axes.axvline(floor, color=WARNING, linewidth=1.2, linestyle=(0, (3, 2)))
-            axes.set_title(title, loc="left", fontsize=9)
-            axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
-            axes.set_xlim(0, largest)
-        rows[-1].set_xlabel("total variation distance of one marginal")
-
-    return inline_svg(
-        draw, width=WIDE, height=0.6 + (1.75 if len(panels) < 4 else 1.1) * len(panels), name=name
+    edges = np.linspace(0, largest, BINS + 1)
+    title, bars, gap = 16.0, 90.0 if len(panels) < 4 else 48.0, 8.0
+    margin = 26.0
+    canvas = Canvas(WIDE, (title + bars + gap) * len(panels) + _AXIS + 12)
+    x = _scale(largest, margin, WIDE - 12)
+    for number, (words, values, mean, floor) in enumerate(panels):
+        heights, _ = np.histogram(values, bins=edges)
+        top = number * (title + bars + gap) + title
+        y = _scale(max(int(heights.max()), 1), top + bars, top)
+        for tick in _ticks(max(int(heights.max()), 1), 3, whole=True):
+            canvas.line([(margin, y(tick)), (WIDE - 12, y(tick))], RULE, width=0.6)
+            canvas.text(margin - 4, y(tick), f"{tick:,.0f}", MUTED, anchor="end", size=8)
+        for left, height in zip(edges[:-1], heights, strict=True):
+            if height:
+                wide = (x(edges[1]) - x(0)) * 0.9
+                canvas.box(x(left), y(height), wide, y(0) - y(height), SYNTHETIC, opacity=0.6)
+        for place, colour, dashed in ((mean, INK, False), (floor, WARNING, True)):
+            canvas.line([(x(place), top), (x(place), top + bars)], colour, width=1.2, dashed=dashed)
+        canvas.text(margin, top - 8, words)
+    below = canvas.height - _AXIS - 4
+    for tick in _ticks(largest, 5):
+        canvas.text(x(tick), below, f"{tick:g}", MUTED, anchor="middle", size=8)
+    canvas.text(
+        WIDE / 2, canvas.height - 8, "total variation distance of one marginal", MUTED, anchor="middle"
     )
+    return canvas.svg()
 
 
-def share_bars(labels: Sequence[str], shares: Sequence[float], *, name: str) -> str:
-    """One horizontal bar for each label with its share written at the end; nothing is written as free."""
+def share_bars(labels: Sequence[str], shares: Sequence[float]) -> str:
+    """One horizontal bar for each label with its share written at the end.
 
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        axes.barh(np.arange(len(labels)), shares, height=0.55, color=SYNTHETIC, clip_on=False)
-        for row, share in enumerate(shares):
-            text = f"{share:.1%}" if share else "free"
-            axes.annotate(
-                text, (share, row), xytext=(4, 0), textcoords="offset points", va="center", color=MUTED
-            )
-        _label_rows(axes, labels, longest=34)
-        axes.set_xlim(0, max([*shares, 1e-9]) * 1.15)
-        axes.set_xticks([])
-        axes.spines["bottom"].set_visible(False)
+    Args:
+        labels: what the shares are of, from above.
+        shares: of the whole, 0 to 1; nothing is written as free.
 
-    return inline_svg(draw, width=WIDE, height=0.25 + 0.3 * len(labels), name=name)
+    Returns:
+        The picture.
+    """
+    row = 21.0
+    canvas = Canvas(WIDE, 6 + row * len(labels))
+    begin = _label_rows(canvas, labels, longest=34, row=row)
+    x = _scale(max([*shares, 1e-9]), begin, WIDE - 36)
+    for place, share in enumerate(shares):
+        canvas.box(begin, place * row + 5, x(share) - begin, 11.5, SYNTHETIC)
+        canvas.text(x(share) + 4, (place + 0.5) * row, f"{share:.1%}" if share else "free", MUTED)
+    return canvas.svg()
 
 
-def heatmap(labels: Sequence[str], values: Sequence[Sequence[float]], *, name: str) -> str:
-    """The lower triangle of a symmetric matrix, darker for larger values, with numbers if they fit."""
-    size = len(labels)
-    scale = max(max(row) for row in values) or 1.0
+def heatmap(labels: Sequence[str], values: Sequence[Sequence[float]]) -> str:
+    """The lower triangle of a symmetric matrix, darker for larger values, with numbers if they fit.
 
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        for row, column in itertools.combinations_with_replacement(range(size), 2):
-            share = values[column][row] / scale
-            axes.add_patch(Rectangle((row, column), 0.94, 0.94, color=RULE, linewidth=0, alpha=0.35))
-            axes.add_patch(Rectangle((row, column), 0.94, 0.94, color=WARNING, linewidth=0, alpha=share))
-            if size <= 16:
-                ink = PAPER if share > _DARKEST_SHARE else INK
-                number = f"{values[column][row] * 100:.1f}"
-                axes.text(row + 0.47, column + 0.5, number, ha="center", va="center", color=ink, fontsize=6.5)
-        short = [_shortened(label, 14) for label in labels]
-        axes.set_xticks(np.arange(size) + 0.47, short, rotation=90, fontsize=8 if size <= 20 else 5.5)
-        axes.set_yticks(np.arange(size) + 0.47, short, fontsize=8 if size <= 20 else 5.5)
-        axes.tick_params(axis="x", labelcolor=INK)
-        axes.set(xlim=(0, size), ylim=(size, 0), aspect="equal")
-        for spine in axes.spines.values():
-            spine.set_visible(False)
+    Args:
+        labels: of rows and columns.
+        values: the matrix; numbers are written in hundredths.
 
-    return inline_svg(draw, width=WIDE, height=WIDE, name=name)
+    Returns:
+        The picture.
+    """
+    count, scale = len(labels), max(max(row) for row in values) or 1.0
+    short = [shortened(label, 14) for label in labels]
+    size = 8.0 if count <= 20 else 5.5
+    margin = max(text_width(label, size) for label in short) + 6
+    cell = (WIDE - margin) / count
+    canvas = Canvas(WIDE, WIDE)
+    for column, row in itertools.combinations_with_replacement(range(count), 2):
+        share, x, y = values[row][column] / scale, margin + column * cell, row * cell
+        canvas.box(x, y, 0.94 * cell, 0.94 * cell, RULE, opacity=0.35)
+        canvas.box(x, y, 0.94 * cell, 0.94 * cell, WARNING, opacity=share)
+        if count <= MOST_NUMBERS:
+            ink = PAPER if share > _DARKEST_SHARE else INK
+            number = f"{values[row][column] * 100:.1f}"
+            canvas.text(x + 0.47 * cell, y + 0.47 * cell, number, ink, anchor="middle", size=6.5)
+    for place, label in enumerate(short):
+        middle = (place + 0.47) * cell
+        canvas.text(margin - 4, middle, label, anchor="end", size=size)
+        canvas.text(margin + middle, count * cell + 4, label, anchor="end", size=size, upwards=True)
+    return canvas.svg()
 
 
 def dumbbells(
@@ -108,48 +153,62 @@ def dumbbells(
     reference: Sequence[float],
     synthetic: Sequence[float],
     baseline: Sequence[float],
-    name: str,
 ) -> str:
-    """For each label the reference and the synthetic value joined by a line, and the baseline as a tick."""
+    """For each label the reference and the synthetic value joined by a line, and the baseline as a tick.
 
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        places = np.arange(len(labels))
-        axes.hlines(places, reference, synthetic, color=MUTED, linewidth=2)
-        axes.plot(baseline, places, "|", color=WARNING, markersize=10, markeredgewidth=1.6, clip_on=False)
-        axes.plot(reference, places, "o", color=REFERENCE, markersize=7, clip_on=False)
-        axes.plot(synthetic, places, "o", color=SYNTHETIC, markersize=5, clip_on=False)
-        _label_rows(axes, labels, longest=24)
-        _percent_axis(axes)
+    Args:
+        labels: one for each row, from above.
+        reference: shares from 0 to 1, a large dot each.
+        synthetic: shares, a smaller dot each.
+        baseline: shares, a tick each.
 
-    return inline_svg(draw, width=WIDE, height=0.45 + 0.27 * len(labels), name=name)
+    Returns:
+        The picture.
+    """
+    row = 19.5
+    canvas = Canvas(WIDE, _AXIS + row * len(labels))
+    largest = max([*reference, *synthetic, *baseline, 0.0])
+    x = _percent_axis(canvas, labels, longest=24, largest=largest, row=row)
+    for place, (left, right, base) in enumerate(zip(reference, synthetic, baseline, strict=True)):
+        y = (place + 0.5) * row
+        canvas.line([(x(left), y), (x(right), y)], MUTED, width=2)
+        canvas.line([(x(base), y - 5), (x(base), y + 5)], WARNING, width=1.6)
+        canvas.dot(x(left), y, 3.5, REFERENCE)
+        canvas.dot(x(right), y, 2.5, SYNTHETIC)
+    return canvas.svg()
 
 
-def indented_tree(labels: Sequence[str], parents: Sequence[int], *, name: str) -> str:
-    """A forest drawn like a table of contents: one line for each node, children below and to the right of it."""
+def indented_tree(labels: Sequence[str], parents: Sequence[int]) -> str:
+    """A forest drawn like a table of contents: one line for each node, children below and to the right of it.
+
+    Args:
+        labels: of the nodes.
+        parents: the node above each; a negative number for a root.
+
+    Returns:
+        The picture.
+    """
     order, depths = _depth_first(parents)
     rows = {node: row for row, node in enumerate(order)}
+    row = 15.0
+    indent = min(24.0, (WIDE - 200) / max(1, max(depths.values(), default=0)))
+    canvas = Canvas(WIDE, 4 + row * len(order))
 
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        for node in order:
-            x, y = depths[node], rows[node]
-            if parents[node] >= 0:
-                bend = [x - 1, x - 1, x - 0.25], [rows[parents[node]] + 0.28, y, y]
-                axes.plot(*bend, color=REFERENCE, linewidth=1)
-            axes.plot(x, y, "o", color=SYNTHETIC, markersize=4)
-            axes.annotate(
-                _shortened(labels[node], 58),
-                (x, y),
-                xytext=(6, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=8,
-            )
-        axes.set(xlim=(-0.3, max(10, max(depths.values()) + 6)), ylim=(len(order) - 0.4, -0.6))
-        axes.axis("off")
+    def x(node: int) -> float:
+        return 6 + depths[node] * indent
 
-    return inline_svg(draw, width=WIDE, height=0.2 + 0.21 * len(order), name=name)
+    def y(node: int) -> float:
+        return 2 + (rows[node] + 0.5) * row
+
+    for node in order:
+        if (above := parents[node]) >= 0:
+            bend = [(x(above), y(above) + 4), (x(above), y(node)), (x(node) - 4, y(node))]
+            canvas.line(bend, REFERENCE)
+    for node in order:
+        canvas.dot(x(node), y(node), 2, SYNTHETIC)
+        room = math.floor((WIDE - x(node) - 8) / text_width("x", 8))
+        canvas.text(x(node) + 6, y(node), shortened(labels[node], max(8, min(58, room))), size=8)
+    return canvas.svg()
 
 
 def _depth_first(parents: Sequence[int]) -> tuple[list[int], dict[int, int]]:
@@ -165,19 +224,38 @@ def _depth_first(parents: Sequence[int]) -> tuple[list[int], dict[int, int]]:
     return order, depths
 
 
-def _label_rows(axes: Axes, labels: Sequence[str], *, longest: int) -> None:
-    axes.set_yticks(np.arange(len(labels)), [_shortened(label, longest) for label in labels])
-    axes.set_ylim(len(labels) - 0.4, -0.6)
-    axes.spines["left"].set_visible(False)
+def _label_rows(canvas: Canvas, labels: Sequence[str], *, longest: int, row: float) -> float:
+    """Write the labels of rows on the left; returns where the bars begin."""
+    short = [shortened(label, longest) for label in labels]
+    begin = max((text_width(label) for label in short), default=0.0) + 6
+    for place, label in enumerate(short):
+        canvas.text(begin - 5, (place + 0.5) * row, label, anchor="end")
+    return begin
 
 
-def _percent_axis(axes: Axes) -> None:
-    axes.set_xlim(left=0)
-    axes.xaxis.set_major_locator(MaxNLocator(4))
-    axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-    axes.grid(axis="x", color=RULE, linewidth=0.6)
-    axes.spines["bottom"].set_visible(False)
+def _percent_axis(
+    canvas: Canvas, labels: Sequence[str], *, longest: int, largest: float, row: float
+) -> Callable[[float], float]:
+    """Draw the labels of rows and an axis of shares below them; returns where a share lies."""
+    begin, end = _label_rows(canvas, labels, longest=longest, row=row), row * len(labels)
+    x = _scale(largest or 1.0, begin, canvas.width - 14)
+    ticks = _ticks(largest or 1.0, 4)
+    digits = max(0, -math.floor(math.log10(100 * (ticks[1] if len(ticks) > 1 else 1.0))))
+    for tick in ticks:
+        canvas.line([(x(tick), 0), (x(tick), end)], RULE, width=0.6)
+        canvas.text(x(tick), end + 9, f"{100 * tick:.{digits}f}%", MUTED, anchor="middle", size=SIZE - 0.5)
+    return x
 
 
-def _shortened(label: str, longest: int) -> str:
-    return label if len(label) <= longest else label[: longest - 1] + "…"
+def _scale(largest: float, begin: float, end: float) -> Callable[[float], float]:
+    """Returns where a value from 0 to `largest` lies between two places."""
+    return lambda value: begin + (end - begin) * value / largest
+
+
+def _ticks(largest: float, most: int, *, whole: bool = False) -> list[float]:
+    """Returns round numbers from 0 to `largest`, at most `most` steps of 1, 2, 2.5 or 5 times a power of ten."""
+    rough = largest / most
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * nice for nice in (1, 2, 2.5, 5, 10, 20) if power * nice >= rough * (1 - 1e-9))
+    step = max(1.0, math.ceil(step)) if whole else step
+    return [float(f"{number * step:.6g}") for number in range(math.floor(largest / step + 1e-9) + 1)]

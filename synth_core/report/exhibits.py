@@ -47,16 +47,14 @@ def column_exhibits(
     noisy counts below zero are shown as zero.
     """
     exhibits = []
-    for number, column in enumerate(columns):
+    for column in columns:
         left, right = _shares(reference[column.name]), _shares(synthetic[column.name])
         labels, shown_left, shown_right = _most_common(column.captions, left, right)
         rows = zip(column.captions, left, right, strict=True)
         exhibits.append(
             Exhibit(
                 title=column.name,
-                svg=charts.paired_bars(
-                    labels, reference=shown_left, synthetic=shown_right, name=f"column-{number}"
-                ),
+                svg=charts.paired_bars(labels, reference=shown_left, synthetic=shown_right),
                 alt=f"Bars of the shares of each value of {column.name}, {reference_name} beside synthetic; "
                 f"total variation distance {tvd[column.name]:.4f}.",
                 note=column.description,
@@ -86,7 +84,7 @@ def marginals_exhibit(marginals: Sequence[MarginalErrors]) -> Exhibit:
     rows += [("marginals measured", [f"{len(m.values):,} of {m.population:,}" for m in marginals])]
     return Exhibit(
         title="Distances of the marginals",
-        svg=charts.histograms(panels, name="marginals"),
+        svg=charts.histograms(panels),
         alt=f"Histograms of the total variation distance of every measured marginal: {means}.",
         note="Each marginal is one table of counts over some of the columns.",
         table=Table(
@@ -115,7 +113,7 @@ def pairs_exhibit(attributes: Sequence[str], pairs: Sequence[Sequence[float]]) -
     some = "" if len(shown) == len(attributes) else f" The {len(shown)} columns with the largest distances."
     return Exhibit(
         title="Pairs of columns",
-        svg=charts.heatmap(names, matrix[np.ix_(shown, shown)].tolist(), name="pairs"),
+        svg=charts.heatmap(names, matrix[np.ix_(shown, shown)].tolist()),
         alt=f"Heatmap of the total variation distance of every pair of columns.{worst}",
         note=f"Distance times 100; the diagonal is the column alone.{some}",
         table=Table(
@@ -136,7 +134,6 @@ def predictions_exhibit(targets: Sequence[TargetError]) -> Exhibit:
             reference=[error.real for error in ordered],
             synthetic=[error.synthetic for error in ordered],
             baseline=[error.majority for error in ordered],
-            name="predictions",
         ),
         alt="Share of wrong predictions for each column, by a classifier trained on real rows and by one "
         f"trained on synthetic rows; on average {points(extra)} percentage points between them.",
@@ -175,7 +172,7 @@ def budget_exhibit(spends: Sequence[SpendLine], *, mu: float) -> Exhibit:
     spent = sum(shares.values())
     return Exhibit(
         title="Budget by step",
-        svg=charts.share_bars(list(shares), list(shares.values()), name="budget"),
+        svg=charts.share_bars(list(shares), list(shares.values())),
         alt=f"Bars of the share of the privacy budget each step used; together {percent(spent)}.",
         note=f"Share of the release's μ² = {loss_text(mu**2, 6)}; {percent(spent)} of it was used.",
         table=Table(

@@ -30,7 +30,7 @@ def answers_exhibit(measured: Sequence[MeasuredMarginal]) -> Exhibit:
     ranked = sorted(measured, key=lambda m: m.noise - m.distance)[:MOST_LISTED]
     return Exhibit(
         title="Distance from the noisy answers",
-        svg=charts.histograms(panels, name="answers"),
+        svg=charts.histograms(panels),
         alt=f"Histograms of the distance of the synthetic table from each noisy answer: {words} on average.",
         note="A table that follows its answers is about as far from them as the noise alone.",
         table=Table(
@@ -70,7 +70,7 @@ def tree_exhibit(tree: JunctionTree) -> Exhibit:
     )
     return Exhibit(
         title="What the model ties together",
-        svg=charts.indented_tree(labels, [tree.parents[place] for place in shown], name="tree"),
+        svg=charts.indented_tree(labels, [tree.parents[place] for place in shown]),
         alt=f"Tree of {len(tree.cliques)} groups of columns; every group depends on the others only through "
         "the columns it shares with the group above it.",
         note=f"Columns of one line are modelled together, given those of the line above they hang on.{some}",
@@ -100,9 +100,7 @@ def ties_exhibit(
     strongest = f" The strongest is {ranked[0][1]} and {ranked[0][2]}." if ranked else ""
     return Exhibit(
         title="How strongly columns go together",
-        svg=charts.heatmap(
-            [attributes[place] for place in shown], matrix[np.ix_(shown, shown)].tolist(), name="ties"
-        ),
+        svg=charts.heatmap([attributes[place] for place in shown], matrix[np.ix_(shown, shown)].tolist()),
         alt=f"Heatmap of the distance of every pair of columns from independence.{strongest}",
         note="Distance from independence in the published table, times 100.",
         table=Table(
