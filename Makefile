@@ -40,7 +40,7 @@ export XDG_CACHE_HOME := $(CURDIR)/.cache
 export XDG_CONFIG_HOME := $(CURDIR)/.cache/config
 endif
 
-.PHONY: FORCE help setup demo up test quick explore processors soak soak-ingest topology check docs images bench lock clean
+.PHONY: FORCE help setup demo up test quick explore processors sabotage soak soak-ingest topology check docs images bench lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,7 +53,8 @@ demo: $(READY) ## release a fictional census through Airflow and Dask, and show 
 up: $(READY) ## Airflow with its user interface on this machine (PORT=8080); Ctrl-C ends it
 	@exec $(BIN)/python -m infra.local.up
 
-# tests/work_sharing.py says which worker gets which files, and in which order.
+# One worker waits for Airflow most of the time, so there is one more than cores. tests/work_sharing.py says which
+# worker gets which files, and in which order.
 test: check ## all checks, then all tests
 	$(BIN)/pytest $(WORKERS) --durations=25 -m "not bench" $(ARGS)
 
@@ -66,6 +67,10 @@ explore: $(READY) ## the laws with fresh noise and fresh cases, for MINUTES=60; 
 
 processors: $(READY) ## the numeric tests as other processors would run them, as a table
 	@$(BIN)/python tests/processors.py
+
+# A test that cannot fail proves nothing.
+sabotage: $(READY) ## put faults back that the product once had, one by one: each must turn its tests red
+	@$(BIN)/python tests/sabotage.py $(ARGS)
 
 # Long and rough: tasks, schedulers and clusters are killed in the middle of releases.
 soak: $(READY) ## releases that are killed, repeated and cancelled in the middle, under Airflow

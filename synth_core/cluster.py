@@ -40,6 +40,8 @@ HERE_ONLY = {"dashboard_address": "127.0.0.1:0", "worker_dashboard_address": "12
 """The pages of a local cluster are seen from this machine alone, each cluster's at ports of its own."""
 TASKS_PER_THREAD = 4
 """Tasks for each thread into which work on many items is put: enough to be even, few enough to be passed on fast."""
+CONNECT_SECONDS = 20.0
+"""How long a scheduler may take to answer before it is taken for missing."""
 TELL_SECONDS = 10.0
 """How often the log hears of work under way."""
 FAN_IN = 8
@@ -245,7 +247,7 @@ def _client(address: str) -> Iterator[Any]:
             yield client
         return
     try:
-        client = Client(address, timeout="20s")
+        client = Client(address, timeout=CONNECT_SECONDS)
     except (OSError, ValueError):
         raise ClusterError(
             f"no Dask scheduler answers at {address}; start one with `dask scheduler` or use --cluster local"

@@ -100,13 +100,19 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield opened
 
 
+def installed_browser() -> tuple[str | None, str | None]:
+    """Returns where Chromium and its driver are; None for what is not installed."""
+    return next((path for name in BROWSERS if (path := shutil.which(name))), None), shutil.which(
+        "chromedriver"
+    )
+
+
 @contextmanager
 def chromium(profile: Path) -> Iterator[Any]:
     """Chromium with a profile of its own for the time of a `with` block."""
     from selenium import webdriver
 
-    binary = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    driver = shutil.which("chromedriver")
+    binary, driver = installed_browser()
     if not binary or not driver:
         pytest.skip(NO_BROWSER)
     options = webdriver.ChromeOptions()

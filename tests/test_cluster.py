@@ -124,6 +124,7 @@ def test_worker_threads_pause_rather_than_spill():
     assert found[1:] == ("dict", 0.8, True)
 
 
+@pytest.mark.slow
 def test_worker_processes_pause_rather_than_spill_also_after_they_were_started_again():
     """The very case it is for: a worker that ran out of memory is ended, and its nanny starts another."""
     with connect("processes") as cluster:
@@ -136,6 +137,7 @@ def test_worker_processes_pause_rather_than_spill_also_after_they_were_started_a
     assert {facts[1:] for facts in (*before, *after)} == {("dict", 0.8, True)}
 
 
+@pytest.mark.slow
 def test_a_process_without_credentials_cannot_use_a_cluster_of_processes():
     """On the loopback interface every process of the machine reaches the scheduler and the workers."""
     with connect("processes") as cluster:
@@ -203,6 +205,7 @@ def test_a_model_travels_with_its_task_without_a_warning(recwarn):
     assert not [warning for warning in recwarn if "large graph" in str(warning.message)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ["local", "processes"])
 def test_a_cluster_may_be_the_first_thing_that_imports_dask(address):
     """Dask brings its own settings when it is imported; a change undone must not take them along."""

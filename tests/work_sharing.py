@@ -17,7 +17,14 @@ LIVE = (
 LIVE_TIMEOUT = 3600
 """Seconds that a test of these may take, servers included: a machine may be several times slower than ours."""
 
-FIRST = (*LIVE, "tests/airflow/", "tests/plugins/")
+FIRST = (
+    *LIVE,
+    "tests/airflow/",
+    "tests/plugins/",
+    "tests/docs/test_code_blocks.py",
+    "tests/storage/test_record_wise.py",
+    "tests/steps/test_published_numbers.py",
+)
 """Files and folders that are begun before all others, in this order."""
 
 

@@ -95,8 +95,8 @@ class Live:
 
         def waits() -> bool:
             assert self.api.run_state(dag, run) not in FINISHED, "the run has ended without asking anybody"
-            instances = [one for one in self.api.task_instances(dag, run) if one["task_id"] == "approve"]
-            return [(one["state"], one["try_number"]) for one in instances] == [("awaiting_input", attempt)]
+            found = self.tasks(run, "approve", dag=dag)
+            return [(one["state"], one["try_number"]) for one in found] == [("awaiting_input", attempt)]
 
         self.until(waits)
         words = (
@@ -113,12 +113,12 @@ class Live:
         """Return as soon as the step has reserved its first spend."""
         self.until(lambda: self.records(release, step=step), pause=0.02)
 
-    def tasks(self, run: str, name: str) -> list[dict[str, Any]]:
+    def tasks(self, run: str, name: str, *, dag: str = FORM) -> list[dict[str, Any]]:
         """The instances of a task: one, unless it is mapped."""
-        return [one for one in self.api.task_instances(FORM, run) if one["task_id"] == name]
+        return [one for one in self.api.task_instances(dag, run) if one["task_id"] == name]
 
-    def task(self, run: str, name: str) -> dict[str, Any]:
-        (instance,) = self.tasks(run, name)
+    def task(self, run: str, name: str, *, dag: str = FORM) -> dict[str, Any]:
+        (instance,) = self.tasks(run, name, dag=dag)
         return instance
 
 
@@ -167,7 +167,8 @@ def assert_sound(live: Live, release: str, *, published: bool = True) -> list[Re
     assert len(answered) == len(set(answered)), "a question has two answers"
     open_attempts = {key for (key, _), state in latest.items() if state is State.MEASURING}
     assert not open_attempts & set(answered), "an attempt was left open beside an answer"
-    assert ledger.balance(live.spec["dataset"]).held_mu2 == 0, "budget is still set aside"
+    turns = [record.state for record in own if record.state in (State.HELD, State.CLOSED)]
+    assert turns[-1] is State.CLOSED, "budget is still set aside"
     if published:
         assert not open_attempts
         assert verify_release(live.paths(release).public) == []

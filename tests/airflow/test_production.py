@@ -26,6 +26,10 @@ from synth_core.privacy.wording import exact_text, loss_text
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres]
 
 
+INTAKE = "release_after-intake"
+"""The DAG of a series that is released when its asset is updated."""
+
+
 def charged(live: Live, release: str) -> list[str]:
     return [record.key for record in live.ledger.records(release=release) if record.state is State.MEASURED]
 
@@ -34,11 +38,9 @@ def manifest(live: Live, release: str) -> dict:
     return json.loads(live.paths(release).manifest.read_text())
 
 
-def asked_at_the_gate(live: Live, run: str) -> dict:
+def asked_at_the_gate(live: Live, run: str, *, dag: str = FORM) -> dict:
     """What a person is shown and answers at the gate of a run."""
-    return live.api.get(
-        f"/dags/{FORM}/dagRuns/{run.replace('+', '%2B')}/taskInstances/approve/-1/hitlDetails"
-    )
+    return live.api.get(f"/dags/{dag}/dagRuns/{run.replace('+', '%2B')}/taskInstances/approve/-1/hitlDetails")
 
 
 def test_each_spec_is_a_paused_dag_and_a_broken_one_an_import_error(live, twins_due):
@@ -71,97 +73,92 @@ def test_of_two_releases_at_the_same_moment_the_one_without_room_reads_nothing(l
 
 
 @pytest.fixture(scope="module")
-def after_intake(live: Live, twins: object) -> tuple[str, str]:
-    """DAG and run of a release that an update of an asset has started, and that waits at its gate."""
-    dag = "release_after-intake"
-    live.until(lambda: dag in live.known_dags())
-    live.api.unpause(dag)
-    live.api.update_asset("census_intake")
-    (run,) = live.until(lambda: live.api.get(f"/dags/{dag}/dagRuns")["dag_runs"])
-    assert run["run_type"] == "asset_triggered"
-    live.waits_for_approval(run["dag_run_id"], dag=dag)
-    return dag, run["dag_run_id"]
-
-
-def test_a_pool_that_nobody_has_made_does_not_hold_a_release_up(live, after_intake):
-    dag, run = after_intake
-    (pool,) = [one for one in live.api.get("/pools")["pools"] if one["name"] == "intake"]
-    assert pool["slots"] == 1
-    assert {one["pool"] for one in live.api.task_instances(dag, run)} == {"intake"}
-
-
-def test_people_are_told_of_a_run_that_misses_its_deadline(live, after_intake, webhook):
-    dag, run = after_intake
-    (late,) = live.until(lambda: [one for one in read(live.site.workspace) if one.kind is Kind.DEADLINE])
-    assert (late.runner.dag, late.runner.run, late.dataset) == (dag, run, "people")
-    assert f"more than {DEADLINE_HOURS:g} hours" in late.text
-    live.until(lambda: any(late.text in text for text in webhook[1]))
-    assert live.api.run_state(dag, run) == "running", "it goes on"
-
-
-def test_an_update_of_an_asset_makes_a_release(live, after_intake):
-    dag, run = after_intake
-    live.api.decide(dag, run, task="approve", option="Approve")
-    assert live.finished(run, dag=dag) == "success"
-    (release,) = {
-        record.release for record in live.ledger.records() if record.release.startswith("after-intake-")
-    }
-    assert_sound(live, release)
-    assert manifest(live, release)["provenance"]["run"] == run
+def waiting(live: Live, twins: object) -> str:
+    """The run of a release that will wait at its gate; `twins` comes first because the cap has no room before."""
+    return live.trigger("rejected", approval=True, epsilon=0.5)
 
 
 @pytest.fixture(scope="module")
-def approved(live: Live, twins: object) -> tuple[str, dict, list[str]]:
-    """A release that `ops` let through the gate, by REST with the form's values."""
-    run = live.trigger("gated", approval=True, epsilon=0.5)
-    live.waits_for_approval(run)
-    assert not live.paths("gated").manifest.exists()
+def after_intake(live: Live, waiting: object) -> str:
+    """The run of a release that an update of an asset has started, and that waits at its gate."""
+    live.until(lambda: INTAKE in live.known_dags())
+    live.api.unpause(INTAKE)
+    live.api.update_asset("census_intake")
+    (run,) = live.until(lambda: live.api.get(f"/dags/{INTAKE}/dagRuns")["dag_runs"])
+    assert run["run_type"] == "asset_triggered"
+    live.waits_for_approval(run["dag_run_id"], dag=INTAKE)
+    return run["dag_run_id"]
+
+
+def test_a_pool_that_nobody_has_made_does_not_hold_a_release_up(live, after_intake):
+    (pool,) = [one for one in live.api.get("/pools")["pools"] if one["name"] == "intake"]
+    assert pool["slots"] == 1
+    assert {one["pool"] for one in live.api.task_instances(INTAKE, after_intake)} == {"intake"}
+
+
+def test_people_are_told_of_a_run_that_misses_its_deadline(live, after_intake, webhook):
+    (late,) = live.until(lambda: [one for one in read(live.site.workspace) if one.kind is Kind.DEADLINE])
+    assert (late.runner.dag, late.runner.run, late.dataset) == (INTAKE, after_intake, "people")
+    assert f"more than {DEADLINE_HOURS:g} hours" in late.text
+    live.until(lambda: any(late.text in text for text in webhook[1]))
+    assert live.api.run_state(INTAKE, after_intake) == "running", "it goes on"
+
+
+@pytest.fixture(scope="module")
+def approved(live: Live, after_intake: str) -> str:
+    """The name of that release, after `ops` let it through the gate."""
+    (release,) = {
+        record.release for record in live.ledger.records() if record.release.startswith("after-intake-")
+    }
+    assert not live.paths(release).manifest.exists()
     ops = AirflowApi(live.api.url, user="ops", password=live.site.passwords["ops"])
-    ops.decide(FORM, run, task="approve", option="Approve")
-    assert live.finished(run) == "success"
-    return run, manifest(live, "gated"), charged(live, "gated")
+    ops.decide(INTAKE, after_intake, task="approve", option="Approve")
+    assert live.finished(after_intake, dag=INTAKE) == "success"
+    return release
 
 
-def test_an_approved_release_is_published_and_says_who_approved(live, approved):
-    run, published, _ = approved
-    assert_sound(live, "gated")
-    assert published["provenance"]["approval"]["by"] == "ops"
-    notes = live.records("gated", step="approve")
+def test_an_approved_release_is_published_and_says_who_approved(live, after_intake, approved):
+    assert_sound(live, approved)
+    provenance = manifest(live, approved)["provenance"]
+    assert (provenance["run"], provenance["approval"]["by"]) == (after_intake, "ops")
+    notes = live.records(approved, step="approve")
     assert [(note.runner.actor, note.mu2) for note in notes] == [("ops", 0)]
-    assert "approval" in [event.kind.value for event in read(live.site.workspace) if event.release == "gated"]
-    assert live.states(run)["publish"] == "success"
+    assert Kind.APPROVAL in [event.kind for event in read(live.site.workspace) if event.release == approved]
+    assert live.states(after_intake, dag=INTAKE)["publish"] == "success"
     events = [one["extra"] for one in live.api.get("/assets/events")["asset_events"]]
-    assert "gated" in [extra.get("release") for extra in events]
+    assert approved in [extra.get("release") for extra in events]
 
 
-def test_the_certificate_is_what_the_person_saw(live, approved):
-    run, published, _ = approved
-    seen = asked_at_the_gate(live, run)
-    assert seen["subject"] == "Publish release gated?"
-    stated = published["guarantee"]
+def test_the_certificate_is_what_the_person_saw(live, after_intake, approved):
+    seen = asked_at_the_gate(live, after_intake, dag=INTAKE)
+    assert seen["subject"] == f"Publish release {approved}?"
+    stated = manifest(live, approved)["guarantee"]
     assert f"ε {loss_text(stated['epsilon'])} at δ {exact_text(stated['delta'])}" in seen["body"]
     assert seen["responded_by_user"]["name"] == "ops"
 
 
-def test_clearing_tasks_of_a_published_release_changes_no_byte_of_it(live, approved):
-    run, _, answers = approved
-    published = live.paths("gated").manifest.read_bytes()
-    live.api.clear(FORM, run, tasks=["fit"])
-    live.until(lambda: live.api.run_state(FORM, run) not in FINISHED)
-    assert live.finished(run) == "success"
-    assert live.task(run, "fit")["try_number"] == 2
-    assert live.states(run)["approve"] == "skipped", "a decision about it would come too late"
-    assert_sound(live, "gated")
-    assert charged(live, "gated") == answers
-    assert live.paths("gated").manifest.read_bytes() == published
+def test_every_log_line_of_a_step_names_its_release(live, after_intake, approved):
+    folder = Path(live.site.home) / "logs" / f"dag_id={INTAKE}" / f"run_id={after_intake}" / "task_id=fit"
+    lines = [json.loads(line) for line in (folder / "attempt=1.log").read_text().splitlines()]
+    told = [
+        line for line in lines if "fitted in" in line.get("event", "") or "round" in line.get("event", "")
+    ]
+    assert {(line["release"], line["step"]) for line in told} == {(approved, "fit")}
+    assert any("loss" in line["event"] for line in told)
+    assert Kind.STEP in {event.kind for event in read(live.site.workspace) if event.step == "fit"}
 
 
-@pytest.fixture(scope="module")
-def waiting(live: Live, twins: object) -> str:
-    """The run of a release that waits at its gate."""
-    run = live.trigger("rejected", approval=True, epsilon=0.5)
-    live.waits_for_approval(run)
-    return run
+def test_clearing_tasks_of_a_published_release_changes_no_byte_of_it(live, after_intake, approved):
+    answers, published = charged(live, approved), live.paths(approved).manifest.read_bytes()
+    live.api.clear(INTAKE, after_intake, tasks=["fit"])
+    live.until(lambda: live.api.run_state(INTAKE, after_intake) not in FINISHED)
+    assert live.finished(after_intake, dag=INTAKE) == "success"
+    assert live.task(after_intake, "fit", dag=INTAKE)["try_number"] == 2
+    states = live.states(after_intake, dag=INTAKE)
+    assert states["approve"] == "skipped", "a decision about it would come too late"
+    assert_sound(live, approved)
+    assert charged(live, approved) == answers
+    assert live.paths(approved).manifest.read_bytes() == published
 
 
 def draft_of(live: Live, run: str) -> str:
@@ -170,6 +167,7 @@ def draft_of(live: Live, run: str) -> str:
 
 
 def test_clearing_a_fit_repeats_it_from_stored_answers(live, waiting):
+    live.waits_for_approval(waiting)
     answers, draft = charged(live, "rejected"), draft_of(live, waiting)
     live.api.clear(FORM, waiting, tasks=["fit"])
     live.waits_for_approval(waiting, attempt=2)
@@ -179,6 +177,7 @@ def test_clearing_a_fit_repeats_it_from_stored_answers(live, waiting):
 
 
 def test_a_rejected_release_keeps_its_charge_and_leaves_the_public_alone(live, waiting):
+    live.until(lambda: live.states(waiting)["approve"] == "awaiting_input")
     charge = live.ledger.balance("people").charged_mu2
     public = sorted(path.parent.name for path in (live.site.workspace / "public").glob("*/manifest.json"))
     live.api.decide(FORM, waiting, task="approve", option="Reject")
@@ -223,15 +222,3 @@ def test_a_run_that_a_person_ends_gives_its_hold_back(live, twins):
 def test_values_out_of_range_are_refused_when_triggered(live):
     with pytest.raises(ApiError, match=r"400[\s\S]*dry_run"):
         live.trigger("odd", dry_run="perhaps")
-
-
-def test_every_log_line_of_a_step_names_its_release(live, approved):
-    run, _, _ = approved
-    folder = Path(live.site.home) / "logs" / f"dag_id={FORM}" / f"run_id={run}" / "task_id=fit"
-    lines = [json.loads(line) for line in (folder / "attempt=1.log").read_text().splitlines()]
-    told = [
-        line for line in lines if "fitted in" in line.get("event", "") or "round" in line.get("event", "")
-    ]
-    assert {(line["release"], line["step"]) for line in told} == {("gated", "fit")}
-    assert any("loss" in line["event"] for line in told)
-    assert Kind.STEP in {event.kind for event in read(live.site.workspace) if event.step == "fit"}

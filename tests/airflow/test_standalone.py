@@ -21,11 +21,12 @@ from live_airflow import (
     ledger_of_the_site,  # noqa: F401 - a fixture for every test
     ledger_variable,
 )
+from servers import installed_browser
 from small_release import people, write_release
 from sqlalchemy import MetaData, create_engine
 
 from infra.local.demo import run
-from infra.local.rest import FINISHED, ApiError
+from infra.local.rest import ApiError
 from infra.local.services import wait_until
 from infra.local.site import SiteError
 from synth_core import steps
@@ -82,65 +83,6 @@ def test_a_release_by_rest_is_published_and_verified(live, crowd, capsys):
     assert all(name in told for name in ("prepare", "fit", "sample[0]", "sample[1]", "publish"))
 
 
-def mapped(live: Live, release: str) -> dict[str, list[str]]:
-    """States of the mapped tasks of the run that made a release."""
-    runs = live.api.get("/dags/census_release/dagRuns")["dag_runs"]
-    (run_id,) = [one["dag_run_id"] for one in runs if one["conf"].get("release") == release]
-    instances = live.api.task_instances("census_release", run_id)
-    found = sorted(
-        (one["task_id"], one["map_index"], one["state"]) for one in instances if one["map_index"] >= 0
-    )
-    return {task: [state for name, _, state in found if name == task] for task, _, _ in found}
-
-
-def test_a_stratified_release_by_rest_has_one_task_for_each_stratum_and_shard(live, crowd):
-    run(live.api, live.running, params={**crowd, **STRATA, "release": "strata"})
-    assert mapped(live, "strata") == {"stratum": ["success"] * 2, "sample": ["success"] * 2}
-    paths = ReleasePaths(live.site.workspace, "strata")
-    assert verify_release(paths.public) == []  # the certificate's spends, added up again, among others
-    spends = json.loads(paths.certificate.read_text())["spends"]
-    assert {spend["stratum"][1] for spend in spends if spend["stratum"]} == {"0 f", "1 m"}
-
-
-def words_of(text: str) -> set[str]:
-    """All words and numbers of a text but those of processes; a number with a fraction is one word."""
-    text = re.sub(r"(?i)\b(pid|process|ppid)\b\W{0,4}\d+", "", text)
-    return set(re.findall(r"[A-Za-z]+|\d+(?:\.\d+)?", text))
-
-
-def database_text(address: str) -> str:
-    """Every row of every table of a database."""
-    engine = create_engine(address)
-    tables = MetaData()
-    tables.reflect(engine)
-    with engine.connect() as connection:
-        rows = [str(row) for table in tables.sorted_tables for row in connection.execute(table.select())]
-    engine.dispose()
-    return "\n".join(rows)
-
-
-def test_nothing_confidential_reached_airflow_dask_or_the_public_zone(live, crowd, twins):
-    """After whole releases: no exact count and no undeclared value in logs, XComs, database, events, public files."""
-    frame = pd.read_csv(crowd["source"])
-    secrets = {CANARY, str(len(frame)), *(str(count) for count in frame["sex"].value_counts())}
-    secrets |= {str(count) for count in frame["job"].value_counts() if count > 1000}
-    assert len(secrets) == 7
-    home, workspace = live.site.home, live.site.workspace
-    places = [home, workspace / "public", workspace / "events.jsonl"]
-    files = [path for place in places for path in [place, *place.rglob("*")] if path.is_file()]
-    assert {"events.jsonl", "manifest.json", "standalone.log"} <= {path.name for path in files}
-    assert any(path.suffix == ".log" and "task_id=fit" in str(path) for path in files)
-    for path in files:
-        words = words_of(path.read_bytes().decode("utf-8", errors="replace"))
-        # Noisy numbers may meet an exact one by chance; other tests replay answers over other rows.
-        wanted = {CANARY} if path.is_relative_to(workspace / "public") else secrets
-        assert not wanted & words, path
-    stored = words_of(database_text(live.site.database))
-    assert {"census", "publish"} <= stored
-    assert not secrets & stored
-    assert CANARY in words_of(Path(crowd["source"]).read_text()), "the search would have found it"
-
-
 def test_values_out_of_range_are_refused_when_triggered(live, crowd):
     with pytest.raises(ApiError, match=r"400[\s\S]*epsilon"):
         live.api.trigger("census_release", {**crowd, "epsilon": 0})
@@ -160,20 +102,30 @@ def test_strangers_see_nothing(live):
 
 @pytest.fixture(scope="module")
 def person(live: Live, browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Person:
-    """Somebody who has logged in with headless Chromium, where it is installed."""
+    """Somebody who has logged in with headless Chromium."""
     somebody = Person(browser, live.api.url, pictures=tmp_path_factory.mktemp("pictures"))
     somebody.log_in("ops", live.site.passwords["ops"])
     return somebody
 
 
 @pytest.fixture(scope="module")
-def typed(live: Live, crowd: dict[str, Any], person: Person) -> dict[str, Any]:
-    """The run of a stratified release that was typed into the form."""
+def stratified(live: Live, crowd: dict[str, Any], request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The finished run of a stratified release: typed into the form, or begun by REST where there is no browser."""
+    spec = {**crowd, **STRATA, "release": "strata"}
+    if all(installed_browser()):
+        run_id = type_in(request.getfixturevalue("person"), live, spec)
+    else:
+        run_id = live.api.trigger("census_release", spec)
+    live.finished(run_id)
+    return live.api.get(f"/dags/census_release/dagRuns/{run_id}")
+
+
+def type_in(person: Person, live: Live, spec: dict[str, Any]) -> str:
+    """Fill in the form and return the run that it has started."""
     person.open_form("census_release")
     form = person.text()
     for words in ("Privacy loss ε", "Dry run", "Quality and approval", "spends from the account", "Strata"):
         assert words in form
-    spec = {**crowd, **STRATA, "release": "typed"}
     person.choose("method", spec["method"])
     fields = ("dataset", "source", "schema", "epsilon", "release", "strata")
     for name in (*fields, *fields):  # a person looks the form over again
@@ -183,26 +135,38 @@ def typed(live: Live, crowd: dict[str, Any], person: Person) -> dict[str, Any]:
     person.fill("shards", 2)
     person.press("//*[@role='dialog']//button[normalize-space()='Trigger']")
     wait_until(lambda: "/runs/manual__" in person.browser.current_url, service=live.running)
-    run_id = person.browser.current_url.rpartition("/runs/")[2]
-    wait_until(
-        lambda: live.api.run_state("census_release", run_id) in FINISHED,
-        service=live.running,
-        seconds=PATIENCE,
+    return str(person.browser.current_url.rpartition("/runs/")[2])
+
+
+def mapped(live: Live, release: str) -> dict[str, list[str]]:
+    """States of the mapped tasks of the run that made a release."""
+    runs = live.api.get("/dags/census_release/dagRuns")["dag_runs"]
+    (run_id,) = [one["dag_run_id"] for one in runs if one["conf"].get("release") == release]
+    instances = live.api.task_instances("census_release", run_id)
+    found = sorted(
+        (one["task_id"], one["map_index"], one["state"]) for one in instances if one["map_index"] >= 0
     )
-    return live.api.get(f"/dags/census_release/dagRuns/{run_id}")
+    return {task: [state for name, _, state in found if name == task] for task, _, _ in found}
+
+
+def test_a_stratified_release_has_one_task_for_each_stratum_and_shard(live, stratified):
+    assert stratified["state"] == "success"
+    assert mapped(live, "strata") == {"stratum": ["success"] * 2, "sample": ["success"] * 2}
+    paths = ReleasePaths(live.site.workspace, "strata")
+    assert verify_release(paths.public) == []  # the certificate's spends, added up again, among others
+    spends = json.loads(paths.certificate.read_text())["spends"]
+    assert {spend["stratum"][1] for spend in spends if spend["stratum"]} == {"0 f", "1 m"}
 
 
 @pytest.mark.browser
-def test_a_person_fills_in_the_form_and_the_release_is_made(live, crowd, typed):
-    assert (typed["state"], typed["triggered_by"], typed["triggering_user_name"]) == ("success", "ui", "ops")
-    wanted = {**crowd, **STRATA, "release": "typed"}
-    assert wanted == {name: typed["conf"][name] for name in wanted}
-    assert mapped(live, "typed") == {"stratum": ["success"] * 2, "sample": ["success"] * 2}
-    assert verify_release(ReleasePaths(live.site.workspace, "typed").public) == []
+def test_a_person_fills_in_the_form_and_the_release_is_made(live, crowd, person, stratified):
+    assert (stratified["triggered_by"], stratified["triggering_user_name"]) == ("ui", "ops")
+    wanted = {**crowd, **STRATA, "release": "strata"}
+    assert wanted == {name: stratified["conf"][name] for name in wanted}
 
 
 @pytest.mark.browser
-def test_a_person_finds_budget_release_and_run_from_the_navigation(person, typed):
+def test_a_person_finds_budget_release_and_run_from_the_navigation(person, stratified):
     person.open_budget()
     with person.in_frame("Privacy budget"):
         assert "of 4 left" in person.text()
@@ -211,19 +175,19 @@ def test_a_person_finds_budget_release_and_run_from_the_navigation(person, typed
     with person.in_frame("crowd"):
         person.click("Releases")
     with person.in_frame("Releases"):
-        person.click("typed")
-    with person.in_frame("Release typed"):
+        person.click("strata")
+    with person.in_frame("Release strata"):
         assert "ε 0.50" in person.text()
         person.click("Check all files now")
-    with person.in_frame("Release typed"):
+    with person.in_frame("Release strata"):
         person.shown("//dl[@role='status']")
         for thing in ("Signature", "Files", "Certificate", "Ledger"):
             assert re.search(rf"^{thing}\W+agrees: ", person.text(), re.MULTILINE)
         person.picture("release")
-        person.click(typed["dag_run_id"])  # leaves the frame for Airflow's own page of the run
+        person.click(stratified["dag_run_id"])  # leaves the frame for Airflow's own page of the run
     person.click("Task Instances")
     person.click("Privacy budget")
-    with person.in_frame("Release typed"):
+    with person.in_frame("Release strata"):
         person.picture("run")
         person.click("The release's records")
     with person.in_frame("Records"):
@@ -232,7 +196,7 @@ def test_a_person_finds_budget_release_and_run_from_the_navigation(person, typed
 
 
 @pytest.mark.browser
-def test_the_pages_follow_the_colours_of_airflow(person, typed):
+def test_the_pages_follow_the_colours_of_airflow(person, stratified):
     person.open_budget()
     seen = {}
     for theme in ("Dark", "Light"):
@@ -243,3 +207,42 @@ def test_the_pages_follow_the_colours_of_airflow(person, typed):
         person.picture(theme)
     assert seen["Dark"] != seen["Light"]
     assert person.complaints() == []
+
+
+def words_of(text: str) -> set[str]:
+    """All words and numbers of a text but those of processes; a number with a fraction is one word."""
+    text = re.sub(r"(?i)\b(pid|process|ppid)\b\W{0,4}\d+", "", text)
+    return set(re.findall(r"[A-Za-z]+|\d+(?:\.\d+)?", text))
+
+
+def database_text(address: str) -> str:
+    """Every row of every table of a database."""
+    engine = create_engine(address)
+    tables = MetaData()
+    tables.reflect(engine)
+    with engine.connect() as connection:
+        rows = [str(row) for table in tables.sorted_tables for row in connection.execute(table.select())]
+    engine.dispose()
+    return "\n".join(rows)
+
+
+def test_nothing_confidential_reached_airflow_dask_or_the_public_zone(live, crowd, stratified, twins):
+    """After whole releases: no exact count and no undeclared value in logs, XComs, database, events, public files."""
+    frame = pd.read_csv(crowd["source"])
+    secrets = {CANARY, str(len(frame)), *(str(count) for count in frame["sex"].value_counts())}
+    secrets |= {str(count) for count in frame["job"].value_counts() if count > 1000}
+    assert len(secrets) == 7
+    home, workspace = live.site.home, live.site.workspace
+    places = [home, workspace / "public", workspace / "events.jsonl"]
+    files = [path for place in places for path in [place, *place.rglob("*")] if path.is_file()]
+    assert {"events.jsonl", "manifest.json", "standalone.log"} <= {path.name for path in files}
+    assert any(path.suffix == ".log" and "task_id=fit" in str(path) for path in files)
+    for path in files:
+        words = words_of(path.read_bytes().decode("utf-8", errors="replace"))
+        # Noisy numbers may meet an exact one by chance; other tests replay answers over other rows.
+        wanted = {CANARY} if path.is_relative_to(workspace / "public") else secrets
+        assert not wanted & words, path
+    stored = words_of(database_text(live.site.database))
+    assert {"census", "publish"} <= stored
+    assert not secrets & stored
+    assert CANARY in words_of(Path(crowd["source"]).read_text()), "the search would have found it"

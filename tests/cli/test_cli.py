@@ -17,6 +17,8 @@ from synth_core.metrics import alpha_way, tabulate_both, tvd
 from synth_core.steps import prepare
 from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
+pytestmark = pytest.mark.slow
+
 COMMANDS = [
     ["init"],
     ["plan"],

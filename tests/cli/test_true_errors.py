@@ -13,6 +13,8 @@ import pytest
 
 from synth_core.release.paths import ReleasePaths
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = "from synth_core.cli import main; main()"
 
 

@@ -37,6 +37,7 @@ def finished(tmp_path_factory):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_blocks_of_a_page_run(page, finished):
     finished(page)

@@ -1,11 +1,14 @@
 """The method that the handbook shows is a method: it passes the suite that every method passes."""
 
+import pytest
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 from page_blocks import blocks
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "howto" / "add-a-method.md"

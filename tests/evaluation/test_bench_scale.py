@@ -75,6 +75,7 @@ def test_every_part_is_measured(tmp_path, part):
     assert all(value > 0 for value in values.values())
 
 
+@pytest.mark.slow
 def test_the_command_measures_in_a_process_of_its_own(tmp_path):
     done = CliRunner().invoke(
         app,

@@ -94,6 +94,7 @@ def test_first_runs_come_before_second_ones():
     assert len(list(jobs(["x"], [INDEPENDENT], epsilons=[1, 2], runs=3, measures=["marginals"]))) == 6
 
 
+@pytest.mark.slow
 def test_a_table_is_made_in_a_process_of_its_own(tiny, tmp_path):
     job = Job("tiny", INDEPENDENT, 5.0, 0)
     outcome = execute(job, tiny, delta=1e-3, limit=60, cache=tmp_path)
@@ -106,6 +107,7 @@ def test_a_table_is_made_in_a_process_of_its_own(tiny, tmp_path):
     assert "tvd4" not in values, "there are three columns"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "limit", "note"),
     [
@@ -198,6 +200,7 @@ def test_pictures_are_drawn_from_what_there_is(tmp_path):
     assert draw(means.drop(columns=["tvd3", "svm_error"]), tmp_path) == []
 
 
+@pytest.mark.slow
 def test_the_command_goes_on_where_it_stopped(tmp_path, monkeypatch):
     write_data(tmp_path)
     calls = []

@@ -122,6 +122,7 @@ def page(html) -> Page:
     return Page(html)
 
 
+@pytest.mark.slow
 def test_nothing_is_fetched_and_nothing_runs(html, page):
     for _, attributes in page.elements:
         for name, value in attributes.items():
@@ -190,12 +191,14 @@ def test_the_promise_is_stated_in_plain_numbers(page):
     assert "add or remove one record" in page.text
 
 
+@pytest.mark.slow
 def test_a_table_of_unknown_origin_has_no_promise(evaluation):
     text = Page(build(evaluation, guarantee=None, spends=(), facts=None)).text
     assert "guarantee" not in text
     assert "INTERNAL" in text
 
 
+@pytest.mark.slow
 def test_a_release_that_cost_nothing_can_be_shown(evaluation):
     free = Guarantee(
         unit="person", neighbours="add or remove one record", epsilon=0.0, delta=1e-5, mu=0.0, spent=0.0
@@ -237,6 +240,7 @@ def test_noisy_counts_below_zero_are_shown_as_none():
     assert exhibit.table.head[1] == "measured"
 
 
+@pytest.mark.slow
 def test_a_heatmap_of_many_columns_keeps_those_with_the_largest_distances():
     size = MOST_HEATMAP_COLUMNS + 5
     names = [f"column{i:02}" for i in range(size)]

@@ -134,6 +134,7 @@ def test_every_row_has_the_same_chance(tmp_path, monkeypatch):
 places = st.lists(st.integers(0, 60), min_size=1, max_size=120).map(np.array)
 
 
+@pytest.mark.slow
 @given(values=places, cuts=st.lists(st.integers(0, 120), max_size=4).map(sorted))
 @settings(max_examples=80, deadline=None)
 def test_cells_do_not_depend_on_how_rows_are_divided(values, cuts):

@@ -147,6 +147,7 @@ def report(quality: PublicQuality, **more) -> str:
     return public_report(manifest_of("r2"), quality, **given | more)
 
 
+@pytest.mark.slow
 def test_the_page_is_safe_complete_and_always_the_same(quality):
     html = report(quality)
     page = Page(html)

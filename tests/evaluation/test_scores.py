@@ -259,6 +259,7 @@ def test_targets_are_spread_over_a_cluster_with_the_same_result():
     assert spread == target_errors(parts, ABC, targets=["a", "c"])
 
 
+@pytest.mark.slow
 def test_every_target_is_learnt_twice_from_a_bounded_number_of_rows(samples, monkeypatch):
     """Three minutes on two cores for fifteen targets is the promise; the rows of each fit are what keeps it."""
     rows = pd.read_csv(samples / "census.csv").to_numpy(dtype=np.uint8)

@@ -8,9 +8,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".checks" / "bin" / "python"
-pytestmark = pytest.mark.skipif(
-    not PYTHON.exists(), reason="the tools are not installed; `make check` does it"
-)
+pytestmark = [
+    pytest.mark.skipif(not PYTHON.exists(), reason="the tools are not installed; `make check` does it"),
+    pytest.mark.slow,
+]
 
 STEPS = "infra/monitoring/grafana/dashboards/steps.json"
 

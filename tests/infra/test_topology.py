@@ -34,6 +34,7 @@ print(*routes, sep="\\n")
 """
 
 
+@pytest.mark.slow
 def test_hosts_reach_each_other_and_nothing_else_or_it_says_what_is_missing(tmp_path):
     if subprocess.run([*hosts.SEPARATE, "true"], capture_output=True, check=False).returncode:
         with pytest.raises(SiteError, match=r"namespaces are not permitted here .*; run it as root"):

@@ -228,6 +228,7 @@ def test_the_model_of_the_law_is_able_to_fail(tenths: int, monkeypatch: pytest.M
     assert any("exceeds the cap" in problem for problem in ledger.verify())
 
 
+@pytest.mark.slow
 @given(
     mu2=st.floats(1e-6, 4.0).map(Fraction),
     delta=st.sampled_from((1e-5, 1e-9)),
@@ -250,3 +251,6 @@ def test_the_cap_that_a_refusal_names_is_enough(mu2: Fraction, delta: float, tak
     named = float(words[words.index("--epsilon") + 1])
     ledger.set_cap(DATASET, epsilon=named, actor="board", reason="as told")
     ledger.hold(DATASET, "second", mu2=mu2, runner=RUNNER)
+
+
+TestTwoUsers.pytestmark = [pytest.mark.slow]

@@ -15,6 +15,8 @@ from synth_core.errors import BudgetRefused
 from synth_core.privacy.ledger import State
 from synth_core.storage.sql_ledger import SqlLedger
 
+pytestmark = pytest.mark.slow
+
 
 def race(runner: Callable[..., None], url: str, runners: int) -> list[Any]:
     context = fork_server()

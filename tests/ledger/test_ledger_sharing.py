@@ -258,3 +258,4 @@ TestPeople = People.TestCase
 TestPeople.settings = settings(
     max_examples=30, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+TestPeople.pytestmark = [pytest.mark.slow]

@@ -120,6 +120,7 @@ FINDINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edit", EDITS)
 def test_an_edit_is_found(used: SqlLedger, url: str, edit: str) -> None:
     head = used.head()

@@ -116,6 +116,7 @@ def fitted_cells(gain):
     return estimate(domain, CONTRADICTING, total=1000.0, gain=gain).marginal(("a", "b")).ravel()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gain", [2.0, 0.3, 0.15, 0.08, 0.02])
 def test_loss_and_entropy_are_balanced_whatever_the_tables_say(settling, gain):
     """Tables that contradict each other and are negative in places; the oracle minimises over all joint tables."""

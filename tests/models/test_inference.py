@@ -44,6 +44,7 @@ def random_potentials(domain, cliques, seed, scale):
     return np.random.default_rng(seed).normal(size=cells) * scale
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arrays", LIBRARIES, ids=["compiled", "numpy", "strict"])
 @given(structure=structures(), seed=st.integers(0, 10**6), scale=st.sampled_from([0.1, 3.0, 1500.0]))
 @settings(max_examples=60, deadline=None)
@@ -127,6 +128,7 @@ def on_threads(domain, cliques, threads):
     return marginal_oracle(junction_tree(domain, cliques), cliques, replace(NUMPY, threads=threads))
 
 
+@pytest.mark.slow
 @given(
     structure=structures(largest=6),
     seed=st.integers(0, 10**6),

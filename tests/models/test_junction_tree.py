@@ -74,6 +74,7 @@ def is_clique_forest(graph):
     return sum(map(len, graph.links)) // 2 < len(graph.masks)
 
 
+@pytest.mark.slow
 @given(st.integers(2, 10), st.randoms(use_true_random=False))
 @settings(max_examples=60, deadline=None)
 def test_adding_edges_one_by_one_keeps_a_clique_forest(count, chance):
@@ -110,6 +111,7 @@ def test_an_incremental_graph_costs_what_its_junction_tree_costs():
     assert sorted(closed.cliques) == sorted(junction_tree(domain, [*graph.cliques, ("a", "d")]).cliques)
 
 
+@pytest.mark.slow
 def test_a_trial_edge_costs_about_as_much_over_a_hundred_attributes_as_over_fifty():
     def calls_a_pair(attributes):
         chance = random.Random(1)

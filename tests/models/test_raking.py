@@ -1,6 +1,7 @@
 """Raking: the nearest model with given one-way marginals."""
 
 import numpy as np
+import pytest
 
 from synth_core.domain import Domain
 from synth_core.measurement import Measurement
@@ -36,6 +37,7 @@ def test_the_marginals_are_met_and_everything_else_is_kept():
     assert np.ptp(ratio[0, :, 0]) < 1e-9, "b had no target"
 
 
+@pytest.mark.slow
 def test_it_is_the_nearest_of_those_that_meet_them():
     """Relative entropies of three projections add up (Pythagoras); with another point they do not."""
     model, other = chain(), chain(1)

@@ -137,6 +137,7 @@ def test_an_exchange_is_made_exactly_where_it_lowers_the_cost():
     np.testing.assert_array_equal(changed, by_hand)
 
 
+@pytest.mark.slow
 def test_tables_are_few_small_and_of_few_attributes_first(monkeypatch):
     domain = Domain.of({f"x{k}": 2 + 3 * (k % 7) for k in range(98)})
     tables = small_tables(domain, most_cells=300, rng=np.random.default_rng(0))

@@ -41,6 +41,7 @@ def random_potentials(domain, cliques, seed, scale):
     return np.random.default_rng(seed).normal(size=sum(map(domain.cells, cliques))) * scale
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arrays", LIBRARIES, ids=NAMES)
 @given(case=ruled(), seed=st.integers(0, 10**6), scale=st.sampled_from([0.1, 3.0, 300.0]))
 @settings(max_examples=25, deadline=None)
@@ -177,6 +178,7 @@ def test_a_part_of_the_domain_keeps_the_rules_about_it():
     assert RULED.unruled.impossible == ()
 
 
+@pytest.mark.slow
 @given(case=ruled())
 @settings(max_examples=40, deadline=None)
 def test_records_with_one_code_have_the_rules_that_are_left_for_them(case):

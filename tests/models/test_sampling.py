@@ -60,6 +60,7 @@ def expected_distance(model, clique, rows):
     return np.sqrt(p * (1 - p) / rows * 2 / np.pi).sum() / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("independent", [False, True])
 def test_means_are_right_also_across_cliques_and_for_tiny_samples(model, independent):
     """Averaged over many samples of 3 rows, pairs that no clique holds follow the model; a shuffled column does not."""

@@ -41,6 +41,7 @@ def parsed(text):
     return {name: family["samples"] for name, family in families.items()}
 
 
+@pytest.mark.slow
 def test_the_numbers_are_those_of_the_ledger(office):
     found = parsed(exposition(office))
     balance = office.ledger.balance("people")

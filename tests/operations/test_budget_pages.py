@@ -95,6 +95,7 @@ def test_every_address_turns_strangers_away(shown, finished_workspace):
             assert "people" not in answer.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", PAGES)
 def test_pages_are_complete_escaped_and_link_relatively(shown, address):
     for person in PEOPLE:

@@ -153,7 +153,9 @@ def test_a_workspace_that_never_signed_is_healthy(workspace):
     assert "signing key" not in ill(workspace)
 
 
-def test_a_cluster_that_does_not_answer(workspace):
+@pytest.mark.slow
+def test_a_cluster_that_does_not_answer(workspace, monkeypatch):
+    monkeypatch.setattr("synth_core.cluster.CONNECT_SECONDS", 0.5)
     assert "no Dask scheduler answers" in ill(workspace, cluster="tcp://127.0.0.1:1")["cluster"].seen
 
 

@@ -17,6 +17,7 @@ from synth_core.privacy.ledger import Runner
 WHO = {"dataset": "people", "release": "r1", "step": "fit", "runner": Runner(dag="d", run="r")}
 
 
+@pytest.mark.slow
 @given(
     kind=st.sampled_from(Kind),
     text=st.text(max_size=40),

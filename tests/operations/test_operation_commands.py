@@ -26,6 +26,7 @@ def synth(*arguments, answer=""):
     return CliRunner().invoke(app, [str(argument) for argument in arguments], input=answer)
 
 
+@pytest.mark.slow
 def test_a_person_sees_the_certificate_and_decides(waiting):
     workspace, address = waiting
     asked = synth("approve", "r1", "--workspace", workspace, answer="n\n")

@@ -30,6 +30,7 @@ def worlds():
     return TableCounts(without, DOMAIN), TableCounts(canary, DOMAIN)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", EXPERIMENTS)
 def test_the_code_as_it_is_passes_and_the_bound_is_sharp(worlds, verb):
     certified = run_audit(verb, EXPERIMENTS[verb], worlds=worlds, runs=2000)
@@ -40,12 +41,14 @@ def test_the_code_as_it_is_passes_and_the_bound_is_sharp(worlds, verb):
     assert certified.charged == certified.stored == 2000 * (3 if "then" in verb else 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["measure", "choose"])
 def test_no_false_alarm_in_twenty_audits(worlds, verb):
     certified = [run_audit(verb, EXPERIMENTS[verb], worlds=worlds, runs=200) for _ in range(20)]
     assert [one.failures for one in certified] == [()] * 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", PLANTED_FAULTS)
 @pytest.mark.parametrize("verb", ["measure", "score", "measure by weight", "answer"])
 def test_planted_faults_are_caught(worlds, fault, verb):
@@ -62,6 +65,7 @@ def test_planted_faults_are_caught(worlds, fault, verb):
     assert not certified.passed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", PLANTED_FAULTS)
 def test_planted_faults_are_caught_in_laplace_noise(worlds, fault):
     """Half of it tells runs apart less sharply than half of Gaussian noise, but has the wrong variance as well."""
@@ -93,6 +97,7 @@ def test_wrong_chances_are_caught_in_choices(worlds, monkeypatch, factor):
     assert ("runs can be told apart better than the charge allows" in certified.failures) is (factor == 2)
 
 
+@pytest.mark.slow
 def test_an_answer_stored_twice_is_caught(worlds):
     class StoresTwice(LedgerCurator):
         def _answer(self, purpose, mechanism, *, asked, form, draw):
@@ -161,6 +166,7 @@ def test_runs_may_ask_different_questions(worlds):
     assert certified.mu_lower > 1.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "passes"), [(LedgerCurator, True), (PLANTED_FAULTS["half the noise"], False)]
 )

@@ -89,6 +89,7 @@ def test_epsilon_grows_with_the_spend(mu2, log_delta, factor):
     assert small <= large
 
 
+@pytest.mark.slow
 @given(prices, sensitivities, counts, st.data())
 def test_gaussian_spends_exactly_what_it_was_given(mu2, sensitivity, count, data):
     positive = st.fractions(min_value=Fraction(1, 50), max_value=50, max_denominator=50)

@@ -128,6 +128,7 @@ def test_the_order_and_the_verb_belong_to_the_question() -> None:
     assert fingerprint("score", queries) != fingerprint("choose", queries)
 
 
+@pytest.mark.slow
 def test_fingerprints_are_the_same_in_every_process() -> None:
     program = "import test_fingerprints as t; print(*map(t.key_of, t.DIFFERENT))"
     for seed in ("1", "2"):

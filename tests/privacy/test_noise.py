@@ -66,6 +66,7 @@ def test_system_entropy_gives_the_same_distribution():
     assert chi_square_p(samples, gaussian(10.0), 10.0) > 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sigma", "agrees"), [(20.0, True), (14.0, False), (26.0, False)])
 def test_agrees_with_opendp(sigma, agrees):
     dp = pytest.importorskip("opendp.prelude")
@@ -83,6 +84,7 @@ def test_samples_are_not_correlated():
         assert abs(correlation) * math.sqrt(SAMPLES) < 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [Fraction(1, 3), Fraction(2)])
 def test_exponential_choice(rate):
     utilities = [5, 3, 4, 5, 0, -2]

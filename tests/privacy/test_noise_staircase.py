@@ -56,6 +56,7 @@ def test_alias_table_gives_each_block_exactly_its_height(decay, blocks):
     assert mass == [*stairs.heights, *[0] * (columns - len(stairs.heights))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decay", GAUSSIANS + LAPLACES)
 def test_the_exact_path_makes_the_same_samples_of_the_same_words(decay):
     """With a band as wide as [0, 1] every single comparison goes through rational arithmetic."""
@@ -75,6 +76,7 @@ def test_kernel_and_exact_path_take_turns(band):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("decay", "blocks"), [(GAUSSIANS[1], 6), (GAUSSIANS[2], 40), (LAPLACES[1], 15), (LAPLACES[2], 40)]
 )

@@ -81,6 +81,7 @@ def test_the_whole_share_is_charged_and_the_weights_share_it(curator, ledger):
     assert price == pytest.approx(float(BUDGET / 2), rel=3e-4), "squared sensitivity 3 for each"
 
 
+@pytest.mark.slow
 def test_noise_is_that_of_the_sensitivity(curator):
     truth = np.array([400, 800, 2000])
     z = []

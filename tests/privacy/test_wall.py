@@ -65,6 +65,7 @@ def checked_copy(tmp_path, name, text):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -88,6 +89,7 @@ def test_the_layer_check_is_green_without_sabotage(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_arithmetic_on_private_counts_turns_the_type_check_red(tmp_path):
     """`counts + 1` is refused before it runs; with the options of `make check`, whose cache makes it quick."""

@@ -37,6 +37,7 @@ def has_number_for_other(column):
     return column.other_code is not None and not (isinstance(column, Categorical) and column.is_text)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(schemas, st.integers(0, 2**32))
 def test_encoding_what_was_decoded_gives_the_same_codes(schema, seed):

@@ -41,6 +41,7 @@ def test_a_saved_schema_is_read_back(schema, tmp_path):
     assert again.digest() == schema.digest()
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(schemas)
 def test_any_saved_schema_is_read_back(tmp_path_factory, schema):

@@ -40,6 +40,7 @@ def waiting(evaluated, tmp_path):
     return paths, str(paths.spec), SqlLedger(ledger_url(paths.workspace, None))
 
 
+@pytest.mark.slow
 def test_people_are_told_and_shown_the_certificate(waiting, monkeypatch):
     paths, address, _ = waiting
     told = []
@@ -95,6 +96,7 @@ def test_a_rejection_keeps_the_charge_and_frees_the_rest(waiting):
         run_step("publish", address)
 
 
+@pytest.mark.slow
 def test_people_may_change_their_mind_and_the_last_word_counts(waiting):
     paths, address, _ = waiting
     seen = ask_approval(address)[0]

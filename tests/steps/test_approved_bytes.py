@@ -37,6 +37,7 @@ def written(paths):
     }
 
 
+@pytest.mark.slow
 def test_the_list_of_files_is_what_lies_in_the_draft(approved):
     """The one list has every file of every step: a file that a step writes and the list forgets is found here."""
     paths, _ = approved
@@ -58,6 +59,7 @@ def test_the_list_of_files_is_what_lies_in_the_draft(approved):
     }
 
 
+@pytest.mark.slow
 def test_any_file_edited_after_approval_is_not_published(approved):
     paths, address = approved
     for name, path in written(paths).items():

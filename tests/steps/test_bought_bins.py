@@ -66,6 +66,7 @@ def released(tmp_path_factory):
     return folder, spec, ReleasePaths.of_address(address)
 
 
+@pytest.mark.slow
 def test_the_bins_of_a_release_hold_about_equally_many_records(released):
     *_, paths = released
     schema = Schema.load(paths.schema)
@@ -155,6 +156,7 @@ def test_a_crash_anywhere_draws_nothing_twice(tmp_path, monkeypatch, crash):
     assert len(read_codes(paths.encoded / Snapshot.load(paths.snapshot).partitions[0])["sex"]) == ROWS
 
 
+@pytest.mark.slow
 def test_strata_and_bought_bins_add_up(tmp_path):
     spec = write(tmp_path, strata="sex")
     address = prepare(spec, workspace=tmp_path / "workspace")

@@ -11,6 +11,7 @@ from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 FIRST, SECOND = Runner(dag="d", run="first"), Runner(dag="d", run="second")
 
 
+@pytest.mark.slow
 def test_a_step_at_work_when_its_release_is_ended_asks_nothing_more_and_a_new_one_goes_on(
     tmp_path, monkeypatch
 ):

@@ -14,6 +14,8 @@ from synth_core.steps import STEPS, prepare, run_step
 from synth_core.steps import evaluate as step
 from synth_core.steps.verify import verify_release
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 

@@ -81,6 +81,7 @@ def found(secrets, text):
     return secrets & words
 
 
+@pytest.mark.slow
 def test_the_search_finds_what_is_there(run):
     _, _, frame, _ = run
     assert found(secrets_of(frame), f"rows={ROWS}, {CANARY}!") == {str(ROWS), CANARY}

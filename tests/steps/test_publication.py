@@ -147,6 +147,7 @@ def drawn_once(monkeypatch):
     monkeypatch.setattr(step, "software", cache(step.software))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("drawn_once")
 def test_a_release_killed_at_any_change_of_the_file_system_is_a_draft_or_published(evaluated, tmp_path):
     """Every prefix of what publishing does to files leaves a release that a rerun publishes, or a whole one."""
@@ -191,6 +192,7 @@ def die_before_the_hold_ends(paths):
             run_step("publish", str(paths.spec))
 
 
+@pytest.mark.slow
 def test_a_manifest_without_a_signature_is_not_a_finished_release(evaluated, tmp_path):
     """As releases were left that died between manifest and signature, the hold still open: running again ends them."""
     paths = copy_of(evaluated[0], tmp_path)

@@ -56,6 +56,7 @@ def published_files(workspace):
     return {str(path.relative_to(public)): path for path in sorted(public.rglob("*")) if path.is_file()}
 
 
+@pytest.mark.slow
 def test_it_is_verified_and_names_its_signer(released):
     public = released[0] / "workspace" / "public" / "r1"
     assert verify_release(public) == []
@@ -63,6 +64,7 @@ def test_it_is_verified_and_names_its_signer(released):
     assert (released[0] / "workspace" / "confidential" / "signing.key").stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.slow
 def test_a_changed_byte_in_any_published_file_is_found_with_its_name(copy):
     files = published_files(copy)
     assert {"report.html", "certificate.json", "deployment.yaml", "manifest.sig", "signing-key.pem"} <= set(
@@ -107,6 +109,7 @@ def test_a_changed_ledger_is_found(copy, change):
     assert all(problem.startswith("ledger:") for problem in found)
 
 
+@pytest.mark.slow
 def test_a_changed_byte_of_the_ledgers_file_is_found_in_records_indexes_and_triggers(copy):
     path = copy / "ledger.sqlite"
     with closing(sqlite3.connect(path)) as database:
@@ -181,6 +184,7 @@ def test_another_key_is_found_in_the_workspace(copy):
     assert verify_release(copy / "public" / "r1") == ["signing-key.pem: is not the key of this workspace"]
 
 
+@pytest.mark.slow
 def test_the_agencys_own_key_signs(tmp_path, monkeypatch):
     from synth_core.release.signing import private_key
 
@@ -280,6 +284,7 @@ def differing(first, second):
     return found + sorted(name for name in names if first[name].read_bytes() != second[name].read_bytes())
 
 
+@pytest.mark.slow
 def test_the_same_answers_over_other_rows_give_the_same_public_files(released, tmp_path):
     """Nothing public depends on real rows except through stored answers: the rows are exchanged, the files stay."""
     folder, _ = released
@@ -289,6 +294,7 @@ def test_the_same_answers_over_other_rows_give_the_same_public_files(released, t
     assert differing(published_files(folder / "workspace"), second) == []
 
 
+@pytest.mark.slow
 def test_a_planted_leak_is_found_that_way(released, tmp_path, monkeypatch):
     from synth_core.steps import evaluate as step
 
@@ -306,6 +312,7 @@ def test_a_planted_leak_is_found_that_way(released, tmp_path, monkeypatch):
     assert differing(first, second) == ["manifest.json", "quality.json"]
 
 
+@pytest.mark.slow
 def test_a_second_release_tells_what_changed(tmp_path):
     spec = write_release(tmp_path, method="independent", epsilon=0.5)
     run_all(spec, tmp_path / "workspace")

@@ -184,6 +184,7 @@ def test_people_are_called_at_half_of_the_limit_and_at_the_limit(tmp_path, monke
     assert ledger_of(tmp_path).balance("people").held_mu2 == 0
 
 
+@pytest.mark.slow
 def test_the_certificate_says_how_many_refusals_there_were(tmp_path):
     spec = write_release(tmp_path, method="independent", frame=spoilt(people()))
     for _ in range(2):
@@ -197,6 +198,7 @@ def test_the_certificate_says_how_many_refusals_there_were(tmp_path):
         assert stated["guarantee"]["account"]["refusals"] == 2
 
 
+@pytest.mark.slow
 def test_one_file_is_not_measured_on_two_accounts_unless_they_are_composed(tmp_path):
     """A second account would be a fresh budget for the same people, whatever its schema and release are called."""
     spec = write_release(tmp_path, method="independent")

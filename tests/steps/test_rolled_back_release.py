@@ -10,6 +10,8 @@ from small_release import write_release
 from synth_core.cli import main
 from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def synth(monkeypatch, capsys):

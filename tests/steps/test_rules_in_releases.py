@@ -16,6 +16,8 @@ from synth_core.schema import Schema
 from synth_core.steps import STEPS, cost, prepare, run_step
 from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
+pytestmark = pytest.mark.slow
+
 RULES = """rules:
   - {name: no work under 20, when: {age: {max: 19}}, only: {job: [null]}}
   - {name: no office for women over 60, when: {sex: [f], age: {min: 60}}, never: {job: [office]}}

@@ -9,6 +9,8 @@ from synth_core.steps import STEPS, prepare, run_step
 from synth_core.steps.verify import verify_release
 from synth_core.synthesizers.saved import load_model
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("method", ["privbayes", "privmn"])
 def test_the_paper_presets_are_published(method, tmp_path):

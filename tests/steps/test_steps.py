@@ -40,6 +40,7 @@ def ledger_of(folder):
     return SqlLedger(ledger_url(folder / "workspace", None))
 
 
+@pytest.mark.slow
 def test_every_step_leaves_a_record_and_the_sum_is_what_was_asked(released):
     folder, _, spec = released
     records = ledger_of(folder).records(release="r1")
@@ -125,6 +126,7 @@ def test_running_again_costs_nothing_and_gives_the_same_digest(released):
     assert ledger_of(folder).verify() == []
 
 
+@pytest.mark.slow
 def test_a_local_cluster_gives_the_same_release(released, tmp_path):
     """Dask is a runner like the others: with the answers replayed it makes the same manifest."""
     folder, address, spec = released
@@ -153,12 +155,14 @@ def test_rows_are_shared_among_shards():
     assert sum(rows_of_shard(10, shards=7, number=n) for n in range(7)) == 10
 
 
+@pytest.mark.slow
 def test_a_public_number_of_rows(tmp_path):
     spec = write_release(tmp_path, rows=100, method="independent")
     address = run_all(spec, tmp_path / "workspace")
     assert len(pd.read_parquet(ReleasePaths.of_address(address).extract)) == 100
 
 
+@pytest.mark.slow
 def test_a_second_release_over_the_cap_is_refused_before_data_is_read(tmp_path):
     spec = write_release(tmp_path, cap=1.2, method="independent")
     run_all(spec, tmp_path / "workspace")

@@ -21,6 +21,8 @@ from synth_core.steps.verify import verify_release
 from synth_core.storage.parquet import Snapshot
 from synth_core.storage.sql_ledger import open_ledger
 
+pytestmark = pytest.mark.slow
+
 RARE = """
 columns:
   - {name: sex, kind: categorical, values: [f, m]}

@@ -53,6 +53,7 @@ def answers_by_part(folder):
     return found
 
 
+@pytest.mark.slow
 def test_it_is_published_and_verifies(released):
     _, address, _ = released
     public = ReleasePaths.of_address(address).public
@@ -121,6 +122,7 @@ def test_public_quality_is_about_the_whole_table(released):
     assert [one["alpha"] for one in quality["bought"]] == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_running_again_costs_nothing_and_gives_the_same_release(released, tmp_path):
     """In the same workspace, and in a new one by a cluster, stratum by stratum as Airflow does it."""
     folder, address, spec = released
@@ -162,6 +164,7 @@ def test_a_part_is_given_its_own_rows_and_nothing_of_the_others(released):
         assert codes["age"].tolist() == (own["age"] // 20).tolist()
 
 
+@pytest.mark.slow
 def test_a_conversation_needs_no_rows_but_its_own(tmp_path):
     """With everything else gone from the confidential zone, a stratum's model is still fitted."""
     spec = write_release(tmp_path, method="privmrf")
@@ -178,6 +181,7 @@ def test_a_conversation_needs_no_rows_but_its_own(tmp_path):
         fit_stratum(address, strata(address)[1])
 
 
+@pytest.mark.slow
 def test_a_record_of_one_stratum_changes_no_answer_of_another(tmp_path, monkeypatch):
     """With the same noise on both sides, answers differ where the record is, and nowhere else."""
     from seeded_entropy import SeededEntropy
@@ -204,6 +208,7 @@ def test_a_record_of_one_stratum_changes_no_answer_of_another(tmp_path, monkeypa
     assert np.flatnonzero(counts - fewer).tolist() == [DISTRICTS.index("b1")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["privmrf", "privbayes"])
 def test_pooled_strata_share_a_model_that_knows_them(method, tmp_path):
     declared = {"by": "district", "pools": {"south": ["b2", "b1"]}, "pool_below": 150, "share": 0.2}
@@ -223,6 +228,7 @@ def test_pooled_strata_share_a_model_that_knows_them(method, tmp_path):
     assert verify_release(paths.public) == []
 
 
+@pytest.mark.slow
 def test_districts_agree_with_their_state(tmp_path):
     spec = write_release(tmp_path, strata="district within state", method="privmrf")
     address = run_steps(spec, tmp_path, CONVERSATION[:3])
@@ -258,6 +264,7 @@ def test_districts_agree_with_their_state(tmp_path):
     assert epsilon_of(ledger_of(tmp_path).balance("people").charged_mu2, 1e-6) <= 1.0
 
 
+@pytest.mark.slow
 def test_tables_of_the_states_have_less_error_than_without_their_level(tmp_path):
     """Means of four releases each; the same price, the same method."""
     frame = people(rows=4000)
@@ -311,6 +318,7 @@ def test_a_release_without_strata_has_none(tmp_path):
     assert not ReleasePaths.of_address(address).division.exists()
 
 
+@pytest.mark.slow
 def test_rules_about_strata_are_kept_inside_them_and_in_pools(tmp_path):
     frame = people()
     frame = frame[~((frame["district"].isin(["a1", "b2"])) & (frame["sex"] == "m"))]

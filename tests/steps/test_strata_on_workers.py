@@ -17,6 +17,8 @@ from synth_core.release.paths import ReleasePaths
 from synth_core.steps import STEPS, prepare, run_step, strata, stratified, summary
 from synth_core.steps.verify import verify_release
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def workers():

@@ -44,6 +44,7 @@ def words(found, name):
     return next(check.words for check in found.checks if check.name == name)
 
 
+@pytest.mark.slow
 def test_a_release_in_its_workspace_is_checked_in_every_way(released):
     found = check_release(released / "public" / "r1")
     assert found.sound

@@ -25,6 +25,8 @@ from synth_core.errors import SourceError
 from synth_core.storage import csv_lines, sources
 from synth_core.storage.sources import encoded_batches, pieces
 
+pytestmark = pytest.mark.slow
+
 CASES = int(os.environ.get("RECORD_WISE_CASES", "20000"))
 """How many cases all forms of a source have together."""
 

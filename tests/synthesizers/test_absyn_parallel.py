@@ -193,6 +193,7 @@ def conversation(ledger, tools):
     return method.fit(curator, plan, structure, tools)
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_the_middle_changes_neither_the_result_nor_the_spend(workers, tmp_path):
     """Each fit writes down who works on it and waits; the first worker is killed, then all may go on."""
     begun, go = Queue("begun", client=workers), Event("go", client=workers)

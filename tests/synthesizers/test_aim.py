@@ -72,6 +72,7 @@ def test_annealing_ends_exactly_at_the_plan(annealing, copied):
     assert all(later >= earlier for earlier, later in pairwise(rounds))
 
 
+@pytest.mark.slow
 def test_noise_makes_rounds_dearer_and_dependence_does_not():
     """Where nothing depends on anything no round gains more than noise, so few are needed.
 
@@ -146,6 +147,7 @@ def test_paper_starts_rounds_with_the_noise_of_the_one_way_marginals():
     assert lines["candidates"] == "up to 1,350 a round"
 
 
+@pytest.mark.slow
 def test_many_attributes_stay_within_bounds():
     domain, codes = chain([4] * 60, 5000)
     method = AIM(rounds_per_attribute=0.15, candidates=150, largest_model=1e5)

@@ -23,6 +23,8 @@ from synth_core.synthesizers.base import (
 )
 from synth_core.synthesizers.methods import METHODS, synthesizer
 
+pytestmark = pytest.mark.slow
+
 DOMAIN = Domain.of({"a": 3, "b": 4, "c": 2, "d": 5, "e": 3, "f": 2})
 BUDGET = mu2_of(2.0, 1e-6)
 VARIANTS = [(name, preset) for name, method in METHODS.items() for preset in method.presets]

@@ -133,6 +133,7 @@ def test_rows_contradict_their_picks_about_as_well_as_the_best_row():
     assert np.mean(slack) < 0.3
 
 
+@pytest.mark.slow
 def test_the_model_beats_the_rows_and_both_beat_a_guess():
     """On average over some conversations: the noise is the system's own, and one of them decides little."""
     method = DualQuery(workload=WORKLOAD, rounds=40, picks=20)

@@ -36,6 +36,7 @@ def lower_bound(queries):
     return np.linalg.svd(queries, compute_uv=False).sum() ** 2 / queries.shape[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 5, 16, 41, 100])
 @pytest.mark.parametrize("kind", ["codes", "prefixes", "ranges"])
 def test_strategies_are_near_the_lower_bound(kind, size):

@@ -74,6 +74,7 @@ def test_the_printed_rule_gives_a_record_away():
     assert distinguishability(*statistics) > 1.5
 
 
+@pytest.mark.slow
 def test_ours_resists_the_attack():
     """The same difference on our noisy scores, which say more than edges: no more than the budget allows."""
     names = [f"a{k}" for k in range(2 * WIDTH)]

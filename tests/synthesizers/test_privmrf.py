@@ -150,6 +150,7 @@ def test_preview_tells_the_bounds():
     assert "seconds" in lines["time"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sizes", "rows"),
     [([10] * 98, 20_000), ([300, 2, 450, 3, 7, 250, 2], 30_000)],

@@ -39,6 +39,7 @@ def codes_of(rows):
     return dict(zip(RULED, rows.T.astype(np.uint8), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "preset"), VARIANTS, ids=lambda value: value)
 def test_no_row_breaks_a_rule(method, preset, tmp_path):
     """At so little budget that tables are mostly noise; saved and read, as between two steps."""
@@ -62,6 +63,7 @@ def test_without_rules_the_same_data_make_rows_that_break_them():
     assert breaking_rows(model.sample(20_000, np.random.default_rng(0)), RULED).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["privmrf", "mst"])
 def test_rules_do_not_cost_utility(method):
     rows = lawful_rows(6000)

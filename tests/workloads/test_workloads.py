@@ -77,6 +77,7 @@ def test_wrong_values_are_refused(wrong):
         Workload.parse(wrong)
 
 
+@pytest.mark.slow
 def test_contradictions_are_refused():
     with pytest.raises(SpecError, match="at least one attribute"):
         Workload(ways=0)
