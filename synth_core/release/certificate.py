@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from synth_core.errors import LedgerError
-from synth_core.privacy.budget import Mechanism, epsilon_of, group_mu2, mu_of
+from synth_core.privacy.budget import Mechanism, epsilon_of, group_mu2, mu2_of, mu_of
 from synth_core.privacy.composition import Spend, snapshot_numbers, which_count
 from synth_core.privacy.ledger import Record, Stratum
 from synth_core.privacy.wording import exact_text, loss_text
@@ -79,7 +79,7 @@ def _understated(guarantee: dict[str, Any], spent: Fraction) -> list[str]:
         "epsilon_spent": worth,
         "epsilon": max(guarantee["epsilon_spent"], guarantee["epsilon_asked"]),
         "mu_spent": mu_of(spent),
-        "mu": guarantee["mu_spent"],
+        "mu": max(guarantee["mu_spent"], mu_of(mu2_of(guarantee["epsilon_asked"], guarantee["delta"]))),
     }
     smaller = [name for name, least in needed.items() if guarantee[name] < least * (1 - 1e-9)]
     account = guarantee["account"]

@@ -11,6 +11,7 @@ from typing import Any
 
 from synth_core.privacy.composition import which_count
 from synth_core.privacy.ledger import CHARGED, Record, State
+from synth_core.release.paths import MANIFEST, SIGNATURE
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
 from synth_core.storage.files import atomic_write, sha256_file
@@ -127,7 +128,9 @@ def previous_manifest(public_zone: Path, *, dataset: str, release: str) -> dict[
     A release that was published before keeps the one it was compared with then, whatever has come since.
     """
     manifests = {}
-    for path in sorted(public_zone.glob("*/manifest.json")):
+    for path in sorted(public_zone.glob(f"*/{MANIFEST}")):
+        if not path.with_name(SIGNATURE).exists():
+            continue  # it was never published
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
             if found["dataset"] == dataset:

@@ -47,7 +47,7 @@ def test_a_release_through_airflow_is_complete_and_verified(release_dag, spec, w
     records = SqlLedger(ledger_url(workspace, None)).records(release="r1")
     by_airflow = {record.step for record in records if record.runner.run == run.run_id}
     assert set(steps.STEPS) <= by_airflow
-    assert manifest(workspace)["guarantee"]["epsilon"] <= spec["epsilon"]
+    assert manifest(workspace)["guarantee"]["epsilon"] == spec["epsilon"]
 
 
 def test_the_asset_event_says_which_release_and_where(release_dag, spec, workspace):

@@ -31,6 +31,7 @@ def publish(zone, manifest):
     folder = zone / manifest["release"]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "manifest.sig").touch()
 
 
 def test_the_release_before_is_the_newest_of_the_same_data_set(tmp_path):
@@ -55,6 +56,13 @@ def test_a_published_release_keeps_the_one_it_was_compared_with(tmp_path):
 def test_a_damaged_manifest_is_no_yardstick(tmp_path, text):
     (tmp_path / "r1").mkdir()
     (tmp_path / "r1" / "manifest.json").write_text(text)
+    (tmp_path / "r1" / "manifest.sig").touch()
+    assert previous_manifest(tmp_path, dataset="people", release="r2") is None
+
+
+def test_a_manifest_without_a_signature_was_never_published(tmp_path):
+    publish(tmp_path, manifest_of("r1", at="2026-01-01"))
+    (tmp_path / "r1" / "manifest.sig").unlink()
     assert previous_manifest(tmp_path, dataset="people", release="r2") is None
 
 

@@ -1,0 +1,329 @@
+"""Puts faults that the product once had back, one by one: `make sabotage` proves that the tests can fail.
+
+A fault is a replacement of text, made in a copy of the repository, where the tests named beside it must turn
+red. Red is a test that ran and failed; one that could not be found, collected or set up proves nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FAILED = re.compile(r"^FAILED (.+?)(?: - .*)?$", re.MULTILINE)
+KERNELS = "__pycache__/*.nb[ic]"
+"""Machine code of numba: it takes minutes to make, and is valid while its source keeps time and size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What the product once did: a text that takes the place of today's, and the tests that must turn red.
+
+    `more` has further files and texts, for a fault that takes several replacements.
+    """
+
+    name: str
+    file: str
+    before: str
+    after: str
+    tests: tuple[str, ...]
+    more: tuple[tuple[str, str, str], ...] = ()
+
+    @property
+    def changes(self) -> tuple[tuple[str, str, str], ...]:
+        """File, text before and text after of every replacement."""
+        return ((self.file, self.before, self.after), *self.more)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the tests of one fault ended: pytest's exit code and output, and the first test that failed."""
+
+    code: int
+    failed: str
+    seconds: float
+    output: str
+
+    @property
+    def is_red(self) -> bool:
+        """Whether a test ran and failed."""
+        return self.code == 1 and bool(self.failed)
+
+    @property
+    def words(self) -> str:
+        """The outcome as the table has it."""
+        if self.is_red:
+            return "red"
+        return "GREEN" if self.code == 0 else f"NOT RUN (exit code {self.code})"
+
+
+# fmt: off
+FAULTS = (
+    Fault("promise 1: a stray quote swallows the lines after it", "synth_core/storage/csv_lines.py",
+        "if table is None or table.num_rows != lines + 2:", "if table is None:",
+        ("tests/storage/test_csv_lines.py", "tests/storage/test_record_wise.py"),
+        more=(("synth_core/storage/csv_lines.py", "(guard + text + guard, names", "(guard + text, names"),)),
+    Fault("promise 2: a cell's code depends on the other cells of its column", "synth_core/frame_cells.py",
+        "        return _object_cells(series, numbers=numbers, source=source)\n",
+        "        try:\n"
+        "            return pa.array(series, from_pandas=True)\n"
+        "        except (pa.ArrowInvalid, pa.ArrowTypeError):\n"
+        "            return pa.array([None if pd.isna(x) else str(x) for x in series], pa.string())\n",
+        ("tests/schema/test_frame_cells.py",)),
+    Fault("promise 3: a file named twice is counted twice", "synth_core/storage/locations.py",
+        "named.setdefault(_identity(address), address)", "named[len(named)] = address",
+        ("tests/storage/test_locations.py",)),
+    Fault("promise 4: an account is stated as of a release's beginning", "synth_core/release/statement.py",
+        '"account": _account(seen),',
+        '"account": _account([*(record for record in seen if record.id < own[0].id), *own]),',
+        ("tests/steps/test_published_numbers.py",)),
+    Fault("promise 5: a digest of the source is published", "synth_core/steps/publish.py",
+        "        built, public=paths.draft,",
+        '        {**built, "source_digest": run.snapshot.digest}, public=paths.draft,',
+        ("tests/steps/test_published_numbers.py"
+         "::test_nothing_published_tells_whether_two_releases_had_the_same_rows",)),
+    Fault("promise 6: synthesize ignores the unit column", "synth_core/api.py",
+        "bound = bound_for(schema, account, secrets.token_bytes(32))", "bound = None",
+        ("tests/test_api.py",)),
+    Fault("promise 7: strata of two snapshots compose in parallel", "synth_core/privacy/composition.py",
+        "self.parts[snapshot, stratum.partition]", 'self.parts["", stratum.partition]',
+        ("tests/privacy/test_composition.py",),
+        more=(("synth_core/privacy/composition.py",
+               "self.parts.get((snapshot, stratum.partition)", 'self.parts.get(("", stratum.partition)'),
+              ("synth_core/privacy/composition.py",
+               "dearest[snapshot, stratum.partition]", 'dearest["", stratum.partition]'))),
+    Fault("promise 8a: worker threads may spill", "synth_core/cluster.py",
+        "n_workers=1, **IN_MEMORY, **HERE_ONLY", "n_workers=1, **HERE_ONLY",
+        ("tests/test_cluster.py::test_worker_threads_pause_rather_than_spill",)),
+    Fault("promise 8b: worker processes that were started again may spill", "synth_core/cluster.py",
+        "    return LocalCluster(threads_per_worker=1, security=True, **IN_MEMORY, **HERE_ONLY)\n",
+        "    with _settings(NO_SPILLING):\n"
+        "        return LocalCluster(threads_per_worker=1, security=True, **HERE_ONLY)\n",
+        ("tests/test_cluster.py"
+         "::test_worker_processes_pause_rather_than_spill_also_after_they_were_started_again",)),
+    Fault("promise 9a: the headline is what a run happened to spend", "synth_core/release/statement.py",
+        '"epsilon": round_up(max(asked, epsilon_of(promised, account.delta)), DIGITS),',
+        '"epsilon": round_up(epsilon_of(spent, account.delta), DIGITS),',
+        ("tests/steps/test_published_numbers.py"
+         "::test_the_headline_is_what_was_asked_for_and_not_what_a_run_happened_to_spend",),
+        more=(("synth_core/release/certificate.py",
+               '"epsilon": max(guarantee["epsilon_spent"], guarantee["epsilon_asked"]),',
+               '"epsilon": guarantee["epsilon_spent"],'),)),
+    Fault("promise 9b: losses are rounded to nearest", "synth_core/privacy/budget.py",
+        "return _rounded(value, digits, ROUND_CEILING)", "return round(value, digits)",
+        ("tests/privacy/test_wording.py", "tests/steps/test_published_numbers.py")),
+    Fault("promise 10: another question gets the answer that is stored", "synth_core/privacy/ledger.py",
+        "            *([self.form.fingerprint] if self.form else []),\n", "",
+        ("tests/privacy/test_fingerprints.py",)),
+    Fault("promise 11a: true errors can be read by all", "synth_core/cli/evaluate.py",
+        "                temporary.touch(mode=0o600)\n", "",
+        ("tests/cli/test_true_errors.py",)),
+    Fault("promise 11b: a run prints true errors", "synth_core/steps/publish.py",
+        '"quality": _quality_in_words(manifest["quality"]),',
+        '"quality": {f"{errors[\'alpha\']}-way TVD": f"{errors[\'tvd\'][\'mean\']:.4f}"\n'
+        '                    for errors in json.loads(paths.evaluation.read_text())["marginals"]},',
+        ("tests/cli/test_true_errors.py",)),
+    Fault("promise 11c: worker processes serve everybody", "synth_core/cluster.py",
+        "threads_per_worker=1, security=True, **IN_MEMORY", "threads_per_worker=1, **IN_MEMORY",
+        ("tests/test_cluster.py::test_a_process_without_credentials_cannot_use_a_cluster_of_processes",)),
+    Fault("promise 12a: CSV files may change after approval", "synth_core/steps/approval.py",
+        'if step != "publish" for path in paths]',
+        'if step != "publish" for path in paths if path.suffix != ".csv"]',
+        ("tests/steps/test_approved_bytes.py",)),
+    Fault("promise 12b: files of strata may change after approval", "synth_core/steps/approval.py",
+        'if step != "publish" for path in paths]',
+        'if step != "publish" for path in paths if "strata" not in path.parts]',
+        ("tests/steps/test_approved_bytes.py",)),
+    Fault("promise 13a: a ledger that nobody checked agrees", "synth_core/steps/verify.py",
+        'and SYNTH_LEDGER_URL names no ledger"\n        return Check("ledger", says, checked=False)',
+        'and SYNTH_LEDGER_URL names no ledger"\n        return Check("ledger", says)',
+        ("tests/steps/test_verify.py",)),
+    Fault("promise 13b: a ledger outside of the workspace agrees unread", "synth_core/steps/verify.py",
+        "    url = ledger_url(workspace or folder, None)\n",
+        "    url = ledger_url(workspace or folder, None)\n"
+        '    if not (folder.resolve().parents[1] / "ledger.sqlite").exists() and url.startswith("sqlite"):\n'
+        '        return Check("ledger", "manifest, files and ledger agree")\n',
+        ("tests/steps/test_verify.py",)),
+    Fault("promise 14: a marginal is guessed from the answer's length", "synth_core/steps/answers.py",
+        "TABLES = (Kind.MARGINAL, Kind.MERGED)", "TABLES = (Kind.MARGINAL, Kind.STRATEGY)",
+        ("tests/steps/test_stored_answers.py::test_square_strategies_do_not_pass_as_marginals",
+         "tests/steps/test_stored_answers.py::test_every_marginal_is_compared_also_one_of_merged_codes")),
+    Fault("promise 15a: ledger and head rolled back together spend", "synth_core/storage/ledger_chain.py",
+        "process.published = published_heads(self.workspace) if self.workspace else {}",
+        "process.published = {}",
+        ("tests/ledger/test_rollback.py",)),
+    Fault("promise 15b: a ledger without its head spends", "synth_core/storage/ledger_chain.py",
+        "            return []\n        return problems\n", "            return []\n        return []\n",
+        ("tests/ledger/test_rollback.py",)),
+    Fault("promise 16a: a manifest without a signature is published", "synth_core/release/paths.py",
+        "return (self.public / MANIFEST).exists() and (self.public / SIGNATURE).exists()",
+        "return (self.public / MANIFEST).exists()",
+        ("tests/steps/test_publication.py::test_a_manifest_without_a_signature_is_not_a_finished_release",)),
+    Fault("promise 16b: a release is published file by file", "synth_core/steps/publish.py",
+        "        paths.draft.rename(paths.public)\n",
+        "        paths.public.mkdir()\n"
+        "        for path in sorted(paths.draft.iterdir()):\n"
+        "            path.rename(paths.public / path.name)\n"
+        "        paths.draft.rmdir()\n",
+        ("tests/steps/test_publication.py"
+         "::test_a_release_killed_at_any_change_of_the_file_system_is_a_draft_or_published",)),
+    Fault("promise 17a: a refused ingest keeps its hold", "synth_core/privacy/reading.py",
+        "    ledger.close(dataset, release, reason=reason, runner=runner, only_unmeasured=True)\n", "",
+        ("tests/steps/test_refused_ingest.py", "tests/ledger/test_ledger_reading.py")),
+    Fault("promise 17b: a higher cap is proposed while others hold", "synth_core/storage/ledger_refusals.py",
+        "    if not held:\n", "    if True:\n",
+        ("tests/ledger/test_ledger_reading.py::test_a_hold_that_is_open_is_named_and_no_higher_cap_proposed",
+         "tests/steps/test_refused_ingest.py")),
+    Fault("promise 18: two accounts measure the same rows", "synth_core/storage/ledger_refusals.py",
+        "    if owner is not None:\n", "    if False:\n",
+        ("tests/ledger/test_ledger_sharing.py",)),
+    Fault("promise 19: refusals are not counted", "synth_core/privacy/reading.py",
+        "left = ledger.refuse(dataset, release, step=step, runner=runner)", "left = 0",
+        ("tests/ledger/test_ledger_reading.py",)),
+    Fault("promise 20: a delta above a tenth of 1/n is accepted", "synth_core/privacy/budget.py",
+        "    if delta > most:\n", "    if False:\n",
+        ("tests/privacy/test_wording.py",)),
+    Fault("promise 21: units 7, 007 and 7.0 are three", "synth_core/storage/contribution.py",
+        '    if bound.kind == "text":\n', "    if True:\n",
+        ("tests/storage/test_contribution.py",)),
+    Fault("promise 22a: a fork is noticed by its process number alone", "synth_core/privacy/entropy.py",
+        "if self._owner != (os.getpid(), _forks) or", "if self._owner[0] != os.getpid() or",
+        ("tests/privacy/test_noise_entropy.py",)),
+    Fault("promise 22b: a fork is not noticed", "synth_core/privacy/entropy.py",
+        "if self._owner != (os.getpid(), _forks) or", "if",
+        ("tests/privacy/test_noise_entropy.py",)),
+    Fault("green 1: the weight of the entropy jumps at a threshold", "synth_core/models/maximum_entropy.py",
+        "return self.ridge * 2 ** (0.5 - past)", "return self.ridge",
+        ("tests/models/test_estimators.py",)),
+    Fault("green 2: raking ends after some rounds with what it has", "synth_core/synthesizers/levels.py",
+        "return _moved_to_rows(found, rows)", "return found",
+        ("tests/synthesizers/test_levels.py",)),
+    Fault("green 4: the noise of tests has no seed", "tests/seeding.py",
+        "    entropy.SystemEntropy._rekey = _rekey\n", "    pass\n",
+        ("tests/test_seeding.py",)),
+)
+# fmt: on
+
+
+def misfits(faults: Sequence[Fault]) -> list[str]:
+    """Returns a line for each replacement whose text is not in its file exactly once."""
+    found = []
+    for fault in faults:
+        for file, before, _ in fault.changes:
+            path = ROOT / file
+            times = path.read_text(encoding="utf-8").count(before) if path.is_file() else 0
+            if times != 1:
+                found.append(
+                    f"{fault.name}: no longer fits the code: {file} has {before.strip()!r} {times} times"
+                )
+    return found
+
+
+def copy_repository(target: Path) -> None:
+    """Copy what git tracks or would track, as it is now, and the kernels that are compiled already."""
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    kernels = [str(path.relative_to(ROOT)) for path in (ROOT / "synth_core").rglob(KERNELS)]
+    for name in filter(None, [*names, *kernels]):
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+
+
+def environment_of(copy: Path) -> dict[str, str]:
+    """Returns the environment in which the copy's modules come before those of the installed product."""
+    environment = os.environ | {"PYTHONPATH": str(copy)}
+    command = [sys.executable, "-c", "import synth_core; print(synth_core.__file__)"]
+    elsewhere = copy.parent  # where the current folder does not help
+    found = subprocess.run(
+        command, cwd=elsewhere, env=environment, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    assert Path(found).is_relative_to(copy), f"tests would import {found}"
+    return environment
+
+
+@contextmanager
+def put_back(fault: Fault, copy: Path) -> Iterator[None]:
+    """Put a fault into the copy for a while; afterwards its files have their text and their time again."""
+    files = {copy / file for file, *_ in fault.changes}
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+    try:
+        for file, text, other in fault.changes:
+            path = copy / file
+            path.write_text(path.read_text(encoding="utf-8").replace(text, other), encoding="utf-8")
+        yield
+    finally:
+        for path, (content, changed) in before.items():
+            path.write_bytes(content)
+            os.utime(path, ns=(changed, changed))
+
+
+def tried(fault: Fault, copy: Path, environment: dict[str, str]) -> Outcome:
+    """Run the tests of a fault with the fault in the copy.
+
+    Args:
+        fault: what to put back.
+        copy: a copy of the repository.
+        environment: lets tests, and the processes they start, import the copy.
+
+    Returns:
+        How the tests ended.
+    """
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "0", *fault.tests]
+    began = time.monotonic()
+    with put_back(fault, copy):
+        ended = subprocess.run(
+            command, cwd=copy, env=environment, capture_output=True, text=True, check=False
+        )
+    failed = FAILED.search(ended.stdout.rpartition("short test summary info")[2])
+    return Outcome(
+        code=ended.returncode,
+        failed=failed[1] if failed else "",
+        seconds=time.monotonic() - began,
+        output=ended.stdout + ended.stderr,
+    )
+
+
+def main() -> int:
+    """Print the table; 1 if a fault does not fit the code, or if its tests do not turn red."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="try those faults alone whose names have one of these words")
+    parser.add_argument("--list", action="store_true", help="show the faults and their tests, and try none")
+    given = parser.parse_args()
+    faults = [fault for fault in FAULTS if not given.names or any(word in fault.name for word in given.names)]
+    if given.list:
+        print(*(f"{fault.name}: {' '.join(fault.tests)}" for fault in faults), sep="\n")
+        return 0
+    if not faults or (problems := misfits(faults)):
+        print(*(problems if faults else ["no fault has such a name; see --list"]), sep="\n", file=sys.stderr)
+        return 1
+    print("| fault | outcome | first failing test | seconds |\n|---|---|---|---:|", flush=True)
+    others = []
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = Path(scratch).resolve() / "copy"
+        copy_repository(copy)
+        environment = environment_of(copy)
+        for fault in faults:
+            outcome = tried(fault, copy, environment)
+            print(
+                f"| {fault.name} | {outcome.words} | {outcome.failed} | {outcome.seconds:.0f} |", flush=True
+            )
+            if not outcome.is_red:
+                others.append(f"{fault.name}:\n{outcome.output[-5_000:]}")
+    if others:
+        print("", *others, sep="\n\n")
+    return 1 if others else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
