@@ -65,6 +65,16 @@ def run_step(
         return str(getattr(step, name)(run))
 
 
+def import_steps() -> None:
+    """Import every module that a step needs, for a process from which those that run steps are forked."""
+    import importlib
+
+    for module in (*STEPS, "stratified", "preparation"):
+        importlib.import_module(f"synth_core.steps.{module}")
+    for module in ("distributed", "sklearn.svm"):
+        importlib.import_module(module)
+
+
 def strata(address: str) -> list[str]:
     """The addresses of a stratified release's parts, once it has come to `select`; none without strata."""
     from synth_core.steps.context import open_run

@@ -98,3 +98,20 @@ def test_a_late_run_is_recorded_and_told(watch, ledger, tmp_path, monkeypatch):
     assert (event.runner.dag, event.runner.run, event.dataset) == ("release_q", "r1", "people")
     assert "more than 6 hours" in event.text
     assert [one.text for one in told] == [event.text]
+
+
+@pytest.mark.parametrize(
+    ("command", "executor", "imported"),
+    [
+        ("scheduler", "LocalExecutor", True),
+        ("scheduler", "CeleryExecutor", False),
+        ("triggerer", "LocalExecutor", False),
+    ],
+)
+def test_a_scheduler_that_forks_its_tasks_has_their_modules(watch, monkeypatch, command, executor, imported):
+    seen = []
+    monkeypatch.setattr("synth_core.steps.import_steps", lambda: seen.append(True))
+    monkeypatch.setattr("sys.argv", ["airflow", command])
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", executor)
+    watch.on_starting()
+    assert bool(seen) is imported
