@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import sys
+from functools import cache
 from importlib.metadata import distributions, version
 from pathlib import Path
 
@@ -15,14 +16,20 @@ LOCK = "requirements.lock"
 
 def software() -> dict[str, str | None]:
     """Our version, Python's, a digest of all that is installed, and one of the lock it was installed from, if known."""
-    installed = sorted(f"{found.name}=={found.version}" for found in distributions())
     lock = lock_file()
     return {
         "software": f"synth-core {version('synth-core')}",
         "python": platform.python_version(),
-        "packages_digest": hashlib.sha256("\n".join(installed).encode()).hexdigest(),
+        "packages_digest": _packages_digest(),
         "lock_digest": None if lock is None else sha256_file(lock),
     }
+
+
+@cache
+def _packages_digest() -> str:
+    """Computed once for a process: it reads the metadata of hundreds of packages."""
+    installed = sorted(f"{found.name}=={found.version}" for found in distributions())
+    return hashlib.sha256("\n".join(installed).encode()).hexdigest()
 
 
 def lock_file() -> Path | None:

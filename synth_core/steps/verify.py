@@ -7,6 +7,7 @@ import os
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
+from functools import cache
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -214,13 +215,20 @@ def _file_problems(file: Path | None) -> list[str]:
     with closing(sqlite3.connect(file)) as database:
         sound = [line for (line,) in database.execute("pragma integrity_check")] == ["ok"]
         declared = database.execute(_DECLARATIONS).fetchall()
+    found = [] if sound else [f"{file.name} is damaged; restore it from a copy"]
+    if declared != _expected_declarations():
+        found.append("its tables or triggers are not as they were declared")
+    return found
+
+
+@cache
+def _expected_declarations() -> list[tuple[str, ...]]:
+    """Those of a ledger that this program has just made."""
     with TemporaryDirectory() as folder:
         fresh = Path(folder) / "fresh.sqlite"
         SqlLedger(f"sqlite:///{fresh}", head_paths=()).accounts()
         with closing(sqlite3.connect(fresh)) as database:
-            expected = database.execute(_DECLARATIONS).fetchall()
-    found = [] if sound else [f"{file.name} is damaged; restore it from a copy"]
-    return found if declared == expected else [*found, "its tables or triggers are not as they were declared"]
+            return database.execute(_DECLARATIONS).fetchall()
 
 
 _DECLARATIONS = "select type, name, tbl_name, sql from sqlite_master order by type, name"
