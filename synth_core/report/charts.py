@@ -239,11 +239,9 @@ def _percent_axis(
     """Draw the labels of rows and an axis of shares below them; returns where a share lies."""
     begin, end = _label_rows(canvas, labels, longest=longest, row=row), row * len(labels)
     x = _scale(largest or 1.0, begin, canvas.width - 14)
-    ticks = _ticks(largest or 1.0, 4)
-    digits = max(0, -math.floor(math.log10(100 * (ticks[1] if len(ticks) > 1 else 1.0))))
-    for tick in ticks:
+    for tick in _ticks(largest or 1.0, 4):
         canvas.line([(x(tick), 0), (x(tick), end)], RULE, width=0.6)
-        canvas.text(x(tick), end + 9, f"{100 * tick:.{digits}f}%", MUTED, anchor="middle", size=SIZE - 0.5)
+        canvas.text(x(tick), end + 9, f"{100 * tick:g}%", MUTED, anchor="middle", size=SIZE - 0.5)
     return x
 
 

@@ -45,6 +45,19 @@ def test_axes_have_round_numbers(largest, most, ticks):
     assert charts._ticks(largest, most) == pytest.approx(ticks)
 
 
+@pytest.mark.parametrize(
+    ("largest", "written"),
+    [
+        (0.09, ["0%", "2.5%", "5%", "7.5%"]),
+        (0.009, ["0%", "0.25%", "0.5%", "0.75%"]),
+        (0.7, ["0%", "20%", "40%", "60%"]),
+    ],
+)
+def test_an_axis_says_what_its_lines_are(largest, written):
+    svg = charts.paired_bars(["a"], reference=[largest], synthetic=[0.0])
+    assert [one.text for one in elements(svg, "text")] == ["a", *written]
+
+
 @pytest.mark.parametrize("most", [1, 2, 17, 1000])
 def test_numbers_of_things_are_whole(most):
     ticks = charts._ticks(most, 3, whole=True)
