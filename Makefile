@@ -16,9 +16,12 @@ PYTHON ?=
 UV_VERSION := 0.13.7
 BIN := .venv/bin
 READY := .venv/.ready
+KERNELS := .venv/.kernels
 CHECKS := .checks
 WORKERS := -n 3 --dist loadfile --no-loadscope-reorder
 SERVERS := airflow or browser or postgres
+BESIDE := --jobs 2 --output-sync=target
+CHECK_PARTS := check-types check-deployment check-dags check-code check-layers
 LOCK := pip compile --quiet --generate-hashes --no-header --no-annotate --python-version 3.11
 COMPILE := $(LOCK) pyproject.toml --extra airflow --extra postgres --extra dev --output-file requirements.lock
 
@@ -45,53 +48,62 @@ endif
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(READY) ## create .venv with the locked packages (every target does it when needed)
+setup: $(KERNELS) ## create .venv with the locked packages (every target does it when needed)
 
-demo: $(READY) ## release a fictional census through Airflow and Dask, and show what came out
+demo: $(KERNELS) ## release a fictional census through Airflow and Dask, and show what came out
 	@$(BIN)/python -m infra.local.demo
 
-up: $(READY) ## Airflow with its user interface on this machine (PORT=8080); Ctrl-C ends it
+up: $(KERNELS) ## Airflow with its user interface on this machine (PORT=8080); Ctrl-C ends it
 	@exec $(BIN)/python -m infra.local.up
 
 # One worker waits for Airflow most of the time, so there is one more than cores. tests/work_sharing.py says which
 # worker gets which files, and in which order.
-test: check ## all checks, then all tests
+test: $(READY) ## all checks, then all tests
+	@$(MAKE) $(BESIDE) $(KERNELS) $(CHECK_PARTS)
 	$(BIN)/pytest $(WORKERS) --durations=25 -m "not bench" $(ARGS)
 
-quick: $(READY) ## the tests that need no server and take no long time, for the inner loop
+quick: $(KERNELS) ## the tests that need no server and take no long time, for the inner loop
 	$(BIN)/pytest -q $(WORKERS) -m "not (bench or slow or $(SERVERS))" $(ARGS)
 
 # What `make test` leaves out: it tries the same noise and the same cases each time.
-explore: $(READY) ## the laws with fresh noise and fresh cases, for MINUTES=60; says how to replay a failure
+explore: $(KERNELS) ## the laws with fresh noise and fresh cases, for MINUTES=60; says how to replay a failure
 	@$(BIN)/python tests/explore.py --minutes $(or $(MINUTES),60)
 
-processors: $(READY) ## the numeric tests as other processors would run them, as a table
+processors: $(KERNELS) ## the numeric tests as other processors would run them, as a table
 	@$(BIN)/python tests/processors.py
 
 # A test that cannot fail proves nothing.
-sabotage: $(READY) ## put faults back that the product once had, one by one: each must turn its tests red
+sabotage: $(KERNELS) ## put faults back that the product once had, one by one: each must turn its tests red
 	@$(BIN)/python tests/sabotage.py $(ARGS)
 
 # Long and rough: tasks, schedulers and clusters are killed in the middle of releases.
-soak: $(READY) ## releases that are killed, repeated and cancelled in the middle, under Airflow
+soak: $(KERNELS) ## releases that are killed, repeated and cancelled in the middle, under Airflow
 	$(BIN)/pytest -v tests/soak/chaos.py $(ARGS)
 
 # A case follows from its number; FIRST goes on where another run ended.
-soak-ingest: $(READY) ## hostile records together and alone: CASES=1000000 sources from number FIRST=0 on
+soak-ingest: $(KERNELS) ## hostile records together and alone: CASES=1000000 sources from number FIRST=0 on
 	RECORD_WISE_CASES=$${CASES:-1000000} RECORD_WISE_FIRST=$${FIRST:-0} \
 		$(BIN)/pytest -v --timeout 0 tests/storage/test_record_wise.py $(ARGS)
 
 # Needs root: every process gets a network namespace of its own.
-topology: $(READY) ## one release through PostgreSQL, Airflow's parts and Dask, each on a host of its own
+topology: $(KERNELS) ## one release through PostgreSQL, Airflow's parts and Dask, each on a host of its own
 	@exec $(BIN)/python -m infra.topology.run
 
-check: $(READY) $(CHECKS)/.ready ## lint, format, types, layers, the DAGs import, and the deployment files are valid
+check: $(READY) ## lint, format, types, layers, the DAGs import, and the deployment files are valid
+	@$(MAKE) $(BESIDE) $(CHECK_PARTS)
+
+.PHONY: $(CHECK_PARTS)
+check-types:
+	$(BIN)/mypy -p synth_core -p infra.handbook -p infra.local -p infra.topology
+check-deployment: $(CHECKS)/.ready
+	$(CHECKS)/bin/python infra/checks/check.py .
+check-dags:
+	$(BIN)/python -m infra.local.dag_import
+check-code:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy -p synth_core -p infra.handbook -p infra.local -p infra.topology
+check-layers:
 	$(BIN)/lint-imports
-	$(BIN)/python -m infra.local.dag_import
-	$(CHECKS)/bin/python infra/checks/check.py .
 
 docs: $(READY) $(CHECKS)/.ready ## write the generated reference, then build the handbook into site/; warnings are errors
 	$(BIN)/python -m infra.handbook.reference
@@ -101,7 +113,7 @@ docs: $(READY) $(CHECKS)/.ready ## write the generated reference, then build the
 images: $(READY) ## run the build stages of the images without a container engine
 	scratch=$$(mktemp -d) && $(BIN)/python infra/checks/stages.py . --scratch "$$scratch"
 
-bench: $(READY) ## run the benchmarks, one after the other
+bench: $(KERNELS) ## run the benchmarks, one after the other
 	@shopt -s nullglob; for script in tests/benchmarks/[a-z]*.py; do \
 		echo "== $$script"; OMP_NUM_THREADS=1 $(BIN)/python "$$script"; done
 
@@ -127,6 +139,10 @@ clean: ## remove the environment, the caches and the Airflow home; workspace/ st
 $(READY): requirements.lock pyproject.toml $(STALE) | $(BIN)/uv
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@touch $@
+
+# Compiling the kernels takes a minute of one core, so that `make test` does it beside its checks.
+$(KERNELS): $(READY)
 	$(BIN)/python -m synth_core.warm
 	@touch $@
 
