@@ -24,6 +24,13 @@ START_SECONDS = 900.0
 
 LOG_TAIL = 30
 
+QUIET_DASK = {
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "500ms",
+    "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "5s",
+}
+"""Settings with which an idle scheduler with two workers takes 4 % of a core instead of 15 %."""
+
 
 @dataclass(frozen=True, slots=True)
 class Service:
@@ -86,7 +93,7 @@ def dask_cluster(site: Site, *, workers: int = 2, port: int = 0) -> Iterator[Das
     """
     credentials, described = Credentials(site.home / "dask-tls"), site.home / "dask.json"
     credentials.renew()
-    env = site.environment(port=0) | credentials.variables
+    env = site.environment(port=0) | credentials.variables | QUIET_DASK
     described.unlink(missing_ok=True)
     dask = str(Path(sys.executable).with_name("dask"))
     shared = ["--host", LOOPBACK, "--scheduler-file", str(described), "--dashboard-address", f"{LOOPBACK}:0"]
