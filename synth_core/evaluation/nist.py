@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from synth_core.domain import Domain
 from synth_core.evaluation.cells import Counts, distances
@@ -74,7 +74,7 @@ def regression_score(
     if areas < 2:
         return None
     gini = 1 - float(np.sqrt(np.mean((ginis[0][known] - ginis[1][known]) ** 2)))
-    ranks = [rankdata(gap[known]) for gap in gaps]
+    ranks = [pd.Series(gap[known]).rank().to_numpy() for gap in gaps]
     worst = math.sqrt((areas**2 - 1) / 3)
     rank = 1 - float(np.sqrt(np.mean((ranks[0] - ranks[1]) ** 2))) / worst
     return MILLION * (max(0.0, gini) + max(0.0, rank)) / 2

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
 
 from synth_core.columns import Integer, Real
 from synth_core.privacy.curator import Curator, LedgerCurator, Spending
@@ -60,6 +59,8 @@ def quantile_edges(
     that holds several of them is a bin by itself, and there are fewer bins. Tails are at least what noise may feign:
     two standard deviations of the sum of half of the cells. Where that is nearly all there is, bins are of equal width.
     """
+    from scipy.optimize import isotonic_regression  # takes longer to import than most steps take
+
     sums = isotonic_regression(np.concatenate([[0.0], np.cumsum(noisy)])).x
     total, cells = sums[-1] - sums[0], len(noisy)
     feigned = 2 * sigma * math.sqrt(cells / 2)

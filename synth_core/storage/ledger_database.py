@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from alembic import command
-from alembic.config import Config
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
@@ -189,6 +187,9 @@ def _migrate(connection: Connection) -> None:
         return  # another process was faster
     if version is not None and version > SCHEMA_VERSION:
         raise LedgerError(f"the ledger has schema {version}, newer than this program's; upgrade synth-core")
+    from alembic import command  # half a second that a ledger of this schema never needs
+    from alembic.config import Config
+
     config = Config()
     folder = str(Path(__file__).with_name("migrations"))
     config.set_main_option("script_location", folder.replace("%", "%%"))

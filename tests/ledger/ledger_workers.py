@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from alembic import command, config  # noqa: F401  # as below: the ledger imports it only to make its tables
 from ledger_examples import DATASET, RUNNER, TENTH, account, free_request, opened, request, vector
 
 from synth_core.domain import Clique, Domain
