@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -139,7 +140,8 @@ def _categorical_marks(chunk: pa.Array, column: Categorical) -> NDArray[Any]:
     ]
     finished = coded.indices.null_count == 0 and min(marks, default=0) >= 0
     lookup = np.array([*marks, 0 if finished else _MISSING], dtype=column.dtype if finished else np.int64)
-    indices: NDArray[np.int32] = coded.indices.fill_null(len(marks)).to_numpy(zero_copy_only=False)
+    filled = coded.indices.fill_null(len(marks)) if coded.indices.null_count else coded.indices
+    indices: NDArray[np.int32] = filled.to_numpy(zero_copy_only=False)
     return lookup[indices]
 
 
@@ -149,6 +151,8 @@ def distinct_cells(chunk: pa.Array) -> pa.DictionaryArray:
     Cells share an entry only if they are equal in Arrow, and equal cells of one type say the same.
     """
     if pa.types.is_dictionary(chunk.type):
+        if chunk.type.index_type == pa.int32() and chunk.type.value_type == pa.string():
+            return chunk
         # The index type may be too narrow to hold one more entry for the missing cells.
         return pa.DictionaryArray.from_arrays(chunk.indices.cast(pa.int32()), _plain_text(chunk.dictionary))
     return _plain_text(chunk).dictionary_encode()
@@ -218,18 +222,27 @@ def _numbers(
     if words and any(is_text(plain.type) for is_text in _TEXT):
         for word, code in words:
             found[pc.equal(plain, word).fill_null(False).to_numpy(zero_copy_only=False)] = code
-        plain = pc.if_else(pa.array(found == _NUMBER), plain, pa.scalar(None, plain.type))
+        is_word = found != _NUMBER
+        if is_word.any():
+            plain = pc.if_else(pa.array(is_word), pa.scalar(None, plain.type), plain)
     numbers = _floats(plain)
     if numbers is None:
         refuse(
             source, column, "has a value that is not a number; correct the source (a missing value is empty)"
         )
     for value, code in known:
-        number = _floats(pa.array([value]))
+        number = _known_number(value)
         if number is not None:
-            found[numbers == number[0]] = code
+            found[numbers == number] = code
     found[np.isnan(numbers) & (found == _NUMBER)] = _MISSING
     return numbers, found
+
+
+@lru_cache(maxsize=1024)
+def _known_number(value: int | float | str) -> float | None:
+    """The number that a declared value is, read as a cell is; None where it is a word."""
+    number = _floats(pa.array([value]))
+    return None if number is None else float(number[0])
 
 
 def _floats(plain: pa.Array) -> NDArray[np.float64] | None:

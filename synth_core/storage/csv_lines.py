@@ -110,7 +110,8 @@ def _without_empty_lines(text: bytes) -> bytes:
 def _parsed(text: bytes, names: Sequence[str], types: Mapping[str, Any]) -> pa.Table | None:
     """The rows that Arrow finds in one block of text; None where it finds an error, which may quote the rows."""
     try:
-        return pa_csv.read_csv(
+        # `read_csv` would start a thread of its own in each call.
+        reader = pa_csv.open_csv(
             pa.BufferReader(text),
             read_options=pa_csv.ReadOptions(
                 block_size=len(text) + 1, column_names=list(names), use_threads=False
@@ -123,5 +124,6 @@ def _parsed(text: bytes, names: Sequence[str], types: Mapping[str, Any]) -> pa.T
                 strings_can_be_null=True,
             ),
         )
+        return reader.read_all()
     except pa.ArrowInvalid:
         return None
