@@ -46,6 +46,8 @@ SINCE = (
     .where(RECORDS.c.id > bindparam("seen"))
     .order_by(RECORDS.c.id)
 )
+HASHES = select(RECORDS.c.id, RECORDS.c.hash).where(RECORDS.c.id.in_(bindparam("numbers", expanding=True)))
+LAST = select(func.max(RECORDS.c.id))
 INSERT = insert(RECORDS)
 
 
@@ -220,7 +222,7 @@ def _missing(connection: Connection, known: dict[str, list[Head]]) -> list[str]:
     """For each known head that the chain does not have what is wrong."""
     numbers = {head.records for heads in known.values() for head in heads}
     last = _last(connection)
-    rows = connection.execute(select(RECORDS.c.id, RECORDS.c.hash).where(RECORDS.c.id.in_(numbers)))
+    rows = connection.execute(HASHES, {"numbers": list(numbers)})
     hashes: dict[int, str] = {row.id: row.hash for row in rows}
     found = [
         disagreement(who, head, last=last, found=hashes.get(head.records))
@@ -231,7 +233,7 @@ def _missing(connection: Connection, known: dict[str, list[Head]]) -> list[str]:
 
 
 def _last(connection: Connection) -> int:
-    return connection.execute(select(func.max(RECORDS.c.id))).scalar() or 0
+    return connection.execute(LAST).scalar() or 0
 
 
 def _catch_up(connection: Connection, book: Book) -> None:

@@ -33,4 +33,4 @@ def url(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def ledger(url: str) -> SqlLedger:
     """A ledger with one account that has room for ten requests."""
-    return ledger_examples.opened(url)
+    return ledger_examples.opened(ledger_examples.with_tables(url))

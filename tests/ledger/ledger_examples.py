@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
+import tempfile
+from contextlib import closing
 from fractions import Fraction
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,6 +63,24 @@ def opened(url: str, **options: Any) -> SqlLedger:
     ledger = SqlLedger(url, **options)
     ledger.declare(account(), actor="board")
     return ledger
+
+
+def with_tables(url: str) -> str:
+    """The address; a SQLite file is there then, as a copy: making its tables takes longer than most tests."""
+    if url.startswith("sqlite:///"):
+        Path(url.removeprefix("sqlite:///")).write_bytes(_empty_ledger())
+    return url
+
+
+@cache
+def _empty_ledger() -> bytes:
+    """A SQLite file with the ledger's tables and no record."""
+    with tempfile.TemporaryDirectory() as folder:
+        made, copy = Path(folder) / "ledger.sqlite", Path(folder) / "copy.sqlite"
+        SqlLedger(f"sqlite:///{made}")
+        with closing(sqlite3.connect(made)) as connection:
+            connection.execute("VACUUM INTO ?", (str(copy),))  # with what is still in its log
+        return copy.read_bytes()
 
 
 def answered(ledger: SqlLedger, purpose: str = "pairs", *numbers: int, **changes: Any) -> Answer:

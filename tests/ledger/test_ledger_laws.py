@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from ledger_examples import DATASET, RUNNER, TENTH, account, opened, request, vector
+from ledger_examples import DATASET, RUNNER, TENTH, account, opened, request, vector, with_tables
 
 from synth_core.errors import BudgetRefused, LedgerError, ReleaseEnded
 from synth_core.privacy.budget import mu2_of
@@ -38,7 +38,7 @@ class TwoUsers(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        url = f"sqlite:///{Path(self.folder.name) / 'ledger.sqlite'}"
+        url = with_tables(f"sqlite:///{Path(self.folder.name) / 'ledger.sqlite'}")
         self.ledgers = [opened(url), SqlLedger(url)]
         self.epsilon = 2.0
         self.holds: dict[str, Fraction] = {}

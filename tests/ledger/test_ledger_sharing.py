@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from ledger_examples import CAP, DATASET, RUNNER, TENTH, account, answered, opened, request
+from ledger_examples import CAP, DATASET, RUNNER, TENTH, account, answered, opened, request, with_tables
 
 from synth_core.errors import BudgetRefused, LedgerError, SharedRows
 from synth_core.privacy.budget import mu2_of
@@ -169,7 +169,7 @@ class People(RuleBasedStateMachine):
     @initialize(tenths=st.tuples(*[st.integers(10, 30)] * 3))
     def open(self, tenths: tuple[int, ...]) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        self.ledger = SqlLedger(f"sqlite:///{Path(self.folder.name) / 'ledger.sqlite'}")
+        self.ledger = SqlLedger(with_tables(f"sqlite:///{Path(self.folder.name) / 'ledger.sqlite'}"))
         self.caps = {name: cap / 10 for name, cap in zip(ACCOUNTS, tenths, strict=True)}
         for name, cap in self.caps.items():
             self.ledger.declare(account(dataset=name, cap_epsilon=cap), actor="board")
