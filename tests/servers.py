@@ -34,7 +34,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER_OPTIONS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
-    "--window-size=1280,2000",
+    "--window-size=1280,2000", "--force-prefers-reduced-motion",
 )  # fmt: skip
 NO_BROWSER = "Chromium and chromedriver are not installed (Debian: chromium, chromium-driver)"
 PATIENCE = 300.0

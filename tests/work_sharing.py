@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -26,6 +27,9 @@ FIRST = (
     "tests/steps/test_published_numbers.py",
 )
 """Files and folders that are begun before all others, in this order."""
+
+LIVE_SERVERS = pytest.StashKey[ExitStack]()
+"""Servers that end with the last test of `LIVE`, before the worker does: an idle Airflow takes a third of a core."""
 
 
 def group_of(path: str) -> str:
@@ -53,6 +57,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _path(item) in LIVE:
             item.add_marker(pytest.mark.timeout(LIVE_TIMEOUT))
+
+
+def live_servers(config: pytest.Config) -> ExitStack:
+    """Returns what a fixture enters its servers into that only the tests of `LIVE` use."""
+    return config.stash.setdefault(LIVE_SERVERS, ExitStack())
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Ends these servers after the last test that needs them."""
+    if _path(item) in LIVE and (nextitem is None or _path(nextitem) not in LIVE):
+        live_servers(item.config).close()
 
 
 def _path(item: pytest.Item) -> str:

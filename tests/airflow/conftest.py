@@ -19,6 +19,7 @@ import pytest
 import yaml
 from live_airflow import DEADLINE_HOURS, TWINS, Live, live_airflow
 from sqlalchemy.engine import URL
+from work_sharing import live_servers
 
 from infra.local.site import Site
 
@@ -34,12 +35,28 @@ def airflow_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         for name, value in site.environment(port=0).items():
             if not name.startswith("SYNTH_"):  # each test names its own workspace
                 patch.setenv(name, value)
+        _check_each_schema_once(patch)
         from airflow.dag_processing.bundles.manager import DagBundlesManager
         from airflow.utils.db import initdb
 
         initdb()
         DagBundlesManager().sync_bundles_to_db()
         yield site
+
+
+def _check_each_schema_once(patch: pytest.MonkeyPatch) -> None:
+    """Airflow checks the schema of a field whenever it reads its value: a third of the work of `dag.test()`."""
+    from jsonschema import Draft202012Validator as Validator
+
+    check, checked = Validator.check_schema, set()
+
+    def once(schema: Any, *more: Any, **options: Any) -> None:
+        text = json.dumps([schema, more, options], default=repr)
+        if text not in checked:
+            check(schema, *more, **options)
+            checked.add(text)
+
+    patch.setattr(Validator, "check_schema", staticmethod(once))
 
 
 @pytest.fixture
@@ -99,8 +116,11 @@ def webhook() -> Iterator[tuple[str, list[str]]]:
 
 @pytest.fixture(scope="session")
 def live(
-    tmp_path_factory: pytest.TempPathFactory, postgres_server: URL, webhook: tuple[str, list[str]]
-) -> Iterator[Live]:
+    tmp_path_factory: pytest.TempPathFactory,
+    postgres_server: URL,
+    webhook: tuple[str, list[str]],
+    pytestconfig: pytest.Config,
+) -> Live:
     """Airflow as in production: on PostgreSQL, with task processes and Dask workers, and a folder of series."""
     folder = tmp_path_factory.mktemp("live")
     releases = folder / "workspace" / "releases"
@@ -110,9 +130,11 @@ def live(
     asset = {"schedule": {"asset": "census_intake"}, "approval": True, "epsilon": 0.5}
     write_series(releases, "after-intake", **asset, pool="intake", deadline_hours=DEADLINE_HOURS)
     variables = {"SYNTH_NOTIFY_WEBHOOK": webhook[0]}
-    with live_airflow(folder, cap=1.2, server=postgres_server, variables=variables) as running:
-        (releases / "broken.yaml").write_text("release: broken\nepsilon: -1\n")
-        yield running
+    running = live_servers(pytestconfig).enter_context(
+        live_airflow(folder, cap=1.2, server=postgres_server, variables=variables)
+    )
+    (releases / "broken.yaml").write_text("release: broken\nepsilon: -1\n")
+    return running
 
 
 def write_series(releases: Path, name: str, **changes: Any) -> None:
