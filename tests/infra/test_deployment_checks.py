@@ -1,5 +1,6 @@
 """Every check of the deployment files passes as they are, and fails, naming the file, when one is broken."""
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,6 +13,17 @@ pytestmark = [
     pytest.mark.skipif(not PYTHON.exists(), reason="the tools are not installed; `make check` does it"),
     pytest.mark.slow,
 ]
+
+CHECK = ROOT / "infra/checks/check.py"
+MANY = """
+import contextlib, io, json, sys
+import check
+for line in sys.stdin:
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        code = check.main(json.loads(line))
+    print(json.dumps([code, said.getvalue()]), flush=True)
+"""
+"""Runs the checks as often as a line asks for it: reading the schemas of Dask's kinds takes seconds."""
 
 STEPS = "infra/monitoring/grafana/dashboards/steps.json"
 
@@ -56,28 +68,51 @@ def original(tmp_path_factory):
     return copy
 
 
-def problems(root, *only):
-    chosen = [argument for name in only for argument in ("--only", name)]
-    done = subprocess.run(
-        [PYTHON, ROOT / "infra/checks/check.py", root, *chosen], capture_output=True, text=True, check=False
-    )
+@pytest.fixture(scope="module")
+def checker():
+    command = [PYTHON, "-c", MANY]
+    with subprocess.Popen(
+        command, cwd=CHECK.parent, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as running:
+        yield running
+        running.stdin.close()
+        assert running.wait() == 0
+
+
+def words(root, only):
+    return [str(root), *(word for name in only for word in ("--only", name))]
+
+
+def problems_alone(root, *only):
+    """What a process of its own finds, as `make check` starts it."""
+    command = [PYTHON, CHECK, *words(root, only)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stderr
     assert bool(done.stdout) == bool(done.returncode)
     return done.stdout
 
 
+def problems(checker, root, *only):
+    checker.stdin.write(json.dumps(words(root, only)) + "\n")
+    checker.stdin.flush()
+    code, said = json.loads(checker.stdout.readline())
+    assert code in (0, 1)
+    assert bool(said) == bool(code)
+    return said
+
+
 def test_the_deployment_files_are_valid(original):
-    assert problems(original) == ""
+    assert problems_alone(original) == ""
 
 
 @pytest.mark.parametrize(("check", "path", "good", "bad", "named"), BREAKS, ids=lambda v: str(v)[:40])
-def test_a_broken_file_is_found(original, check, path, good, bad, named):
+def test_a_broken_file_is_found(original, checker, check, path, good, bad, named):
     file = original / path
     text = file.read_text(encoding="utf-8")
     assert good in text
     file.write_text(text.replace(good, bad, 1), encoding="utf-8")
     try:
-        assert named in problems(original, check)
+        assert named in problems(checker, original, check)
     finally:
         file.write_text(text, encoding="utf-8")
 
@@ -87,7 +122,7 @@ def test_a_file_that_is_no_yaml_keeps_no_check_from_running(original):
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace("name: census-release", "name: [census-release", 1), encoding="utf-8")
     try:
-        found = problems(original, "compose", "yaml")
+        found = problems_alone(original, "compose", "yaml")
     finally:
         file.write_text(text, encoding="utf-8")
     assert "compose: a file is not valid YAML" in found
