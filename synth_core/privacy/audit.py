@@ -76,12 +76,13 @@ class Notebook:
 
     def reserve(self, request: SpendRequest) -> Reservation:
         """Grant the request, or hand out the answer that its key already has."""
-        stored = self.answers.get(request.key)
+        key = request.key
+        stored = self.answers.get(key)
         if stored:
-            return Reservation(key=request.key, attempt=1, state=State.MEASURED, answer=stored[0])
-        self.requests[request.key] = request
-        self.fresh = request.key
-        return Reservation(key=request.key, attempt=1, state=State.RESERVED)
+            return Reservation(key=key, attempt=1, state=State.MEASURED, answer=stored[0])
+        self.requests[key] = request
+        self.fresh = key
+        return Reservation(key=key, attempt=1, state=State.RESERVED)
 
     def begin(self, reservation: Reservation) -> None:
         """Nothing can crash here."""

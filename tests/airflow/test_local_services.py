@@ -125,7 +125,10 @@ def test_a_slow_service_is_reported_too(tmp_path):
         wait_until(lambda: False, service=running, seconds=0.2)
 
 
-def test_the_dask_cluster_computes_and_ends(site):
+def test_the_dask_cluster_computes_is_closed_to_other_processes_and_ends(site):
+    """On the loopback interface everybody reaches it; whoever has no certificate cannot use it."""
+    from distributed import Client
+
     with dask_cluster(site) as running:
         address = running.address
         assert urllib.request.urlopen(running.dashboard, timeout=PATIENCE).status == 200
@@ -137,26 +140,18 @@ def test_the_dask_cluster_computes_and_ends(site):
             assert list(kept.values()) == ["dict", "dict"], (
                 "workers hold exact counts, and their disk is no zone"
             )
-    host, port = address.removeprefix("tls://").split(":")
-    with pytest.raises(OSError), socket.create_connection((host, int(port)), timeout=1):  # noqa: PT011
-        pass
-
-
-def test_the_dask_cluster_is_closed_to_other_processes_and_open_to_airflows_tasks(site):
-    """On the loopback interface everybody reaches it; whoever has no certificate cannot use it."""
-    from distributed import Client
-
-    with dask_cluster(site) as running:
-        plain = running.address.replace("tls:", "tcp:")
-        with pytest.raises(OSError), Client(plain, timeout="2s"):  # noqa: PT011
+        with pytest.raises(OSError), Client(address.replace("tls:", "tcp:"), timeout="2s"):  # noqa: PT011
             pass
         env = site.environment(port=8080, dask=running)
         done = subprocess.run(
             [sys.executable, "-c", CONNECT], env=env, capture_output=True, text=True, check=False
         )
-        assert done.stdout == "6\n", done.stderr
+        assert done.stdout == "6\n", "tasks of Airflow may use it: " + done.stderr
     for path in (running.credentials.folder, running.credentials.key, running.credentials.certificate):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
+    host, port = address.removeprefix("tls://").split(":")
+    with pytest.raises(OSError), socket.create_connection((host, int(port)), timeout=1):  # noqa: PT011
+        pass
 
 
 CONNECT = """

@@ -40,6 +40,10 @@ def charged(workspace: Path) -> tuple[Fraction, int]:
 
 
 def test_a_release_through_airflow_is_complete_and_verified(release_dag, spec, workspace):
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
     run = release_dag.test(run_conf=spec, logical_date=None)
 
     assert run.state == "success"
@@ -49,17 +53,10 @@ def test_a_release_through_airflow_is_complete_and_verified(release_dag, spec, w
     assert set(steps.STEPS) <= by_airflow
     assert manifest(workspace)["guarantee"]["epsilon"] == spec["epsilon"]
 
-
-def test_the_asset_event_says_which_release_and_where(release_dag, spec, workspace):
-    from airflow.models.asset import AssetEvent
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
-
-    run = release_dag.test(run_conf=spec, logical_date=None)
     with create_session() as session:
         events = session.scalars(select(AssetEvent).where(AssetEvent.source_run_id == run.run_id)).all()
         extras = [event.extra for event in events]
-    assert [extra["release"] for extra in extras] == ["r1"]
+    assert [extra["release"] for extra in extras] == ["r1"], "the asset event says which release, and where"
     assert extras[0]["manifest"] == str(ReleasePaths(workspace, "r1").manifest)
 
 

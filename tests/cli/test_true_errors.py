@@ -18,7 +18,8 @@ pytestmark = pytest.mark.slow
 PROGRAM = "from synth_core.cli import main; main()"
 
 
-def synth(*arguments, **how):
+def started(*arguments, **how):
+    """The command as a process, where it matters what a process prints or which rights its files get."""
     command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, **how)
 
@@ -27,8 +28,8 @@ def synth(*arguments, **how):
 def released(tmp_path_factory):
     """A release by the command line, as cron or a build server runs it, and all that it printed."""
     folder = tmp_path_factory.mktemp("printed") / "mine"
-    assert synth("init", folder, "--rows", 500).returncode == 0
-    done = synth("run", folder / "release.yaml")
+    assert started("init", folder, "--rows", 500).returncode == 0
+    done = started("run", folder / "release.yaml")
     assert done.returncode == 0, done.stderr
     return folder, (done.stdout, done.stderr)
 
@@ -71,7 +72,7 @@ def test_evaluate_into_an_open_folder_writes_files_for_its_owner_alone(released,
     out.chmod(0o777)
     (out / "report.html").write_text("an old report")
     (out / "report.html").chmod(0o666)
-    done = synth(
+    done = started(
         *(
             "evaluate",
             folder / "data" / "people.csv",
@@ -86,27 +87,27 @@ def test_evaluate_into_an_open_folder_writes_files_for_its_owner_alone(released,
     assert modes == {"evaluation.json": 0o600, "report.html": 0o600}
 
 
-def test_a_download_is_verified_without_a_workspace(released, tmp_path):
+def test_a_download_is_verified_without_a_workspace(synth, released, tmp_path):
     folder, _ = released
     shutil.copytree(folder / "workspace" / "public" / "example", tmp_path / "download")
-    done = synth("verify", tmp_path / "download")
-    assert done.returncode == 0, done.stdout
-    assert "ledger:      not checked: the folder lies in no workspace" in done.stdout
-    assert "proves nothing about who signed" in done.stdout
-    done = synth("verify", tmp_path / "download", "--key", tmp_path / "download" / "signing-key.pem")
-    assert "is signed by the key that was given" in done.stdout
+    code, out, _ = synth("verify", tmp_path / "download")
+    assert code == 0, out
+    assert "ledger:      not checked: the folder lies in no workspace" in out
+    assert "proves nothing about who signed" in out
+    _, out, _ = synth("verify", tmp_path / "download", "--key", tmp_path / "download" / "signing-key.pem")
+    assert "is signed by the key that was given" in out
     (tmp_path / "download" / "schema.yaml").write_text("columns: []")
-    done = synth("verify", tmp_path / "download")
-    assert done.returncode == 1
-    assert "files:       DISAGREES: schema.yaml: does not match its checksum" in done.stdout
-    assert synth("verify", tmp_path).returncode == 2, "no release at all is no verdict on one"
+    code, out, _ = synth("verify", tmp_path / "download")
+    assert code == 1
+    assert "files:       DISAGREES: schema.yaml: does not match its checksum" in out
+    assert synth("verify", tmp_path)[0] == 2, "no release at all is no verdict on one"
 
 
-def test_running_a_published_release_again_only_checks_it(released):
+def test_running_a_published_release_again_only_checks_it(synth, released):
     folder, _ = released
     manifest = folder / "workspace" / "public" / "example" / "manifest.json"
     before = manifest.read_bytes()
-    done = synth("run", folder / "release.yaml", "--again")
-    assert done.returncode == 0, done.stderr
-    assert "publish — finished before" in done.stderr
+    code, _, err = synth("run", folder / "release.yaml", "--again")
+    assert code == 0, err
+    assert "publish — finished before" in err
     assert manifest.read_bytes() == before

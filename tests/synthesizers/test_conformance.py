@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from synth_core.release.manifest import charged_records
 from synth_core.storage.counting import TableCounts
 from synth_core.storage.sql_ledger import SqlLedger
 from synth_core.synthesizers.base import (
+    Model,
     Tools,
     load_scores,
     load_structure,
@@ -95,12 +97,32 @@ def mean_pair_tvd(model, codes):
     return float(np.mean(errors))
 
 
-@variants
-def test_spends_its_plan_and_not_more(method, preset, codes):
+class Told(NamedTuple):
+    """A conversation that several tests look at, and the ledger that has its answers."""
+
+    method: str
+    preset: str
+    ledger: SqlLedger
+    model: Model
+
+
+@pytest.fixture(scope="module", params=VARIANTS, ids="-".join)
+def told(request, codes):
+    """One conversation of each method and preset; who asks again is given its answers."""
+    method, preset = request.param
     ledger = new_ledger()
-    converse(synthesizer(method, preset), ledger, codes)
-    assert charged(ledger) <= BUDGET
-    assert charged(ledger) >= BUDGET * Fraction(999, 1000), "budget was left unused"
+    return Told(method, preset, ledger, converse(synthesizer(method, preset), ledger, codes))
+
+
+@pytest.fixture(scope="module")
+def floor(codes):
+    """How far a model without any dependence is from the table."""
+    return mean_pair_tvd(converse(synthesizer("independent"), new_ledger(), codes), codes)
+
+
+def test_spends_its_plan_and_not_more(told):
+    assert charged(told.ledger) <= BUDGET
+    assert charged(told.ledger) >= BUDGET * Fraction(999, 1000), "budget was left unused"
 
 
 @variants
@@ -111,45 +133,35 @@ def test_stops_when_refused(method, preset, codes):
     assert charged(ledger) <= mu2_of(0.2, 1e-6)
 
 
-@variants
-def test_samples_inside_the_domain(method, preset, codes):
-    model = converse(synthesizer(method, preset), new_ledger(), codes)
-    rows = model.sample(1234, np.random.default_rng(0))
+def test_samples_inside_the_domain(told):
+    rows = told.model.sample(1234, np.random.default_rng(0))
     assert rows.shape == (1234, len(DOMAIN))
     assert (rows >= 0).all()
     assert (rows < np.array(DOMAIN.sizes)).all()
-    assert abs(model.total - 6000) < 600
+    assert abs(told.model.total - 6000) < 600
 
 
-@variants
-def test_replays_identically_at_no_cost(method, preset, codes, tmp_path):
-    ledger = new_ledger()
-    first = converse(synthesizer(method, preset), ledger, codes)
-    cost = charged(ledger)
-    second = converse(synthesizer(method, preset), ledger, codes, Path(tmp_path))
-    assert charged(ledger) == cost
+def test_replays_identically_at_no_cost(told, codes, tmp_path):
+    cost = charged(told.ledger)
+    again = converse(synthesizer(told.method, told.preset), told.ledger, codes, Path(tmp_path))
+    assert charged(told.ledger) == cost
     np.testing.assert_array_equal(
-        first.sample(500, np.random.default_rng(1)), second.sample(500, np.random.default_rng(1))
+        told.model.sample(500, np.random.default_rng(1)), again.sample(500, np.random.default_rng(1))
     )
 
 
-@variants
-def test_never_asks_the_rows(method, preset, codes):
+def test_never_asks_the_rows(told):
     """The counts are gone when the answers are replayed: everything came through stored answers."""
-    ledger = new_ledger()
-    converse(synthesizer(method, preset), ledger, codes)
     empty = {name: np.zeros(0, dtype=np.uint8) for name in DOMAIN}
-    model = converse(synthesizer(method, preset), ledger, empty)
+    model = converse(synthesizer(told.method, told.preset), told.ledger, empty)
     assert abs(model.total - 6000) < 600
 
 
 @pytest.mark.parametrize(
-    ("method", "preset"), [v for v in VARIANTS if v[0] != "independent"], ids=lambda v: v
+    "told", [v for v in VARIANTS if v[0] != "independent"], ids="-".join, indirect=True, scope="module"
 )
-def test_beats_independence_by_far(method, preset, codes):
-    model = converse(synthesizer(method, preset), new_ledger(), codes)
-    floor = converse(synthesizer("independent"), new_ledger(), codes)
-    assert mean_pair_tvd(model, codes) < mean_pair_tvd(floor, codes) / 3
+def test_beats_independence_by_far(told, floor, codes):
+    assert mean_pair_tvd(told.model, codes) < floor / 3
 
 
 @variants
