@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from synth_core.errors import SourceError, SpecError
-from synth_core.storage.files import atomic_write
+from synth_core.files import atomic_write
 
 PARTS = ("counting", "counting_on_workers", "ingest", "reading", "sampling", "release")
 

@@ -13,7 +13,7 @@ from synth_core.bench.contest import DataSet, Job, load
 from synth_core.bench.execution import execute
 from synth_core.bench.figures import draw
 from synth_core.bench.results import ALPHAS, Results, judge
-from synth_core.storage.files import atomic_write
+from synth_core.files import atomic_write
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import typer
 
 from synth_core.cli.progress import telling
 from synth_core.errors import SourceError, SpecError
-from synth_core.storage.files import atomic_write
+from synth_core.files import atomic_write
 
 if TYPE_CHECKING:
     import pandas as pd

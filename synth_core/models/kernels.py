@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.models.compiled import compiled
+from synth_core.compiled import compiled
 from synth_core.models.plan import Layout
 
 TINY = 1e-200

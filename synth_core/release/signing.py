@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from synth_core.errors import PublishError
+from synth_core.files import flush_to_disk
 from synth_core.release.paths import ReleasePaths
-from synth_core.storage.files import flush_to_disk
 
 KEY_VARIABLE = "SYNTH_SIGNING_KEY"
 """Names a PEM file with the agency's own private key; without it each workspace makes one."""

@@ -9,7 +9,7 @@ from functools import cache
 from importlib.metadata import distributions, version
 from pathlib import Path
 
-from synth_core.storage.files import sha256_file
+from synth_core.files import sha256_file
 
 LOCK = "requirements.lock"
 

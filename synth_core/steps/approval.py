@@ -17,6 +17,7 @@ from pathlib import Path
 
 from synth_core.errors import PublishError
 from synth_core.evaluation.public import PublicQuality
+from synth_core.files import sha256_file
 from synth_core.operations.events import Event, Kind, append
 from synth_core.operations.notify import tell
 from synth_core.privacy.budget import epsilon_of
@@ -26,7 +27,6 @@ from synth_core.release import statement
 from synth_core.release.manifest import cost_by_step
 from synth_core.release.spec import ROUTINE
 from synth_core.steps.context import StepRun
-from synth_core.storage.files import sha256_file
 
 STEP = "approve"
 APPROVED, REJECTED = "approved", "rejected"

@@ -20,6 +20,7 @@ from synth_core.evaluation import (
     rule_violations,
 )
 from synth_core.evaluation.public import BoughtError, PublicQuality, bought_error, public_quality
+from synth_core.files import atomic_write
 from synth_core.metrics import alpha_way
 from synth_core.privacy.budget import epsilon_of, mu_of
 from synth_core.privacy.curator import Curator
@@ -33,7 +34,6 @@ from synth_core.steps.answers import stored_answers
 from synth_core.steps.compare import one_way_counts
 from synth_core.steps.context import StepRun, quality_budget
 from synth_core.steps.ingest import snapshot_key
-from synth_core.storage.files import atomic_write
 from synth_core.storage.parquet import ingest_partitions
 from synth_core.synthesizers.saved import load_model
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from synth_core.cluster import Cluster
+from synth_core.files import atomic_write
 from synth_core.models.estimators import estimate
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.maximum_entropy import Progress as FitProgress
 from synth_core.steps.context import StepRun
-from synth_core.storage.files import atomic_write
 from synth_core.synthesizers.base import Fit, Progress, Tools, load_structure, silent
 
 GPU_CELLS = 300_000

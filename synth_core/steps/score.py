@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from synth_core.files import atomic_write
 from synth_core.steps.context import StepRun
-from synth_core.storage.files import atomic_write
 from synth_core.synthesizers.base import save_scores
 
 

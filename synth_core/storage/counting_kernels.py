@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.models.compiled import compiled
+from synth_core.compiled import compiled
 
 Lanes = NDArray[Any]
 Index = NDArray[np.int64]

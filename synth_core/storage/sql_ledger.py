@@ -14,6 +14,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from sqlalchemy import Connection, bindparam, insert, select, text
 
 from synth_core.errors import LedgerError
+from synth_core.files import atomic_write
 from synth_core.privacy.composition import ZERO
 from synth_core.privacy.ledger import (
     Account,
@@ -26,7 +27,6 @@ from synth_core.privacy.ledger import (
     SpendRequest,
     State,
 )
-from synth_core.storage.files import atomic_write
 from synth_core.storage.ledger_book import Book, cap_mu2, spend_mu2
 from synth_core.storage.ledger_chain import Chain, Page, all_rows
 from synth_core.storage.ledger_database import Fault, database_file, no_fault, parse_url

@@ -15,8 +15,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from synth_core.compiled import compiled
 from synth_core.domain import Clique, Domain
-from synth_core.models.compiled import compiled
 from synth_core.models.triangulation import TriangulatedGraph, bits
 from synth_core.synthesizers.structure import MEAN_ABSOLUTE
 

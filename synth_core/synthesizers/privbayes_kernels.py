@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.models.compiled import compiled
+from synth_core.compiled import compiled
 from synth_core.models.sampling_kernels import GOLDEN, _uniform
 
 Cells = NDArray[np.float64]

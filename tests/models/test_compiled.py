@@ -1,4 +1,5 @@
-from synth_core.models import compiled, kernels, sampling_kernels
+from synth_core import compiled
+from synth_core.models import kernels, sampling_kernels
 from synth_core.models.warm import warm_up
 
 

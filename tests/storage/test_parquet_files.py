@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from synth_core.storage.files import atomic_write, sha256_file
+from synth_core.files import atomic_write, sha256_file
 
 
 def test_a_file_takes_its_name_when_the_block_ends(tmp_path):
