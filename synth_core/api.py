@@ -14,6 +14,8 @@ import numpy as np
 
 from synth_core.codec import decode, encode
 from synth_core.errors import LedgerError, SchemaError, SpecError
+from synth_core.ledger.database import database_file, parse_url
+from synth_core.ledger.sql import SqlLedger
 from synth_core.models.feasibility import check_rules
 from synth_core.privacy.budget import check_delta, group_mu2, mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
@@ -23,8 +25,6 @@ from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
 from synth_core.storage.contribution import bound_for, bounded_frame
 from synth_core.storage.counting import TableCounts
-from synth_core.storage.ledger_database import database_file, parse_url
-from synth_core.storage.sql_ledger import SqlLedger
 from synth_core.synthesizers.base import Model, Progress, Tools, silent
 from synth_core.synthesizers.methods import synthesizer
 

@@ -130,9 +130,9 @@ def _eventful(workspace: Path) -> None:
     """A workspace with an account, an event of each kind that is counted, and a published release."""
     import json
 
+    from synth_core.ledger.sql import open_ledger
     from synth_core.operations.events import Event, Kind, append
     from synth_core.privacy.ledger import Account
-    from synth_core.storage.sql_ledger import open_ledger
 
     account = Account(dataset="d", delta=1e-6, cap_epsilon=1.0)
     open_ledger(workspace).declare(account, actor="reference")
@@ -153,14 +153,14 @@ def _eventful(workspace: Path) -> None:
 
 def ledger_records() -> str:
     """The columns of the table of records."""
-    from synth_core.storage.ledger_rows import RECORDS
+    from synth_core.ledger.rows import RECORDS
 
     return _columns(RECORDS)
 
 
 def ledger_answers() -> str:
     """The columns of the table of answers."""
-    from synth_core.storage.ledger_rows import ANSWERS
+    from synth_core.ledger.rows import ANSWERS
 
     return _columns(ANSWERS)
 

@@ -155,10 +155,10 @@ def _all_live(parts: list[Service]) -> bool:
 
 
 def _verify(site: Site, address: str) -> None:
+    from synth_core.ledger.sql import open_ledger
     from synth_core.privacy.ledger import State
     from synth_core.release.paths import ReleasePaths
     from synth_core.steps.verify import verify_release
-    from synth_core.storage.sql_ledger import open_ledger
 
     ledger, paths = open_ledger(site.workspace, site.ledger), ReleasePaths.of_address(address)
     wrong = [*verify_release(paths.public), *ledger.verify()]

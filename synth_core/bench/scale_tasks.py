@@ -22,6 +22,7 @@ from synth_core.bench.scale_data import census_blocks, census_schema, write_sour
 from synth_core.cluster import Cluster
 from synth_core.codec import Codes
 from synth_core.domain import Clique, Domain
+from synth_core.ledger.sql import open_ledger
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.privacy.ledger import Account
@@ -29,7 +30,6 @@ from synth_core.steps import STEPS, prepare, run_step
 from synth_core.steps.sample import Recipe, write_shard
 from synth_core.storage.counting import PartitionCounts, count_codes, count_partition
 from synth_core.storage.parquet import ingest_partitions
-from synth_core.storage.sql_ledger import open_ledger
 
 SAMPLE_ROWS = 1_000_000
 """Other ways to count are timed on so many rows; their cost for a row does not depend on the number of rows."""

@@ -16,7 +16,7 @@ from synth_core.cli.ledger_view import account_json, balance_panel, record_json,
 from synth_core.errors import LedgerError
 
 if TYPE_CHECKING:
-    from synth_core.storage.sql_ledger import SqlLedger
+    from synth_core.ledger.sql import SqlLedger
 
 app = typer.Typer(
     name="ledger",
@@ -49,8 +49,8 @@ def show(
 
     Example: `synth ledger show -w my-release/workspace --release pilot-1`
     """
-    from synth_core.storage.ledger_export import show_records
-    from synth_core.storage.ledger_runway import runway
+    from synth_core.ledger.export import show_records
+    from synth_core.ledger.forecast import runway
 
     for problem in _open(workspace, ledger).objections():
         typer.echo(f"problem: {problem}; nothing can be spent", err=True)
@@ -90,7 +90,7 @@ def verify(
 
     Example: `synth ledger verify -w my-release/workspace --head safe/head.json`
     """
-    from synth_core.storage.ledger_head import read_head
+    from synth_core.ledger.head import read_head
 
     book = _open(workspace, ledger)
     found = book.verify(read_head(head) if head else None)
@@ -129,7 +129,7 @@ def head(workspace: Workspace = HERE, ledger: Url = None) -> None:
 
     Example: `synth ledger head -w my-release/workspace > safe/head.json`
     """
-    from synth_core.storage.ledger_head import head_text
+    from synth_core.ledger.head import head_text
 
     typer.echo(head_text(_open(workspace, ledger, compare=False).head()), nl=False)
 
@@ -242,7 +242,7 @@ def grants(role: Annotated[str, typer.Argument(help="An existing PostgreSQL role
 
     Example: `synth ledger grants synth_writer | psql "$OWNER_URL"`
     """
-    from synth_core.storage.ledger_grants import append_only_grants
+    from synth_core.ledger.grants import append_only_grants
 
     for statement in append_only_grants(role):
         typer.echo(statement)
@@ -260,8 +260,8 @@ def _open(workspace: Path, url: str | None, *, create: bool = False, compare: bo
 
     Without `compare` it is read as it is, also if it was rolled back.
     """
-    from synth_core.storage.ledger_database import database_file, parse_url
-    from synth_core.storage.sql_ledger import SqlLedger, ledger_url, open_ledger
+    from synth_core.ledger.database import database_file, parse_url
+    from synth_core.ledger.sql import SqlLedger, ledger_url, open_ledger
 
     where = ledger_url(workspace, url)
     file = database_file(parse_url(where))

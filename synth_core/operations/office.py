@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from synth_core.errors import LedgerError, SpecError
+from synth_core.ledger.database import database_file, parse_url
+from synth_core.ledger.sql import SqlLedger, ledger_url, open_ledger
 from synth_core.operations.events import Event, read
 from synth_core.privacy.ledger import Balance
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import NAME
-from synth_core.storage.ledger_database import database_file, parse_url
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url, open_ledger
 
 FRESH = timedelta(minutes=1)
 """For so long the result of a verification is shown again: it re-hashes the whole chain."""

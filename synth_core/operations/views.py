@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from synth_core.errors import SpecError
+from synth_core.ledger.forecast import runway
 from synth_core.operations.events import Event, Kind
 from synth_core.operations.office import Office
 from synth_core.operations.watch import committed_share
@@ -21,7 +22,6 @@ from synth_core.release import signing
 from synth_core.release.manifest import cost_by_step
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.statement import promised_mu2
-from synth_core.storage.ledger_runway import runway
 
 SPENDING_STEPS = ("score", "select", "fit", "evaluate")
 """Steps that may ask the curator, in the order in which charts stack them."""

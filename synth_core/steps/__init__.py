@@ -124,10 +124,10 @@ def finished(address: str) -> tuple[str, ...]:
     A step is finished when its files are there. `publish` is finished when the release is signed, has ended its hold in
     the ledger, and verifies.
     """
+    from synth_core.ledger.sql import SqlLedger, ledger_url
     from synth_core.release.paths import ReleasePaths
     from synth_core.release.spec import ReleaseSpec
     from synth_core.steps.publish import is_settled
-    from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
     paths = ReleasePaths.of_address(address)
     spec = ReleaseSpec.load(paths.spec)
@@ -198,10 +198,10 @@ def cancel(address: str, *, reason: str, runner: Runner | None = None) -> None:
 def cancel_by_name(workspace: Path, release: str, *, reason: str, runner: Runner | None = None) -> None:
     """End a release by its name, also one of which only the ledger knows because it was stopped while prepared."""
     from synth_core.errors import SpecError
+    from synth_core.ledger.sql import SqlLedger, ledger_url
     from synth_core.privacy.ledger import State
     from synth_core.release.paths import ReleasePaths
     from synth_core.steps.context import this_runner
-    from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
     paths = ReleasePaths(workspace.resolve(), release)
     if paths.spec.exists():
@@ -220,8 +220,8 @@ def end_run(workspace: Path, *, reason: str, runner: Runner) -> list[str]:
 
     A release that another run has resumed since is that run's own.
     """
+    from synth_core.ledger.sql import open_ledger
     from synth_core.privacy.ledger import State
-    from synth_core.storage.sql_ledger import open_ledger
 
     ledger = open_ledger(workspace)
     last = {

@@ -7,6 +7,7 @@ from fractions import Fraction
 from functools import partial
 
 from synth_core.domain import Clique
+from synth_core.ledger.sql import SqlLedger
 from synth_core.measurement import Measurement
 from synth_core.models.estimators import estimate
 from synth_core.privacy.audit import HOT_MU2, Experiment, Worlds, run_audit
@@ -18,7 +19,6 @@ from synth_core.privacy.queries import Query
 from synth_core.privacy.strategies import Answers, Strategy
 from synth_core.steps.file_audit import HOSTILE_LINES, file_worlds
 from synth_core.storage.counting import TableCounts
-from synth_core.storage.sql_ledger import SqlLedger
 from synth_core.synthesizers.base import Structure, Synthesizer, Tools
 from synth_core.synthesizers.methods import METHODS, synthesizer
 

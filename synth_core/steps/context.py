@@ -14,6 +14,7 @@ from typing import TypeVar
 from synth_core.cluster import Cluster, connect
 from synth_core.domain import Domain
 from synth_core.errors import SpecError, SynthError
+from synth_core.ledger.sql import SqlLedger, open_ledger
 from synth_core.operations.events import watched
 from synth_core.operations.office import Office
 from synth_core.operations.watch import look_at_refusals
@@ -26,7 +27,6 @@ from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
 from synth_core.storage.counting import PartitionCounts
 from synth_core.storage.parquet import Snapshot
-from synth_core.storage.sql_ledger import SqlLedger, open_ledger
 from synth_core.synthesizers.base import Synthesizer, silent
 from synth_core.synthesizers.methods import synthesizer
 

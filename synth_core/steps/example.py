@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from synth_core.ledger.sql import open_ledger
 from synth_core.privacy.ledger import Account
 from synth_core.release.spec import ReleaseSpec
-from synth_core.storage.sql_ledger import open_ledger
 
 DATASET = "fictional-census"
 DELTA = 1e-6

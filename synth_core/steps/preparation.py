@@ -11,6 +11,8 @@ from typing import Any
 from synth_core.domain import Domain
 from synth_core.errors import LedgerError, PublishError, SpecError
 from synth_core.files import atomic_write
+from synth_core.ledger.database import database_file, parse_url
+from synth_core.ledger.sql import SqlLedger, ledger_url, open_ledger
 from synth_core.models.feasibility import check_rules
 from synth_core.operations.events import watched
 from synth_core.privacy.budget import mu2_of
@@ -22,9 +24,7 @@ from synth_core.release.spec import ROUTINE, ReleaseSpec
 from synth_core.schema import Schema
 from synth_core.steps.context import PUBLISHED, last_turn, method_budget, stratum_budget, this_runner
 from synth_core.storage.contribution import check_unit_declared
-from synth_core.storage.ledger_database import database_file, parse_url
 from synth_core.storage.locations import source_files
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url, open_ledger
 from synth_core.synthesizers.methods import synthesizer
 
 

@@ -20,6 +20,7 @@ import yaml
 from synth_core.errors import PublishError
 from synth_core.evaluation.public import PublicQuality
 from synth_core.files import atomic_write, flush_to_disk
+from synth_core.ledger.sql import SqlLedger
 from synth_core.privacy.ledger import Record, State
 from synth_core.release import certificate as certificates
 from synth_core.release import manifest as manifests
@@ -34,7 +35,6 @@ from synth_core.steps.approval import Decision, require_approval, require_unchan
 from synth_core.steps.context import PUBLISHED, StepRun, last_turn
 from synth_core.steps.evaluate import spend_lines
 from synth_core.steps.verify import check_folder
-from synth_core.storage.sql_ledger import SqlLedger
 from synth_core.synthesizers.saved import load_model
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from synth_core.domain import Domain
 from synth_core.errors import SourceError, SpecError
 from synth_core.files import atomic_write
+from synth_core.ledger.sql import SqlLedger, ledger_url, open_ledger
 from synth_core.measurement import Measurement
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Component, Mixture
@@ -30,7 +31,6 @@ from synth_core.release.division import Division, Layout, Part, divided, laid_ou
 from synth_core.steps.agreement import Table, agreed_marginals, agreed_scores
 from synth_core.steps.context import StepRun, open_run, rows_budget, stratum_budget, upper_budget
 from synth_core.storage.split import split_rows
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url, open_ledger
 from synth_core.synthesizers.base import Scores, Structure, load_scores, save_scores, save_structure
 from synth_core.synthesizers.levels import Upper, stratum_rows
 from synth_core.synthesizers.saved import AnyModel, load_model

@@ -15,14 +15,14 @@ from typing import Any
 from sqlalchemy.exc import SQLAlchemyError
 
 from synth_core.errors import LedgerError, PublishError, SpecError
+from synth_core.ledger.database import database_file, parse_url
+from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.ledger import Record
 from synth_core.release import certificate as certificates
 from synth_core.release import manifest as manifests
 from synth_core.release import signing, statement
 from synth_core.release.paths import MANIFEST, PUBLIC_KEY, SIGNATURE, SIGNED, ReleasePaths
 from synth_core.release.verification import Check, Verification
-from synth_core.storage.ledger_database import database_file, parse_url
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
 """What reading a file of another shape than a manifest raises."""

@@ -18,10 +18,10 @@ from sqlalchemy.engine import URL
 from infra.local.rest import FINISHED, AirflowApi
 from infra.local.services import Service, airflow, dask_cluster, wait_until
 from infra.local.site import Dask, Site, free_port
+from synth_core.ledger.sql import SqlLedger, open_ledger
 from synth_core.privacy.ledger import Record, State
 from synth_core.release.paths import ReleasePaths
 from synth_core.steps.verify import verify_release
-from synth_core.storage.sql_ledger import SqlLedger, open_ledger
 
 PATIENCE = 1500.0
 """Seconds that a run may take on a machine that is busy with other tests."""

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from infra.local.site import Site
+from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.operations.events import Kind, read
 from synth_core.privacy.ledger import Account, Runner, State
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
 pytestmark = pytest.mark.airflow
 

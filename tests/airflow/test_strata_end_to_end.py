@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from strata_release import DISTRICTS, run_steps, write_release
 
+from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.release.paths import ReleasePaths
 from synth_core.steps.verify import verify_release
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
 pytestmark = pytest.mark.airflow
 

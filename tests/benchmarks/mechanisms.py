@@ -17,6 +17,7 @@ import pandas as pd
 
 from synth_core.domain import Clique, Domain
 from synth_core.errors import FeasibilityError
+from synth_core.ledger.sql import SqlLedger
 from synth_core.measurement import total_by_inverse_variance
 from synth_core.metrics import tabulate
 from synth_core.models.estimators import estimate
@@ -24,7 +25,6 @@ from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
 from synth_core.privacy.ledger import Account
 from synth_core.storage.counting import TableCounts
-from synth_core.storage.sql_ledger import SqlLedger
 from synth_core.synthesizers.base import Synthesizer, Tools
 from synth_core.synthesizers.conditionals import in_turn
 from synth_core.synthesizers.dualquery import DualQuery

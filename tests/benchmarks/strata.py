@@ -24,13 +24,13 @@ import pandas as pd
 import yaml
 from distributed import Client, LocalCluster
 
+from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.budget import epsilon_of
 from synth_core.privacy.ledger import Account, State
 from synth_core.release.manifest import charged_records
 from synth_core.release.paths import ReleasePaths
 from synth_core.steps import STEPS, prepare, run_step
 from synth_core.steps.verify import verify_release
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 from synth_core.synthesizers.saved import load_model
 
 STATES, DISTRICTS = 10, 50

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from synth_core import Schema
+from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.metrics import alpha_way, tabulate_both, tvd
 from synth_core.steps import prepare
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ import pytest
 from servers import create_schema
 from sqlalchemy.engine import URL
 
-from synth_core.storage.sql_ledger import SqlLedger
+from synth_core.ledger.sql import SqlLedger
 
 
 @pytest.fixture

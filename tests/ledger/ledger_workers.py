@@ -22,11 +22,11 @@ from ledger_examples import DATASET, RUNNER, TENTH, account, free_request, opene
 
 from synth_core.domain import Clique, Domain
 from synth_core.errors import BudgetRefused, LedgerError
+from synth_core.ledger.sql import SqlLedger
 from synth_core.privacy.curator import LedgerCurator, Spending
 from synth_core.privacy.entropy import SystemEntropy
 from synth_core.privacy.noise import discrete_gaussian
 from synth_core.privacy.private import Private
-from synth_core.storage.sql_ledger import SqlLedger
 
 discrete_gaussian(Fraction(10), 1, SystemEntropy())  # compiled once, before anything is forked
 

@@ -8,9 +8,9 @@ import pytest
 from ledger_examples import DATASET, TENTH, account, opened
 from ledger_workers import declare_and_die, fork_server, publish, publish_and_die
 
+from synth_core.ledger.rows import GENESIS
+from synth_core.ledger.sql import SqlLedger
 from synth_core.privacy.ledger import Head, State
-from synth_core.storage.ledger_rows import GENESIS
-from synth_core.storage.sql_ledger import SqlLedger
 
 pytestmark = pytest.mark.slow
 

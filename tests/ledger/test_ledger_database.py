@@ -20,11 +20,11 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 from synth_core.errors import LedgerError
-from synth_core.storage import ledger_database
-from synth_core.storage.ledger_database import SCHEMA_VERSION, _worth_retrying
-from synth_core.storage.ledger_grants import append_only_grants
-from synth_core.storage.ledger_rows import METADATA
-from synth_core.storage.sql_ledger import SqlLedger
+from synth_core.ledger import database as ledger_database
+from synth_core.ledger.database import SCHEMA_VERSION, _worth_retrying
+from synth_core.ledger.grants import append_only_grants
+from synth_core.ledger.rows import METADATA
+from synth_core.ledger.sql import SqlLedger
 
 MIGRATIONS = Path(ledger_database.__file__).with_name("migrations")
 

@@ -8,8 +8,8 @@ import pytest
 from ledger_examples import DATASET, RUNNER, TENTH, answered, opened, request, vector
 
 from synth_core.errors import BudgetRefused, ReleaseEnded
+from synth_core.ledger.sql import SqlLedger
 from synth_core.privacy.ledger import Runner, SpendRequest, State
-from synth_core.storage.sql_ledger import SqlLedger
 
 
 def beginning(ledger: SqlLedger) -> Runner:
@@ -101,7 +101,7 @@ def test_a_ledger_that_forgets_the_ending_is_found_out(
     def forget(*_: object) -> None:
         """Let everybody go on."""
 
-    monkeypatch.setattr("synth_core.storage.sql_ledger.require_going_on", forget)
+    monkeypatch.setattr("synth_core.ledger.sql.require_going_on", forget)
     ledger = opened(sqlite_url)
     runner = beginning(ledger)
     ledger.hold(DATASET, "pilot", mu2=5 * TENTH, runner=RUNNER)

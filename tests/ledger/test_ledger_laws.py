@@ -16,9 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from ledger_examples import DATASET, RUNNER, TENTH, account, opened, request, vector, with_tables
 
 from synth_core.errors import BudgetRefused, LedgerError, ReleaseEnded
+from synth_core.ledger.sql import SqlLedger
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.ledger import CHARGED, Reservation, State, Stratum
-from synth_core.storage.sql_ledger import SqlLedger
 
 RELEASES = ("spring", "autumn")
 SNAPSHOTS = ("monday", "friday")
@@ -219,7 +219,7 @@ TestTwoUsers.settings = settings(
 @pytest.mark.parametrize("tenths", [1, 10])
 def test_the_model_of_the_law_is_able_to_fail(tenths: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A ledger that forgets to ask for room exceeds its cap, and its own verification says so."""
-    monkeypatch.setattr("synth_core.storage.sql_ledger.require_room", lambda *_, **__: None)
+    monkeypatch.setattr("synth_core.ledger.sql.require_room", lambda *_, **__: None)
     ledger = SqlLedger("sqlite://")
     ledger.declare(account(), actor="board")
     for number in range(11):

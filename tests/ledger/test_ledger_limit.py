@@ -7,8 +7,8 @@ import pytest
 from ledger_examples import request
 
 from synth_core.errors import BudgetRefused
+from synth_core.ledger.sql import SqlLedger
 from synth_core.privacy.ledger import Account, Runner
-from synth_core.storage.sql_ledger import SqlLedger
 
 RUNNER = Runner(actor="test")
 

@@ -13,11 +13,11 @@ import pytest
 from ledger_examples import CAP, DATASET, RUNNER, TENTH, account, answered, free_request, request, vector
 
 from synth_core.errors import BudgetRefused, LedgerError
+from synth_core.ledger.head import head_text
+from synth_core.ledger.rows import hash_of
+from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.budget import exponential_for, mu2_of
 from synth_core.privacy.ledger import Ledger, Reservation, State, Stratum
-from synth_core.storage.ledger_head import head_text
-from synth_core.storage.ledger_rows import hash_of
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
 
 def states(ledger: SqlLedger) -> list[State]:

@@ -12,8 +12,8 @@ from ledger_examples import DATASET, answered, opened
 from ledger_workers import fork_server, race_for_answer, race_for_room
 
 from synth_core.errors import BudgetRefused
+from synth_core.ledger.sql import SqlLedger
 from synth_core.privacy.ledger import State
-from synth_core.storage.sql_ledger import SqlLedger
 
 pytestmark = pytest.mark.slow
 

@@ -16,9 +16,9 @@ from synth_core.errors import (
     SourceError,
     WallError,
 )
+from synth_core.ledger.sql import SqlLedger
 from synth_core.privacy.ledger import State, refusals
 from synth_core.privacy.reading import count_refusals
-from synth_core.storage.sql_ledger import SqlLedger
 
 TEXT = "the source: column 'age' has a value outside the declared bins"
 

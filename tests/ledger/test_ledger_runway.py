@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from ledger_examples import DATASET, TENTH, answered, opened, request
 
+from synth_core.ledger.forecast import runway
 from synth_core.privacy.ledger import Balance, Record, Stratum
-from synth_core.storage.ledger_runway import runway
 
 
 def history(*days: int, strata: bool = False) -> tuple[list[Record], Balance]:

@@ -15,9 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from ledger_examples import CAP, DATASET, RUNNER, TENTH, account, answered, opened, request, with_tables
 
 from synth_core.errors import BudgetRefused, LedgerError, SharedRows
+from synth_core.ledger.sql import SqlLedger
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.ledger import State
-from synth_core.storage.sql_ledger import SqlLedger
 
 
 @pytest.fixture

@@ -27,10 +27,9 @@ from ledger_examples import (
 from sqlalchemy import create_engine, select, text
 
 from synth_core.errors import LedgerError
-from synth_core.privacy.ledger import Head, State
-from synth_core.storage.ledger_chain import SINCE, Page
-from synth_core.storage.ledger_head import head_text
-from synth_core.storage.ledger_rows import (
+from synth_core.ledger.chain import SINCE, Page
+from synth_core.ledger.head import head_text
+from synth_core.ledger.rows import (
     ANSWERS,
     COLUMNS,
     RECORDS,
@@ -41,8 +40,9 @@ from synth_core.storage.ledger_rows import (
     hash_of,
     packed,
 )
-from synth_core.storage.ledger_verify import problems
-from synth_core.storage.sql_ledger import SqlLedger
+from synth_core.ledger.sql import SqlLedger
+from synth_core.ledger.verify import problems
+from synth_core.privacy.ledger import Head, State
 
 FREE = {
     "sqlite": [
@@ -233,8 +233,8 @@ def test_a_ledger_with_records_and_no_head_refuses_to_spend(
 def test_long_ledgers_are_read_in_portions(
     ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("synth_core.storage.ledger_chain.PORTION", 3)
-    monkeypatch.setattr("synth_core.storage.ledger_chain.SINCE", SINCE.limit(3))
+    monkeypatch.setattr("synth_core.ledger.chain.PORTION", 3)
+    monkeypatch.setattr("synth_core.ledger.chain.SINCE", SINCE.limit(3))
     for number in range(3):
         answered(ledger, f"p{number}")
     assert ledger.verify() == []

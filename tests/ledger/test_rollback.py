@@ -10,8 +10,8 @@ import pytest
 from ledger_examples import DATASET, TENTH, account, answered, free_request, opened, request
 
 from synth_core.errors import LedgerError
-from synth_core.storage.ledger_head import head_text, read_head
-from synth_core.storage.sql_ledger import SqlLedger, open_ledger
+from synth_core.ledger.head import head_text, read_head
+from synth_core.ledger.sql import SqlLedger, open_ledger
 
 NAMES = ("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm", "ledger.sqlite.head")
 

@@ -13,12 +13,12 @@ from distributed import LocalCluster
 from typer.testing import CliRunner
 
 from synth_core.cli import app
+from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.operations import doctor
 from synth_core.operations.doctor import Facts, Patient, State, examine
 from synth_core.privacy.ledger import Account
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.signing import key_path, private_key
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
 SOURCE = Path(doctor.__file__).resolve().parents[2]
 

@@ -9,6 +9,7 @@ from seeded_entropy import SeededEntropy
 
 from synth_core.domain import Domain
 from synth_core.errors import BudgetRefused, SpecError, WallError
+from synth_core.ledger.sql import SqlLedger
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
 from synth_core.privacy.ledger import CHARGED, Account, State
@@ -17,7 +18,6 @@ from synth_core.privacy.queries import Dependence, Misfit, Total
 from synth_core.privacy.wall import wall
 from synth_core.release.manifest import charged_records
 from synth_core.storage.counting import TableCounts
-from synth_core.storage.sql_ledger import SqlLedger
 
 DOMAIN = Domain.of({"a": 2, "b": 3, "c": 4})
 BUDGET = mu2_of(1.0, 1e-6)

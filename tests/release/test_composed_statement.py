@@ -4,11 +4,11 @@ from fractions import Fraction
 
 import pytest
 
+from synth_core.ledger.sql import SqlLedger
 from synth_core.privacy.answer_form import AnswerForm, Block, Kind, fingerprint
 from synth_core.privacy.budget import NONE, epsilon_of, gaussian_for, mu2_of
 from synth_core.privacy.ledger import Account, SpendRequest
 from synth_core.release.statement import guarantee
-from synth_core.storage.sql_ledger import SqlLedger
 
 FORM = AnswerForm(
     fingerprint=fingerprint("test", ["a question"]), blocks=(Block(kind=Kind.SCORES, shape=(3,)),)

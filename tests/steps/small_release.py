@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from synth_core import Schema
+from synth_core.ledger.sql import open_ledger
 from synth_core.privacy.ledger import Account
-from synth_core.storage.sql_ledger import open_ledger
 
 SCHEMA = """
 columns:

@@ -5,9 +5,9 @@ import shutil
 import numpy as np
 import pandas as pd
 
+from synth_core.ledger.sql import open_ledger
 from synth_core.privacy.ledger import Account
 from synth_core.steps import STEPS, prepare, run_step
-from synth_core.storage.sql_ledger import open_ledger
 
 DISTRICTS = ("a1", "a2", "a3", "a4", "b1", "b2", "b3")
 STATES = {district: district[0].upper() for district in DISTRICTS}

@@ -14,6 +14,7 @@ from small_release import write_release
 
 from synth_core import Schema, synthesize
 from synth_core.errors import SchemaError, SpecError
+from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.budget import epsilon_of
 from synth_core.privacy.ledger import State
 from synth_core.release.manifest import cost_by_step
@@ -22,7 +23,6 @@ from synth_core.steps import STEPS, bought_bins, cost, prepare, run_step
 from synth_core.steps.bought_bins import PURPOSE, quantile_edges
 from synth_core.steps.verify import verify_release
 from synth_core.storage.parquet import Snapshot, read_codes
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
 SCHEMA = """
 columns:

@@ -4,9 +4,9 @@ import pytest
 from small_release import write_release
 
 from synth_core.errors import ReleaseEnded
+from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.ledger import Runner
 from synth_core.steps import STEPS, end_run, prepare, run_step
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
 FIRST, SECOND = Runner(dag="d", run="first"), Runner(dag="d", run="second")
 

@@ -9,9 +9,9 @@ import pytest
 from small_release import ROWS, people, write_release
 
 from synth_core.errors import SourceError
+from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.release.paths import ReleasePaths
 from synth_core.steps import prepare, run_step
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
 
 @pytest.mark.parametrize("ending", ["csv", "csv.gz"])

@@ -10,6 +10,7 @@ import pytest
 from small_release import write_release
 
 from synth_core.errors import PublishError, SpecError
+from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.ledger import State
 from synth_core.release.paths import SIGNED, ReleasePaths
 from synth_core.steps import (
@@ -23,7 +24,6 @@ from synth_core.steps import (
     summary,
 )
 from synth_core.steps.verify import verify_release
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
 
 def run_all(spec, workspace, *, steps=STEPS):

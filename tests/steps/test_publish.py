@@ -18,6 +18,7 @@ from small_release import people, write_release
 
 from synth_core.errors import PublishError
 from synth_core.evaluation.public import PublicQuality
+from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.budget import epsilon_of
 from synth_core.release.manifest import cost_by_step
 from synth_core.release.paths import ReleasePaths
@@ -25,7 +26,6 @@ from synth_core.release.signing import KEY_VARIABLE
 from synth_core.steps import STEPS, prepare, run_step
 from synth_core.steps.verify import check_release, verify_release
 from synth_core.storage.parquet import read_codes
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
 SHARE = 0.1
 

@@ -8,7 +8,7 @@ import yaml
 from small_release import write_release
 
 from synth_core.cli import main
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url
+from synth_core.ledger.sql import SqlLedger, ledger_url
 
 pytestmark = pytest.mark.slow
 

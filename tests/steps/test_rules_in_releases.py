@@ -11,10 +11,10 @@ from small_release import SCHEMA, people, write_release
 
 from synth_core import api
 from synth_core.errors import FeasibilityError, PublishError
+from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.release.paths import ReleasePaths
 from synth_core.schema import Schema
 from synth_core.steps import STEPS, cost, prepare, run_step
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
 pytestmark = pytest.mark.slow
 

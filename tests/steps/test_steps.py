@@ -12,6 +12,7 @@ import pytest
 from small_release import ROWS, people, write_release
 
 from synth_core.errors import BudgetRefused, LedgerError, PublishError, SourceError, SpecError
+from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.budget import epsilon_of
 from synth_core.privacy.ledger import State
 from synth_core.release.manifest import cost_by_step
@@ -19,7 +20,6 @@ from synth_core.release.paths import ReleasePaths
 from synth_core.steps import STEPS, cancel, finished, prepare, run_step, sample_shard, shards, summary
 from synth_core.steps.sample import rows_of_shard
 from synth_core.steps.verify import verify_release
-from synth_core.storage.sql_ledger import SqlLedger, ledger_url
 
 
 def run_all(spec, workspace, **how):

@@ -10,6 +10,7 @@ import strata_release
 from small_release import write_release
 
 from synth_core.domain import Domain
+from synth_core.ledger.sql import open_ledger
 from synth_core.privacy.answer_form import Kind
 from synth_core.privacy.ledger import State
 from synth_core.release.division import Division
@@ -19,7 +20,6 @@ from synth_core.steps import STEPS, prepare, run_step
 from synth_core.steps.answers import UNKNOWN, stored_answers
 from synth_core.steps.verify import verify_release
 from synth_core.storage.parquet import Snapshot
-from synth_core.storage.sql_ledger import open_ledger
 
 pytestmark = pytest.mark.slow
 

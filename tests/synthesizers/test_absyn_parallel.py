@@ -11,6 +11,7 @@ from distributed import Client, Event, LocalCluster, Queue
 
 from synth_core.cluster import Cluster
 from synth_core.domain import Domain
+from synth_core.ledger.sql import SqlLedger
 from synth_core.measurement import Measurement
 from synth_core.models.estimators import estimate
 from synth_core.models.junction_tree import junction_tree
@@ -21,7 +22,6 @@ from synth_core.privacy.ledger import Account
 from synth_core.release.manifest import charged_records
 from synth_core.steps.fit import cluster_tools
 from synth_core.storage.counting import TableCounts
-from synth_core.storage.sql_ledger import SqlLedger
 from synth_core.synthesizers.base import Fit, Tools
 from synth_core.synthesizers.methods import synthesizer
 from synth_core.synthesizers.parallel import estimate_by_clique, joined

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from synth_core.domain import Domain
 from synth_core.errors import SourceError, SpecError
+from synth_core.ledger.sql import SqlLedger
 from synth_core.measurement import Measurement
 from synth_core.models.calibration import Table
 from synth_core.models.markov_random_field import MarkovRandomField
@@ -17,7 +18,6 @@ from synth_core.privacy.curator import LedgerCurator, Spending
 from synth_core.privacy.ledger import Account
 from synth_core.release.manifest import charged_records
 from synth_core.storage.counting import TableCounts
-from synth_core.storage.sql_ledger import SqlLedger
 from synth_core.synthesizers.base import Tools
 from synth_core.synthesizers.consistency import as_published, reconciled
 from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, by_size

@@ -15,24 +15,12 @@ from sqlalchemy import Connection, bindparam, insert, select, text
 
 from synth_core.errors import LedgerError
 from synth_core.files import atomic_write
-from synth_core.privacy.composition import ZERO
-from synth_core.privacy.ledger import (
-    Account,
-    Answer,
-    Balance,
-    Head,
-    Record,
-    Reservation,
-    Runner,
-    SpendRequest,
-    State,
-)
-from synth_core.storage.ledger_book import Book, cap_mu2, spend_mu2
-from synth_core.storage.ledger_chain import Chain, Page, all_rows
-from synth_core.storage.ledger_database import Fault, database_file, no_fault, parse_url
-from synth_core.storage.ledger_export import show_rows
-from synth_core.storage.ledger_head import KEPT, head_places, kept_heads
-from synth_core.storage.ledger_refusals import (
+from synth_core.ledger.book import Book, cap_mu2, spend_mu2
+from synth_core.ledger.chain import Chain, Page, all_rows
+from synth_core.ledger.database import Fault, database_file, no_fault, parse_url
+from synth_core.ledger.export import show_rows
+from synth_core.ledger.head import KEPT, head_places, kept_heads
+from synth_core.ledger.refusals import (
     account_in,
     cap_too_low,
     no_room,
@@ -47,7 +35,7 @@ from synth_core.storage.ledger_refusals import (
     require_small_delta,
     require_sound,
 )
-from synth_core.storage.ledger_rows import (
+from synth_core.ledger.rows import (
     ANSWERS,
     ASKED,
     FACTS,
@@ -60,7 +48,19 @@ from synth_core.storage.ledger_rows import (
     record_of,
     unpacked,
 )
-from synth_core.storage.ledger_verify import problems
+from synth_core.ledger.verify import problems
+from synth_core.privacy.composition import ZERO
+from synth_core.privacy.ledger import (
+    Account,
+    Answer,
+    Balance,
+    Head,
+    Record,
+    Reservation,
+    Runner,
+    SpendRequest,
+    State,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from synth_core.storage.ledger_rows import METADATA
+from synth_core.ledger.rows import METADATA
 
 context.configure(
     connection=context.config.attributes["connection"],

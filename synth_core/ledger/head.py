@@ -16,8 +16,8 @@ from threading import get_ident
 from sqlalchemy.engine import URL
 
 from synth_core.errors import LedgerError
+from synth_core.ledger.database import database_file
 from synth_core.privacy.ledger import Head
-from synth_core.storage.ledger_database import database_file
 
 KEPT = "the kept head"
 """How problems name a head that was kept in a file."""

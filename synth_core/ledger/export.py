@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from synth_core.ledger.rows import Row
 from synth_core.privacy.ledger import Record
-from synth_core.storage.ledger_rows import Row
 
 
 class SnapshotNumbers:
