@@ -86,7 +86,7 @@ def close_holds(dag_run: DagRun, reason: str) -> None:
     if not workspace or not _releases(dag_run):
         return
     from synth_core.errors import SynthError
-    from synth_core.privacy.ledger import Runner
+    from synth_core.privacy.accounts import Runner
     from synth_core.steps import end_run
 
     who = Runner(dag=dag_run.dag_id, run=dag_run.run_id)
@@ -105,7 +105,7 @@ async def late(**kwargs: Any) -> None:
     """A run has missed its deadline: record it and tell people, from the triggerer."""
     from synth_core.operations.events import Event, Kind, append
     from synth_core.operations.notify import tell
-    from synth_core.privacy.ledger import Runner
+    from synth_core.privacy.accounts import Runner
 
     run = (kwargs.get("context") or {}).get("dag_run") or {}
     event = Event(

@@ -17,9 +17,9 @@ from synth_core.errors import LedgerError, SchemaError, SpecError
 from synth_core.ledger.database import database_file, parse_url
 from synth_core.ledger.sql import SqlLedger
 from synth_core.models.feasibility import check_rules
+from synth_core.privacy.accounts import Account, Record, Runner, State
 from synth_core.privacy.budget import check_delta, group_mu2, mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
-from synth_core.privacy.ledger import Account, Record, Runner, State
 from synth_core.privacy.reading import count_refusals
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema

@@ -122,7 +122,7 @@ FAULTS = (
     Fault("promise 9b: losses are rounded to nearest", "synth_core/privacy/budget.py",
         "return _rounded(value, digits, ROUND_CEILING)", "return round(value, digits)",
         ("tests/privacy/test_wording.py", "tests/steps/test_published_numbers.py")),
-    Fault("promise 10: another question gets the answer that is stored", "synth_core/privacy/ledger.py",
+    Fault("promise 10: another question gets the answer that is stored", "synth_core/privacy/accounts.py",
         "            *([self.form.fingerprint] if self.form else []),\n", "",
         ("tests/privacy/test_fingerprints.py",)),
     Fault("promise 11a: true errors can be read by all", "synth_core/cli/evaluate.py",

@@ -16,8 +16,8 @@ from synth_core.errors import (
     SpecError,
 )
 from synth_core.ledger.sql import SqlLedger
+from synth_core.privacy.accounts import Account, State
 from synth_core.privacy.budget import epsilon_of
-from synth_core.privacy.ledger import Account, State
 
 SIZES = {"a": 4, "b": 3}
 COLUMNS = [{"name": name, "kind": "categorical", "values": list(range(size))} for name, size in SIZES.items()]

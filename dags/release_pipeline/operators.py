@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from dask_cluster import ClusterTrigger, answers
 
 if TYPE_CHECKING:
-    from synth_core.privacy.ledger import Runner
+    from synth_core.privacy.accounts import Runner
 
 log = structlog.get_logger("release")
 
@@ -214,7 +214,7 @@ def cluster() -> str | None:
 
 def runner(context: Context, *, actor: str = "") -> Runner:
     """Who runs the step, for the ledger's records: the actor, else whoever triggered the run."""
-    from synth_core.privacy.ledger import Runner
+    from synth_core.privacy.accounts import Runner
 
     instance = context["ti"]
     return Runner(

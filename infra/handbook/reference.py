@@ -132,7 +132,7 @@ def _eventful(workspace: Path) -> None:
 
     from synth_core.ledger.sql import open_ledger
     from synth_core.operations.events import Event, Kind, append
-    from synth_core.privacy.ledger import Account
+    from synth_core.privacy.accounts import Account
 
     account = Account(dataset="d", delta=1e-6, cap_epsilon=1.0)
     open_ledger(workspace).declare(account, actor="reference")
@@ -175,7 +175,7 @@ def _columns(stored: Table) -> str:
 
 def ledger_states() -> str:
     """What a record can say."""
-    from synth_core.privacy.ledger import CHARGED, State
+    from synth_core.privacy.accounts import CHARGED, State
 
     rows = [[f"`{state}`", "yes" if state in CHARGED else "no", STATES[state]] for state in State]
     return table(["state", "counts against the account", "meaning"], rows)

@@ -156,7 +156,7 @@ def _all_live(parts: list[Service]) -> bool:
 
 def _verify(site: Site, address: str) -> None:
     from synth_core.ledger.sql import open_ledger
-    from synth_core.privacy.ledger import State
+    from synth_core.privacy.accounts import State
     from synth_core.release.paths import ReleasePaths
     from synth_core.steps.verify import verify_release
 

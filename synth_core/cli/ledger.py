@@ -177,8 +177,8 @@ def account(
 
     Example: `synth ledger account census-2026 --unit person --epsilon 2 --delta 1e-9 --largest-n 90000000`
     """
+    from synth_core.privacy.accounts import Account
     from synth_core.privacy.budget import check_delta
-    from synth_core.privacy.ledger import Account
 
     others = tuple(shares_rows_with or ())
     if others and epsilon is None and delta is None:

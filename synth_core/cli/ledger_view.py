@@ -11,7 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from synth_core.privacy.ledger import Balance, Record
+    from synth_core.privacy.accounts import Balance, Record
 
 
 def spends_table(dataset: str, records: Sequence[Record], *, last: int) -> Table:

@@ -11,9 +11,9 @@ from fractions import Fraction
 from functools import lru_cache
 
 from synth_core.ledger.rows import GENESIS, Row, account_of, mechanism_of, stratum_of
+from synth_core.privacy.accounts import Account, Balance, Head, Runner, State, Stratum, compose
 from synth_core.privacy.budget import group_mu2, mu2_of
 from synth_core.privacy.composition import ZERO, Composition
-from synth_core.privacy.ledger import Account, Balance, Head, Runner, State, Stratum, compose
 
 FOLLOWS: dict[State, frozenset[State | None]] = {
     State.RESERVED: frozenset({None, State.REFUNDED, State.FORFEITED}),  # of the attempt before

@@ -27,8 +27,8 @@ from synth_core.ledger.book import Book, cap_mu2
 from synth_core.ledger.database import Database, Fault, database_file
 from synth_core.ledger.head import KEPT, disagreement, kept_heads, published_heads, write_head
 from synth_core.ledger.rows import GENESIS, RECORDS, Row, canonical, fraction_text, hash_of
+from synth_core.privacy.accounts import Account, Head, State
 from synth_core.privacy.composition import ZERO
-from synth_core.privacy.ledger import Account, Head, State
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from synth_core.ledger.rows import Row
-from synth_core.privacy.ledger import Record
+from synth_core.privacy.accounts import Record
 
 
 class SnapshotNumbers:

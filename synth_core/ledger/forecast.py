@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from fractions import Fraction
 
+from synth_core.privacy.accounts import Balance, Record, State
 from synth_core.privacy.composition import ZERO, Composition
-from synth_core.privacy.ledger import Balance, Record, State
 
 RECENT = 6
 """The schedule is read from that many releases, so that an old habit does not count for ever."""

@@ -17,7 +17,7 @@ from sqlalchemy.engine import URL
 
 from synth_core.errors import LedgerError
 from synth_core.ledger.database import database_file
-from synth_core.privacy.ledger import Head
+from synth_core.privacy.accounts import Head
 
 KEPT = "the kept head"
 """How problems name a head that was kept in a file."""

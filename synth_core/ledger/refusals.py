@@ -9,8 +9,8 @@ from shlex import quote
 
 from synth_core.errors import BudgetRefused, LedgerError, ReleaseEnded, SharedRows, SpecError
 from synth_core.ledger.book import FOLLOWS, Book, cap_mu2
+from synth_core.privacy.accounts import Account, Reservation, SpendRequest, State
 from synth_core.privacy.budget import check_delta, epsilon_of
-from synth_core.privacy.ledger import Account, Reservation, SpendRequest, State
 from synth_core.privacy.reading import limit_command
 from synth_core.privacy.wording import exact_text, left_figure, loss_figure, loss_text
 

@@ -22,9 +22,9 @@ import numpy as np
 from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, String, Table, Text, text
 
 from synth_core.errors import LedgerError
+from synth_core.privacy.accounts import Account, Answer, Record, Runner, SpendRequest, State, Stratum
 from synth_core.privacy.answer_form import AnswerForm
 from synth_core.privacy.budget import NONE, Mechanism
-from synth_core.privacy.ledger import Account, Answer, Record, Runner, SpendRequest, State, Stratum
 
 Row = dict[str, Any]
 """A record as it is stored and hashed: column name to integer or text."""

@@ -49,8 +49,7 @@ from synth_core.ledger.rows import (
     unpacked,
 )
 from synth_core.ledger.verify import problems
-from synth_core.privacy.composition import ZERO
-from synth_core.privacy.ledger import (
+from synth_core.privacy.accounts import (
     Account,
     Answer,
     Balance,
@@ -61,6 +60,7 @@ from synth_core.privacy.ledger import (
     SpendRequest,
     State,
 )
+from synth_core.privacy.composition import ZERO
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from synth_core.errors import LedgerError
 from synth_core.ledger.book import DECLARING, FOLLOWS, Book, cap_mu2, spend_mu2
 from synth_core.ledger.head import disagreement
 from synth_core.ledger.rows import FACTS, GENESIS, Row, hash_of, record_of
-from synth_core.privacy.ledger import Head, Record, State
+from synth_core.privacy.accounts import Head, Record, State
 
 AGREEMENT = Fraction(1, 10**9)
 """Some prices and all caps come from special functions, whose last digits differ among their versions."""

@@ -20,8 +20,8 @@ from packaging.requirements import Requirement
 from synth_core.cluster import connect
 from synth_core.errors import ClusterError, PublishError, SpecError, SynthError
 from synth_core.operations.office import Office
+from synth_core.privacy.accounts import State as Entry
 from synth_core.privacy.budget import check_delta
-from synth_core.privacy.ledger import State as Entry
 from synth_core.release.paths import PRIVATE_MODE, ReleasePaths
 from synth_core.release.signing import key_path, private_key
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from synth_core.errors import ClusterError, SynthError, WallError
-from synth_core.privacy.ledger import Runner
+from synth_core.privacy.accounts import Runner
 
 UNEXPECTED = "stopped by an unexpected error; the runner's log of this step says more"
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from synth_core.privacy.ledger import Runner
+from synth_core.privacy.accounts import Runner
 
 PRODUCER = f"urn:synth-core:{version('synth-core')}"
 SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"

@@ -13,8 +13,8 @@ from synth_core.operations.events import Event, Kind
 from synth_core.operations.office import Office
 from synth_core.operations.records import standing
 from synth_core.operations.watch import committed_share
+from synth_core.privacy.accounts import Balance
 from synth_core.privacy.budget import epsilon_of, round_up
-from synth_core.privacy.ledger import Balance
 from synth_core.privacy.wording import left_number
 from synth_core.release.statement import DIGITS
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from urllib.parse import urlencode
 
-from synth_core.privacy.ledger import Record
+from synth_core.privacy.accounts import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

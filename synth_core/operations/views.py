@@ -16,8 +16,8 @@ from synth_core.ledger.forecast import runway
 from synth_core.operations.events import Event, Kind
 from synth_core.operations.office import Office
 from synth_core.operations.watch import committed_share
+from synth_core.privacy.accounts import Account, Balance, Record, State
 from synth_core.privacy.budget import epsilon_of, mu_of
-from synth_core.privacy.ledger import Account, Balance, Record, State
 from synth_core.release import signing
 from synth_core.release.manifest import cost_by_step
 from synth_core.release.paths import ReleasePaths

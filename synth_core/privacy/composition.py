@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from synth_core.privacy.accounts import Stratum
 from synth_core.privacy.budget import parallel_mu2
-from synth_core.privacy.ledger import Stratum
 
 Spend = tuple[str, Stratum | None, Fraction]
 """Snapshot, stratum (None for a question about all records) and mu^2 of one charge."""

@@ -13,7 +13,7 @@ from shlex import quote
 from typing import TypeVar
 
 from synth_core.errors import ClusterError, LedgerError, RefusalsExhausted, SynthError
-from synth_core.privacy.ledger import Balance, Ledger, Runner
+from synth_core.privacy.accounts import Balance, Ledger, Runner
 from synth_core.privacy.wall import wall
 
 UNCOUNTED = (ClusterError, LedgerError)

@@ -8,9 +8,9 @@ from fractions import Fraction
 from typing import Any
 
 from synth_core.errors import LedgerError
+from synth_core.privacy.accounts import Record, Stratum
 from synth_core.privacy.budget import Mechanism, epsilon_of, group_mu2, mu2_of, mu_of
 from synth_core.privacy.composition import Spend, snapshot_numbers, which_count
-from synth_core.privacy.ledger import Record, Stratum
 from synth_core.privacy.wording import exact_text, loss_text
 from synth_core.release.manifest import BOUGHT, charged_records
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from synth_core.domain import Domain, Impossible
 from synth_core.errors import SourceError, SpecError
-from synth_core.privacy.ledger import Stratum
+from synth_core.privacy.accounts import Stratum
 from synth_core.release.strata import Strata
 from synth_core.schema import Categorical, Schema
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from synth_core.files import atomic_write, sha256_file
+from synth_core.privacy.accounts import CHARGED, Record, State
 from synth_core.privacy.composition import which_count
-from synth_core.privacy.ledger import CHARGED, Record, State
 from synth_core.release.paths import MANIFEST, SIGNATURE
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema

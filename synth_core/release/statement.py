@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
+from synth_core.privacy.accounts import Account, Record, State, compose, refusals
 from synth_core.privacy.budget import epsilon_of, mu2_of, mu_of, round_up
-from synth_core.privacy.ledger import Account, Record, State, compose, refusals
 from synth_core.release.manifest import cost_by_step
 
 STEP = "publish"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from synth_core.privacy.ledger import Runner
+    from synth_core.privacy.accounts import Runner
 
 STEPS = ("ingest", "score", "select", "fit", "sample", "evaluate", "publish")
 CONVERSATION = ("score", "select", "fit")
@@ -199,7 +199,7 @@ def cancel_by_name(workspace: Path, release: str, *, reason: str, runner: Runner
     """End a release by its name, also one of which only the ledger knows because it was stopped while prepared."""
     from synth_core.errors import SpecError
     from synth_core.ledger.sql import SqlLedger, ledger_url
-    from synth_core.privacy.ledger import State
+    from synth_core.privacy.accounts import State
     from synth_core.release.paths import ReleasePaths
     from synth_core.steps.context import this_runner
 
@@ -221,7 +221,7 @@ def end_run(workspace: Path, *, reason: str, runner: Runner) -> list[str]:
     A release that another run has resumed since is that run's own.
     """
     from synth_core.ledger.sql import open_ledger
-    from synth_core.privacy.ledger import State
+    from synth_core.privacy.accounts import State
 
     ledger = open_ledger(workspace)
     last = {

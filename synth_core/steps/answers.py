@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from synth_core.domain import Clique, Domain
 from synth_core.evaluation.public import MergedMarginal
 from synth_core.measurement import Measurement
+from synth_core.privacy.accounts import Ledger, Record, State, Stratum
 from synth_core.privacy.answer_form import Block, Groups, Kind
-from synth_core.privacy.ledger import Ledger, Record, State, Stratum
 from synth_core.privacy.noise import GRID
 from synth_core.release.division import Division
 

@@ -20,8 +20,8 @@ from synth_core.evaluation.public import PublicQuality
 from synth_core.files import sha256_file
 from synth_core.operations.events import Event, Kind, append
 from synth_core.operations.notify import tell
+from synth_core.privacy.accounts import Record
 from synth_core.privacy.budget import epsilon_of
-from synth_core.privacy.ledger import Record
 from synth_core.privacy.wording import exact_text, loss_text
 from synth_core.release import statement
 from synth_core.release.manifest import cost_by_step

@@ -18,9 +18,9 @@ from synth_core.ledger.sql import SqlLedger, open_ledger
 from synth_core.operations.events import watched
 from synth_core.operations.office import Office
 from synth_core.operations.watch import look_at_refusals
+from synth_core.privacy.accounts import Account, Record, Runner, State
 from synth_core.privacy.budget import NONE, BudgetPlan, group_mu2, mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
-from synth_core.privacy.ledger import Account, Record, Runner, State
 from synth_core.privacy.reading import count_refusals
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ReleaseSpec

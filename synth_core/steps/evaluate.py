@@ -22,9 +22,9 @@ from synth_core.evaluation import (
 from synth_core.evaluation.public import BoughtError, PublicQuality, bought_error, public_quality
 from synth_core.files import atomic_write
 from synth_core.metrics import alpha_way
+from synth_core.privacy.accounts import Record
 from synth_core.privacy.budget import epsilon_of, mu_of
 from synth_core.privacy.curator import Curator
-from synth_core.privacy.ledger import Record
 from synth_core.privacy.queries import Misfit
 from synth_core.release import statement
 from synth_core.release.division import Division

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from synth_core.ledger.sql import open_ledger
-from synth_core.privacy.ledger import Account
+from synth_core.privacy.accounts import Account
 from synth_core.release.spec import ReleaseSpec
 
 DATASET = "fictional-census"

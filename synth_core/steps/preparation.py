@@ -15,8 +15,8 @@ from synth_core.ledger.database import database_file, parse_url
 from synth_core.ledger.sql import SqlLedger, ledger_url, open_ledger
 from synth_core.models.feasibility import check_rules
 from synth_core.operations.events import watched
+from synth_core.privacy.accounts import Account, Runner
 from synth_core.privacy.budget import mu2_of
-from synth_core.privacy.ledger import Account, Runner
 from synth_core.privacy.reading import require_refusals_left
 from synth_core.release.division import divided, laid_out
 from synth_core.release.paths import ReleasePaths

@@ -21,7 +21,7 @@ from synth_core.errors import PublishError
 from synth_core.evaluation.public import PublicQuality
 from synth_core.files import atomic_write, flush_to_disk
 from synth_core.ledger.sql import SqlLedger
-from synth_core.privacy.ledger import Record, State
+from synth_core.privacy.accounts import Record, State
 from synth_core.release import certificate as certificates
 from synth_core.release import manifest as manifests
 from synth_core.release import signing, statement

@@ -23,9 +23,9 @@ from synth_core.measurement import Measurement
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Component, Mixture
 from synth_core.models.raking import raked
+from synth_core.privacy.accounts import Runner
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Spending
-from synth_core.privacy.ledger import Runner
 from synth_core.privacy.strategies import Strategy
 from synth_core.release.division import Division, Layout, Part, divided, laid_out
 from synth_core.steps.agreement import Table, agreed_marginals, agreed_scores

@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from synth_core.errors import LedgerError, PublishError, SpecError
 from synth_core.ledger.database import database_file, parse_url
 from synth_core.ledger.sql import SqlLedger, ledger_url
-from synth_core.privacy.ledger import Record
+from synth_core.privacy.accounts import Record
 from synth_core.release import certificate as certificates
 from synth_core.release import manifest as manifests
 from synth_core.release import signing, statement

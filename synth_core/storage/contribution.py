@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from synth_core.cells import Codes, as_text, as_whole, distinct_cells, is_missing, is_readable
 from synth_core.errors import SourceError, SpecError
 from synth_core.frame_cells import frame_cells
-from synth_core.privacy.ledger import Account
+from synth_core.privacy.accounts import Account
 from synth_core.schema import Schema
 
 MAX_EXACT = 2.0**53

@@ -19,7 +19,7 @@ from infra.local.rest import FINISHED, AirflowApi
 from infra.local.services import Service, airflow, dask_cluster, wait_until
 from infra.local.site import Dask, Site, free_port
 from synth_core.ledger.sql import SqlLedger, open_ledger
-from synth_core.privacy.ledger import Record, State
+from synth_core.privacy.accounts import Record, State
 from synth_core.release.paths import ReleasePaths
 from synth_core.steps.verify import verify_release
 

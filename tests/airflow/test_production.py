@@ -20,7 +20,7 @@ from live_airflow import (
 
 from infra.local.rest import FINISHED, AirflowApi, ApiError
 from synth_core.operations.events import Kind, read
-from synth_core.privacy.ledger import State
+from synth_core.privacy.accounts import State
 from synth_core.privacy.wording import exact_text, loss_text
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres]

@@ -13,7 +13,7 @@ from small_release import write_release
 
 from synth_core import steps
 from synth_core.ledger.sql import SqlLedger, ledger_url
-from synth_core.privacy.ledger import State
+from synth_core.privacy.accounts import State
 from synth_core.release.paths import ReleasePaths
 from synth_core.steps.verify import verify_release
 

@@ -13,7 +13,7 @@ import pytest
 from synth_core import steps
 from synth_core.errors import BudgetRefused, ClusterError, ReleaseEnded, SynthError
 from synth_core.operations.events import Kind
-from synth_core.privacy.ledger import Runner
+from synth_core.privacy.accounts import Runner
 
 pytestmark = pytest.mark.airflow
 

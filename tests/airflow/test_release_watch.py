@@ -14,7 +14,7 @@ import pytest
 from infra.local.site import Site
 from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.operations.events import Kind, read
-from synth_core.privacy.ledger import Account, Runner, State
+from synth_core.privacy.accounts import Account, Runner, State
 
 pytestmark = pytest.mark.airflow
 

@@ -21,9 +21,9 @@ from synth_core.ledger.sql import SqlLedger
 from synth_core.measurement import total_by_inverse_variance
 from synth_core.metrics import tabulate
 from synth_core.models.estimators import estimate
+from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
-from synth_core.privacy.ledger import Account
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Synthesizer, Tools
 from synth_core.synthesizers.conditionals import in_turn

@@ -17,9 +17,9 @@ from synth_core.domain import Domain
 from synth_core.ledger.sql import SqlLedger
 from synth_core.population import EXAMPLE_ROWS, EXAMPLE_SEED, generate, population_schema
 from synth_core.possibility import breaking_rows
+from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
-from synth_core.privacy.ledger import Account
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Model, Tools
 from synth_core.synthesizers.methods import synthesizer

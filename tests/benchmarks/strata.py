@@ -25,8 +25,8 @@ import yaml
 from distributed import Client, LocalCluster
 
 from synth_core.ledger.sql import SqlLedger, ledger_url
+from synth_core.privacy.accounts import Account, State
 from synth_core.privacy.budget import epsilon_of
-from synth_core.privacy.ledger import Account, State
 from synth_core.release.manifest import charged_records
 from synth_core.release.paths import ReleasePaths
 from synth_core.steps import STEPS, prepare, run_step

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from infra.handbook import keys, reference
 from infra.handbook.meanings import FIELDS, STATES
-from synth_core.privacy.ledger import State
+from synth_core.privacy.accounts import State
 from synth_core.ledger.rows import ANSWERS, RECORDS
 
 PAGES = sorted(reference.PAGES.glob("*.md"))

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from synth_core.domain import Domain
+from synth_core.privacy.accounts import Stratum
 from synth_core.privacy.curator import CountSource, Curator, Spending
-from synth_core.privacy.ledger import Stratum
 from synth_core.privacy.queries import BoxCount, Coarsened, Dependence, Misfit, Total
 from synth_core.privacy.strategies import Strategy
 from synth_core.storage.counting import TableCounts

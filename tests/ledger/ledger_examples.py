@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from synth_core.ledger.sql import SqlLedger
+from synth_core.privacy.accounts import Account, Answer, Runner, SpendRequest
 from synth_core.privacy.answer_form import AnswerForm, Block, Kind, fingerprint
 from synth_core.privacy.budget import NONE, gaussian_for, mu2_of
-from synth_core.privacy.ledger import Account, Answer, Runner, SpendRequest
 
 DATASET = "census-2026"
 CAP = mu2_of(2.0, 1e-5)

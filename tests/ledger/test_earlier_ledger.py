@@ -26,9 +26,9 @@ from synth_core.ledger import database as ledger_database
 from synth_core.ledger.head import head_text
 from synth_core.ledger.rows import hash_of
 from synth_core.ledger.sql import SqlLedger
+from synth_core.privacy.accounts import Stratum
 from synth_core.privacy.budget import gaussian_for
 from synth_core.privacy.curator import LedgerCurator
-from synth_core.privacy.ledger import Stratum
 from synth_core.privacy.queries import Misfit
 
 MIGRATIONS = Path(ledger_database.__file__).with_name("migrations")

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from synth_core.cli.ledger import app
 from synth_core.errors import LedgerError, SpecError, SynthError
 from synth_core.ledger.sql import SqlLedger, ledger_url
-from synth_core.privacy.ledger import Account
+from synth_core.privacy.accounts import Account
 
 ACCOUNT = (
     "account",

@@ -10,7 +10,7 @@ from ledger_workers import declare_and_die, fork_server, publish, publish_and_di
 
 from synth_core.ledger.rows import GENESIS
 from synth_core.ledger.sql import SqlLedger
-from synth_core.privacy.ledger import Head, State
+from synth_core.privacy.accounts import Head, State
 
 pytestmark = pytest.mark.slow
 

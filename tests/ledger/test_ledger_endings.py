@@ -9,7 +9,7 @@ from ledger_examples import DATASET, RUNNER, TENTH, answered, opened, request, v
 
 from synth_core.errors import BudgetRefused, ReleaseEnded
 from synth_core.ledger.sql import SqlLedger
-from synth_core.privacy.ledger import Runner, SpendRequest, State
+from synth_core.privacy.accounts import Runner, SpendRequest, State
 
 
 def beginning(ledger: SqlLedger) -> Runner:

@@ -4,7 +4,7 @@ from pathlib import Path
 from threading import Thread
 
 from synth_core.ledger.head import read_head, write_head
-from synth_core.privacy.ledger import Head
+from synth_core.privacy.accounts import Head
 
 
 def test_a_thread_that_keeps_the_head_in_between_disturbs_nobody(tmp_path, monkeypatch):

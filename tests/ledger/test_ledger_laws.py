@@ -17,8 +17,8 @@ from ledger_examples import DATASET, RUNNER, TENTH, account, opened, request, ve
 
 from synth_core.errors import BudgetRefused, LedgerError, ReleaseEnded
 from synth_core.ledger.sql import SqlLedger
+from synth_core.privacy.accounts import CHARGED, Reservation, State, Stratum
 from synth_core.privacy.budget import mu2_of
-from synth_core.privacy.ledger import CHARGED, Reservation, State, Stratum
 
 RELEASES = ("spring", "autumn")
 SNAPSHOTS = ("monday", "friday")

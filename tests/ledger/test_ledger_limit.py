@@ -8,7 +8,7 @@ from ledger_examples import request
 
 from synth_core.errors import BudgetRefused
 from synth_core.ledger.sql import SqlLedger
-from synth_core.privacy.ledger import Account, Runner
+from synth_core.privacy.accounts import Account, Runner
 
 RUNNER = Runner(actor="test")
 

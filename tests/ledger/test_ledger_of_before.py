@@ -12,8 +12,8 @@ from ledger_examples import CAP, DATASET, RUNNER, TENTH, account, answered, requ
 from synth_core.errors import LedgerError, SharedRows
 from synth_core.ledger.head import head_text
 from synth_core.ledger.sql import SqlLedger
+from synth_core.privacy.accounts import REFUSAL_LIMIT, Head, State
 from synth_core.privacy.budget import mu2_of
-from synth_core.privacy.ledger import REFUSAL_LIMIT, Head, State
 
 WRITTEN = Path(__file__).with_name("ledgers")
 HEADS = {

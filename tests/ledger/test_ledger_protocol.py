@@ -16,8 +16,8 @@ from synth_core.errors import BudgetRefused, LedgerError
 from synth_core.ledger.head import head_text
 from synth_core.ledger.rows import hash_of
 from synth_core.ledger.sql import SqlLedger, ledger_url
+from synth_core.privacy.accounts import Ledger, Reservation, State, Stratum
 from synth_core.privacy.budget import exponential_for, mu2_of
-from synth_core.privacy.ledger import Ledger, Reservation, State, Stratum
 
 
 def states(ledger: SqlLedger) -> list[State]:

@@ -13,7 +13,7 @@ from ledger_workers import fork_server, race_for_answer, race_for_room
 
 from synth_core.errors import BudgetRefused
 from synth_core.ledger.sql import SqlLedger
-from synth_core.privacy.ledger import State
+from synth_core.privacy.accounts import State
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from synth_core.errors import (
     WallError,
 )
 from synth_core.ledger.sql import SqlLedger
-from synth_core.privacy.ledger import State, refusals
+from synth_core.privacy.accounts import State, refusals
 from synth_core.privacy.reading import count_refusals
 
 TEXT = "the source: column 'age' has a value outside the declared bins"

@@ -9,7 +9,7 @@ import pytest
 from ledger_examples import DATASET, TENTH, answered, opened, request
 
 from synth_core.ledger.forecast import runway
-from synth_core.privacy.ledger import Balance, Record, Stratum
+from synth_core.privacy.accounts import Balance, Record, Stratum
 
 
 def history(*days: int, strata: bool = False) -> tuple[list[Record], Balance]:

@@ -16,8 +16,8 @@ from ledger_examples import CAP, DATASET, RUNNER, TENTH, account, answered, open
 
 from synth_core.errors import BudgetRefused, LedgerError, SharedRows
 from synth_core.ledger.sql import SqlLedger
+from synth_core.privacy.accounts import State
 from synth_core.privacy.budget import mu2_of
-from synth_core.privacy.ledger import State
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ from synth_core.ledger.rows import (
 )
 from synth_core.ledger.sql import SqlLedger
 from synth_core.ledger.verify import problems
-from synth_core.privacy.ledger import Head, State
+from synth_core.privacy.accounts import Head, State
 
 FREE = {
     "sqlite": [

@@ -8,9 +8,9 @@ from fractions import Fraction
 
 import numpy as np
 
+from synth_core.privacy.accounts import Runner, SpendRequest
 from synth_core.privacy.answer_form import AnswerForm, Block, Kind, fingerprint
 from synth_core.privacy.budget import gaussian_for
-from synth_core.privacy.ledger import Runner, SpendRequest
 
 RUNNER = Runner(dag="census_release", run="manual__2026-01-01", task="fit", actor="ops")
 OTHER_RUN = replace(RUNNER, run="manual__2026-01-02")

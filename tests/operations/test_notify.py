@@ -11,7 +11,7 @@ import pytest
 from synth_core.errors import SpecError
 from synth_core.operations.events import Event, Kind
 from synth_core.operations.notify import Email, Webhook, configured, message, tell
-from synth_core.privacy.ledger import Runner
+from synth_core.privacy.accounts import Runner
 
 REFUSED = Event(
     kind=Kind.REFUSAL,

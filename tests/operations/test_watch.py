@@ -10,8 +10,8 @@ from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.operations import watch
 from synth_core.operations.events import Kind
 from synth_core.operations.office import Office
+from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
-from synth_core.privacy.ledger import Account
 
 CAP = mu2_of(1.0, 1e-6)
 

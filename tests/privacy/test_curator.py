@@ -10,9 +10,9 @@ from seeded_entropy import SeededEntropy
 from synth_core.domain import Domain
 from synth_core.errors import BudgetRefused, SpecError, WallError
 from synth_core.ledger.sql import SqlLedger
+from synth_core.privacy.accounts import CHARGED, Account, State
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
-from synth_core.privacy.ledger import CHARGED, Account, State
 from synth_core.privacy.noise import GRID, purely_noisy_counts
 from synth_core.privacy.queries import Dependence, Misfit, Total
 from synth_core.privacy.wall import wall

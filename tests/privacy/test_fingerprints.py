@@ -15,9 +15,9 @@ from seeded_entropy import SeededEntropy
 
 from synth_core.domain import Domain
 from synth_core.ledger.sql import SqlLedger
+from synth_core.privacy.accounts import Account, State
 from synth_core.privacy.answer_form import AnswerForm, Block, Kind, fingerprint
 from synth_core.privacy.curator import LedgerCurator, Spending
-from synth_core.privacy.ledger import Account, State
 from synth_core.privacy.queries import BoxCount, Coarsened, Dependence, Misfit, Query, Total
 from synth_core.privacy.strategies import Strategy
 from synth_core.storage.counting import TableCounts

@@ -5,9 +5,9 @@ from fractions import Fraction
 import pytest
 
 from synth_core.ledger.sql import SqlLedger
+from synth_core.privacy.accounts import Account, SpendRequest
 from synth_core.privacy.answer_form import AnswerForm, Block, Kind, fingerprint
 from synth_core.privacy.budget import NONE, epsilon_of, gaussian_for, mu2_of
-from synth_core.privacy.ledger import Account, SpendRequest
 from synth_core.release.statement import guarantee
 
 FORM = AnswerForm(

@@ -19,7 +19,7 @@ from live_airflow import FORM, Live, assert_sound, kill, ledger_of_the_site, liv
 
 from infra.local.rest import FINISHED
 from infra.local.services import dask_cluster
-from synth_core.privacy.ledger import State
+from synth_core.privacy.accounts import State
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(3600)]
 

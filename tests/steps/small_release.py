@@ -7,7 +7,7 @@ import pandas as pd
 
 from synth_core import Schema
 from synth_core.ledger.sql import open_ledger
-from synth_core.privacy.ledger import Account
+from synth_core.privacy.accounts import Account
 
 SCHEMA = """
 columns:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from synth_core.ledger.sql import open_ledger
-from synth_core.privacy.ledger import Account
+from synth_core.privacy.accounts import Account
 from synth_core.steps import STEPS, prepare, run_step
 
 DISTRICTS = ("a1", "a2", "a3", "a4", "b1", "b2", "b3")

@@ -6,7 +6,7 @@ import pytest
 import strata_release
 
 from synth_core.errors import PublishError
-from synth_core.privacy.ledger import Runner
+from synth_core.privacy.accounts import Runner
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ReleaseSpec
 from synth_core.steps import STEPS, ask_approval, decide, run_step

@@ -15,8 +15,8 @@ from small_release import write_release
 from synth_core import Schema, synthesize
 from synth_core.errors import SchemaError, SpecError
 from synth_core.ledger.sql import SqlLedger, ledger_url
+from synth_core.privacy.accounts import State
 from synth_core.privacy.budget import epsilon_of
-from synth_core.privacy.ledger import State
 from synth_core.release.manifest import cost_by_step
 from synth_core.release.paths import ReleasePaths
 from synth_core.steps import STEPS, bought_bins, cost, prepare, run_step

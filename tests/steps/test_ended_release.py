@@ -5,7 +5,7 @@ from small_release import write_release
 
 from synth_core.errors import ReleaseEnded
 from synth_core.ledger.sql import SqlLedger, ledger_url
-from synth_core.privacy.ledger import Runner
+from synth_core.privacy.accounts import Runner
 from synth_core.steps import STEPS, end_run, prepare, run_step
 
 FIRST, SECOND = Runner(dag="d", run="first"), Runner(dag="d", run="second")

@@ -11,7 +11,7 @@ from small_release import write_release
 
 from synth_core.errors import PublishError, SpecError
 from synth_core.ledger.sql import SqlLedger, ledger_url
-from synth_core.privacy.ledger import State
+from synth_core.privacy.accounts import State
 from synth_core.release.paths import SIGNED, ReleasePaths
 from synth_core.steps import (
     STEPS,

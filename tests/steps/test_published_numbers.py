@@ -21,8 +21,8 @@ from synth_core.cli.ledger import app
 from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.operations.lineage import published
 from synth_core.operations.records import to_csv
+from synth_core.privacy.accounts import Account, Runner, State
 from synth_core.privacy.budget import epsilon_of, group_mu2, mu2_of
-from synth_core.privacy.ledger import Account, Runner, State
 from synth_core.release.paths import ReleasePaths
 from synth_core.steps import STEPS, context, prepare, run_step
 from synth_core.steps import publish as publishing

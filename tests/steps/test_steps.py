@@ -13,8 +13,8 @@ from small_release import ROWS, people, write_release
 
 from synth_core.errors import BudgetRefused, LedgerError, PublishError, SourceError, SpecError
 from synth_core.ledger.sql import SqlLedger, ledger_url
+from synth_core.privacy.accounts import State
 from synth_core.privacy.budget import epsilon_of
-from synth_core.privacy.ledger import State
 from synth_core.release.manifest import cost_by_step
 from synth_core.release.paths import ReleasePaths
 from synth_core.steps import STEPS, cancel, finished, prepare, run_step, sample_shard, shards, summary
@@ -302,7 +302,7 @@ def test_shards_carry_the_release_and_plain_types(released):
 def test_several_rows_of_a_unit_cost_group_privacy_and_are_bounded(tmp_path):
     from small_release import SCHEMA
 
-    from synth_core.privacy.ledger import Account
+    from synth_core.privacy.accounts import Account
 
     spec = write_release(
         tmp_path, frame=people().assign(person=np.arange(ROWS) // 3), dataset="visits", method="independent"

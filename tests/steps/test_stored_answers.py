@@ -11,8 +11,8 @@ from small_release import write_release
 
 from synth_core.domain import Domain
 from synth_core.ledger.sql import open_ledger
+from synth_core.privacy.accounts import State
 from synth_core.privacy.answer_form import Kind
-from synth_core.privacy.ledger import State
 from synth_core.release.division import Division
 from synth_core.release.paths import ReleasePaths
 from synth_core.schema import Schema

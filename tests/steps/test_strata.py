@@ -21,8 +21,8 @@ from strata_release import (
 from synth_core.errors import SourceError, SpecError
 from synth_core.metrics import tvd
 from synth_core.privacy import curator as curators
+from synth_core.privacy.accounts import State
 from synth_core.privacy.budget import epsilon_of
-from synth_core.privacy.ledger import State
 from synth_core.release.division import Division
 from synth_core.release.manifest import charged_records, cost_by_step
 from synth_core.release.paths import ReleasePaths

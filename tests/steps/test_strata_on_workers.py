@@ -11,7 +11,7 @@ from distributed import Client, Event, LocalCluster, Queue
 from strata_release import DISTRICTS, ledger_of, run_steps, with_the_same_answers, write_release
 
 from synth_core.models.estimators import estimate as real_estimate
-from synth_core.privacy.ledger import State
+from synth_core.privacy.accounts import State
 from synth_core.release.manifest import cost_by_step
 from synth_core.release.paths import ReleasePaths
 from synth_core.steps import STEPS, prepare, run_step, strata, stratified, summary

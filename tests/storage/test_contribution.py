@@ -10,7 +10,7 @@ import pytest
 from synth_core import Schema
 from synth_core.codec import encode
 from synth_core.errors import SchemaError, SourceError
-from synth_core.privacy.ledger import Account
+from synth_core.privacy.accounts import Account
 from synth_core.storage.contribution import ContributionBound, bound_for, bounded_frame
 from synth_core.storage.parquet import ingest_partitions, read_codes
 

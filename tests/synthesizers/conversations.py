@@ -6,9 +6,9 @@ import numpy as np
 
 from synth_core.domain import Domain
 from synth_core.ledger.sql import SqlLedger
+from synth_core.privacy.accounts import Account, Record, State
 from synth_core.privacy.budget import BudgetPlan, mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
-from synth_core.privacy.ledger import Account, Record, State
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Model, Structure, Tools
 

@@ -16,9 +16,9 @@ from synth_core.measurement import Measurement
 from synth_core.models.estimators import estimate
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
-from synth_core.privacy.ledger import Account
 from synth_core.release.manifest import charged_records
 from synth_core.steps.fit import cluster_tools
 from synth_core.storage.counting import TableCounts

@@ -13,9 +13,9 @@ from synth_core.ledger.sql import SqlLedger
 from synth_core.measurement import Measurement
 from synth_core.models.calibration import Table
 from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
-from synth_core.privacy.ledger import Account
 from synth_core.release.manifest import charged_records
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Tools

@@ -9,10 +9,10 @@ from synth_core.ledger.sql import SqlLedger
 from synth_core.measurement import Measurement
 from synth_core.models.calibration import calibrate, split
 from synth_core.models.junction_tree import junction_tree
+from synth_core.privacy.accounts import Account
 from synth_core.privacy.audit import Notebook
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
-from synth_core.privacy.ledger import Account
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Scores, Tools
 from synth_core.synthesizers.methods import synthesizer

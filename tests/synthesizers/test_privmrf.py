@@ -11,9 +11,9 @@ from synth_core.domain import Domain
 from synth_core.ledger.sql import SqlLedger
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.triangulation import TriangulatedGraph
+from synth_core.privacy.accounts import Account, State
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
-from synth_core.privacy.ledger import Account, State
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Tools
 from synth_core.synthesizers.privmrf import PrivMRF, round_sizes

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from synth_core import Schema, synthesize
-from synth_core.privacy.ledger import State
+from synth_core.privacy.accounts import State
 from synth_core.synthesizers.methods import METHODS
 
 SIZES = {"a": 3, "b": 4, "c": 2, "d": 5, "e": 3, "f": 2, "g": 6, "h": 2}
