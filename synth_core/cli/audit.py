@@ -42,7 +42,7 @@ def audit(
 
     Example: `synth audit --method privmrf --faults`
     """
-    from synth_core.steps.audit import audits
+    from synth_core.audit.methods import audits
     from synth_core.synthesizers.methods import METHODS
 
     for name in method or ():

@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from synth_core.steps.audit import audits
+from synth_core.audit.methods import audits
 from synth_core.synthesizers.methods import METHODS
 
 HERE = Path(__file__).parent

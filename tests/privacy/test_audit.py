@@ -10,11 +10,14 @@ import pytest
 from scipy.stats import norm
 from seeded_entropy import SeededEntropy
 
+from synth_core.audit import adversary as audit
+from synth_core.audit import cases as audit_cases
+from synth_core.audit import verdict as certificate
+from synth_core.audit.adversary import HOT_MU2, run_audit
+from synth_core.audit.cases import DOMAIN, PLANTED_FAULTS, canary_codes, verb_experiments
 from synth_core.errors import SpecError
 from synth_core.models.estimators import estimate
-from synth_core.privacy import audit, audit_cases, certificate, curator
-from synth_core.privacy.audit import HOT_MU2, run_audit
-from synth_core.privacy.audit_cases import DOMAIN, PLANTED_FAULTS, canary_codes, verb_experiments
+from synth_core.privacy import curator
 from synth_core.privacy.curator import LedgerCurator
 from synth_core.privacy.queries import Misfit, Total
 from synth_core.storage.counting import TableCounts

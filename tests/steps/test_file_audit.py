@@ -5,10 +5,10 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pytest
 
-from synth_core.privacy.audit import run_audit
-from synth_core.privacy.audit_cases import DOMAIN, ROWS, verb_experiments
+from synth_core.audit.adversary import run_audit
+from synth_core.audit.cases import DOMAIN, ROWS, verb_experiments
+from synth_core.audit.files import HOSTILE_LINES, file_worlds, neighbouring_files
 from synth_core.privacy.private import open_private
-from synth_core.steps.file_audit import HOSTILE_LINES, file_worlds, neighbouring_files
 from synth_core.storage import csv_lines
 
 REFUSED = [

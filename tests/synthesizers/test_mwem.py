@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from synth_core.audit.adversary import Witness
 from synth_core.domain import Domain
 from synth_core.errors import FeasibilityError, SpecError
 from synth_core.measurement import Measurement
-from synth_core.privacy.audit import Witness
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator
 from synth_core.privacy.entropy import SystemEntropy

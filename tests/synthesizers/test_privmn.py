@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from synth_core.audit.adversary import Notebook
 from synth_core.domain import Domain
 from synth_core.errors import SpecError
 from synth_core.ledger.sql import SqlLedger
@@ -10,7 +11,6 @@ from synth_core.measurement import Measurement
 from synth_core.models.calibration import calibrate, split
 from synth_core.models.junction_tree import junction_tree
 from synth_core.privacy.accounts import Account
-from synth_core.privacy.audit import Notebook
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
 from synth_core.storage.counting import TableCounts

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from synth_core.audit.adversary import HOT_MU2, Experiment
 from synth_core.domain import Clique, Domain
 from synth_core.privacy.accounts import Answer
 from synth_core.privacy.answer_form import AnswerForm
-from synth_core.privacy.audit import HOT_MU2, Experiment
 from synth_core.privacy.budget import Mechanism
 from synth_core.privacy.curator import Curator, LedgerCurator
 from synth_core.privacy.queries import BoxCount, Misfit

@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 
+from synth_core.audit.adversary import HOT_MU2, Experiment, Worlds, run_audit
+from synth_core.audit.cases import DOMAIN, PLANTED_FAULTS, canary_codes, verb_experiments
+from synth_core.audit.files import HOSTILE_LINES, file_worlds
+from synth_core.audit.verdict import AuditCertificate
 from synth_core.domain import Clique
 from synth_core.ledger.sql import SqlLedger
 from synth_core.measurement import Measurement
 from synth_core.models.estimators import estimate
 from synth_core.privacy.accounts import Account
-from synth_core.privacy.audit import HOT_MU2, Experiment, Worlds, run_audit
-from synth_core.privacy.audit_cases import DOMAIN, PLANTED_FAULTS, canary_codes, verb_experiments
-from synth_core.privacy.certificate import AuditCertificate
 from synth_core.privacy.curator import AnyQuery, CountSource, Curator, LedgerCurator, Spending
 from synth_core.privacy.queries import Query
 from synth_core.privacy.strategies import Answers, Strategy
-from synth_core.steps.file_audit import HOSTILE_LINES, file_worlds
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Structure, Synthesizer, Tools
 from synth_core.synthesizers.methods import METHODS, synthesizer

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from synth_core.audit.verdict import AuditCertificate, Evidence, certify
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
 from synth_core.measurement import Measurement
 from synth_core.privacy.accounts import Answer, Ledger, Reservation, SpendRequest, State
 from synth_core.privacy.budget import Mechanism
-from synth_core.privacy.certificate import AuditCertificate, Evidence, certify
 from synth_core.privacy.curator import CountSource, Curator, LedgerCurator, Spending
 from synth_core.privacy.entropy import Entropy, SystemEntropy
 from synth_core.privacy.noise import GRID
