@@ -19,7 +19,7 @@ from airflow.sdk import BaseOperatorLink
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from synth_core.operations.office import Office
+    from synth_core.events.office import Office
 
 PREFIX = "budget"
 ROUTE = "privacy-budget"
@@ -57,7 +57,7 @@ def create_app() -> FastAPI:
 @cache
 def _office() -> Office:
     from synth_core.errors import SpecError
-    from synth_core.operations.office import Office
+    from synth_core.events.office import Office
 
     workspace = os.environ.get("SYNTH_WORKSPACE")
     if not workspace:

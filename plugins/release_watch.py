@@ -103,8 +103,8 @@ def _releases(dag_run: DagRun) -> bool:
 
 async def late(**kwargs: Any) -> None:
     """A run has missed its deadline: record it and tell people, from the triggerer."""
-    from synth_core.operations.events import Event, Kind, append
-    from synth_core.operations.notify import tell
+    from synth_core.events.journal import Event, Kind, append
+    from synth_core.events.notices import tell
     from synth_core.privacy.accounts import Runner
 
     run = (kwargs.get("context") or {}).get("dag_run") or {}

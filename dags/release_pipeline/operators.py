@@ -168,7 +168,7 @@ class Publish(Step):
 
     def work(self, context: Context, where: str | None) -> str:
         """Publish, and say so in the asset's event and to those who follow lineage."""
-        from synth_core.operations.lineage import tell_lineage
+        from synth_core.events.lineage import tell_lineage
 
         manifest = super().work(context, where)
         context["outlet_events"][EXTRACT].extra = {
@@ -229,8 +229,8 @@ def runner(context: Context, *, actor: str = "") -> Runner:
 
 def look_after(workspace: Path) -> None:
     """Record and tell what is new about caps and chain; trouble with that is never a release's trouble."""
-    from synth_core.operations.office import Office
-    from synth_core.operations.watch import look
+    from synth_core.events.office import Office
+    from synth_core.events.watch import look
 
     try:
         look(Office(workspace))
@@ -246,8 +246,8 @@ def failed(context: Context) -> None:
     """
     from synth_core import steps
     from synth_core.errors import ReleaseEnded, SynthError
-    from synth_core.operations.events import failure_of
-    from synth_core.operations.notify import tell
+    from synth_core.events.journal import failure_of
+    from synth_core.events.notices import tell
 
     instance, error = context["ti"], context.get("exception")
     if isinstance(error, ReleaseEnded):

@@ -108,8 +108,8 @@ def endpoints() -> str:
 
 def metrics() -> str:
     """Every metric that the exporter writes, seen on a workspace in which everything has happened once."""
+    from synth_core.events.office import Office
     from synth_core.operations.metrics import exposition
-    from synth_core.operations.office import Office
 
     with tempfile.TemporaryDirectory() as folder:
         _eventful(Path(folder))
@@ -130,8 +130,8 @@ def _eventful(workspace: Path) -> None:
     """A workspace with an account, an event of each kind that is counted, and a published release."""
     import json
 
+    from synth_core.events.journal import Event, Kind, append
     from synth_core.ledger.sql import open_ledger
-    from synth_core.operations.events import Event, Kind, append
     from synth_core.privacy.accounts import Account
 
     account = Account(dataset="d", delta=1e-6, cap_epsilon=1.0)

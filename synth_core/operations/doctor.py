@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 
 from synth_core.cluster import connect
 from synth_core.errors import ClusterError, PublishError, SpecError, SynthError
-from synth_core.operations.office import Office
+from synth_core.events.office import Office
 from synth_core.privacy.accounts import State as Entry
 from synth_core.privacy.budget import check_delta
 from synth_core.release.paths import PRIVATE_MODE, ReleasePaths

@@ -9,10 +9,10 @@ from datetime import datetime
 from typing import Literal
 
 from synth_core.errors import LedgerError
-from synth_core.operations.events import Event, Kind
-from synth_core.operations.office import Office
+from synth_core.events.journal import Event, Kind
+from synth_core.events.office import Office
+from synth_core.events.watch import committed_share
 from synth_core.operations.records import standing
-from synth_core.operations.watch import committed_share
 from synth_core.privacy.accounts import Balance
 from synth_core.privacy.budget import epsilon_of, round_up
 from synth_core.privacy.wording import left_number

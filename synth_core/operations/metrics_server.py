@@ -5,8 +5,8 @@ from __future__ import annotations
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from synth_core.errors import SpecError
+from synth_core.events.office import Office
 from synth_core.operations.metrics import exposition
-from synth_core.operations.office import Office
 
 
 def metrics_server(office: Office, address: str) -> ThreadingHTTPServer:

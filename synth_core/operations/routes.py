@@ -15,9 +15,9 @@ from fastapi import APIRouter, Depends, Form, HTTPException, Query, Request, Res
 from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse
 
 from synth_core.errors import LedgerError, SpecError
+from synth_core.events.journal import Kind
+from synth_core.events.office import ChainStatus, Office
 from synth_core.operations import metrics, tokens
-from synth_core.operations.events import Kind
-from synth_core.operations.office import ChainStatus, Office
 from synth_core.operations.pages import address, render
 from synth_core.operations.records import RecordFilter, standing, to_csv
 from synth_core.operations.views import (

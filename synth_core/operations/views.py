@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from synth_core.errors import SpecError
+from synth_core.events.journal import Event, Kind
+from synth_core.events.office import Office
+from synth_core.events.watch import committed_share
 from synth_core.ledger.forecast import runway
-from synth_core.operations.events import Event, Kind
-from synth_core.operations.office import Office
-from synth_core.operations.watch import committed_share
 from synth_core.privacy.accounts import Account, Balance, Record, State
 from synth_core.privacy.budget import epsilon_of, mu_of
 from synth_core.release import signing

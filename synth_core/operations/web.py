@@ -12,7 +12,7 @@ from fastapi import Depends, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse
 
 from synth_core.errors import SynthError
-from synth_core.operations.office import Office
+from synth_core.events.office import Office
 from synth_core.operations.pages import render
 from synth_core.operations.routes import Visitor, router
 from synth_core.release.verification import Verification

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from synth_core.errors import PublishError
 from synth_core.evaluation.public import PublicQuality
+from synth_core.events.journal import Event, Kind, append
+from synth_core.events.notices import tell
 from synth_core.files import sha256_file
-from synth_core.operations.events import Event, Kind, append
-from synth_core.operations.notify import tell
 from synth_core.privacy.accounts import Record
 from synth_core.privacy.budget import epsilon_of
 from synth_core.privacy.wording import exact_text, loss_text

@@ -14,10 +14,10 @@ from typing import TypeVar
 from synth_core.cluster import Cluster, connect
 from synth_core.domain import Domain
 from synth_core.errors import SpecError, SynthError
+from synth_core.events.journal import watched
+from synth_core.events.office import Office
+from synth_core.events.watch import look_at_refusals
 from synth_core.ledger.sql import SqlLedger, open_ledger
-from synth_core.operations.events import watched
-from synth_core.operations.office import Office
-from synth_core.operations.watch import look_at_refusals
 from synth_core.privacy.accounts import Account, Record, Runner, State
 from synth_core.privacy.budget import NONE, BudgetPlan, group_mu2, mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending

@@ -10,11 +10,11 @@ from typing import Any
 
 from synth_core.domain import Domain
 from synth_core.errors import LedgerError, PublishError, SpecError
+from synth_core.events.journal import watched
 from synth_core.files import atomic_write
 from synth_core.ledger.database import database_file, parse_url
 from synth_core.ledger.sql import SqlLedger, ledger_url, open_ledger
 from synth_core.models.feasibility import check_rules
-from synth_core.operations.events import watched
 from synth_core.privacy.accounts import Account, Runner
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.reading import require_refusals_left

@@ -19,7 +19,7 @@ from live_airflow import (
 )
 
 from infra.local.rest import FINISHED, AirflowApi, ApiError
-from synth_core.operations.events import Kind, read
+from synth_core.events.journal import Kind, read
 from synth_core.privacy.accounts import State
 from synth_core.privacy.wording import exact_text, loss_text
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from infra.local.site import Site
+from synth_core.events.journal import Kind, read
 from synth_core.ledger.sql import SqlLedger, ledger_url
-from synth_core.operations.events import Kind, read
 from synth_core.privacy.accounts import Account, Runner, State
 
 pytestmark = pytest.mark.airflow
@@ -91,7 +91,7 @@ def test_a_ledger_out_of_reach_is_a_warning(watch, ledger, monkeypatch, capsys):
 
 def test_a_late_run_is_recorded_and_told(watch, ledger, tmp_path, monkeypatch):
     told = []
-    monkeypatch.setattr("synth_core.operations.notify.tell", lambda event: told.append(event) or [])
+    monkeypatch.setattr("synth_core.events.notices.tell", lambda event: told.append(event) or [])
     run = {"dag_id": "release_q", "dag_run_id": "r1"}
     asyncio.run(watch.late(hours=6.0, dataset="people", context={"dag_run": run}))
     (event,) = [event for event in read(tmp_path) if event.kind is Kind.DEADLINE]

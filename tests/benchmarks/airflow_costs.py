@@ -17,7 +17,7 @@ sys.path[:0] = [str(REPOSITORY / folder) for folder in (".", "tests", "tests/air
 from live_airflow import FORM, live_airflow  # noqa: E402
 
 from infra.local.site import Site  # noqa: E402
-from synth_core.operations.events import Kind, read  # noqa: E402
+from synth_core.events.journal import Kind, read  # noqa: E402
 
 SPECS = 200
 FILES = ("census_release", "scheduled_releases", "broken_release_specs")

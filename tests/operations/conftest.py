@@ -9,9 +9,9 @@ import pytest
 from budget_examples import EVIL, OTHER_RUN, RUNNER, spend
 from small_release import write_release
 
+from synth_core.events.journal import Event, Kind, append
+from synth_core.events.office import Office
 from synth_core.ledger.sql import SqlLedger, ledger_url
-from synth_core.operations.events import Event, Kind, append
-from synth_core.operations.office import Office
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
 from synth_core.steps import STEPS, prepare, run_step

@@ -9,10 +9,10 @@ import pytest
 from budget_examples import tampered
 
 from synth_core.errors import SpecError
-from synth_core.operations.events import Event, Kind, append
+from synth_core.events.journal import Event, Kind, append
+from synth_core.events.office import Office
 from synth_core.operations.metrics import exposition
 from synth_core.operations.metrics_server import metrics_server
-from synth_core.operations.office import Office
 from synth_core.privacy.budget import epsilon_of, mu2_of, round_up
 
 NAME, LABEL = r"[a-zA-Z_:][a-zA-Z0-9_:]*", r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*"'

@@ -13,8 +13,8 @@ from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 
 from synth_core.errors import SpecError
+from synth_core.events.office import Office
 from synth_core.operations import tokens
-from synth_core.operations.office import Office
 from synth_core.operations.pages import size
 from synth_core.operations.records import to_csv
 from synth_core.operations.routes import RECORDS_ON_A_PAGE, Visitor

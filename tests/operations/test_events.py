@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synth_core.errors import BudgetRefused, ClusterError, WallError
-from synth_core.operations import events
-from synth_core.operations.events import UNEXPECTED, Event, Kind, append, event_log, read, watched
+from synth_core.events import journal as events
+from synth_core.events.journal import UNEXPECTED, Event, Kind, append, event_log, read, watched
 from synth_core.privacy.accounts import Runner
 
 WHO = {"dataset": "people", "release": "r1", "step": "fit", "runner": Runner(dag="d", run="r")}

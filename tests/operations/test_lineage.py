@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from synth_core.operations.lineage import published, tell_lineage
+from synth_core.events.lineage import published, tell_lineage
 from synth_core.privacy.accounts import Runner
 
 MANIFEST = {

@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from synth_core.errors import SpecError
-from synth_core.operations.events import Event, Kind
-from synth_core.operations.notify import Email, Webhook, configured, message, tell
+from synth_core.events.journal import Event, Kind
+from synth_core.events.notices import Email, Webhook, configured, message, tell
 from synth_core.privacy.accounts import Runner
 
 REFUSED = Event(

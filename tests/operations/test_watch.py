@@ -6,10 +6,10 @@ import pytest
 from budget_examples import spend, tampered
 
 from synth_core.errors import LedgerError
+from synth_core.events import watch
+from synth_core.events.journal import Kind
+from synth_core.events.office import Office
 from synth_core.ledger.sql import SqlLedger, ledger_url
-from synth_core.operations import watch
-from synth_core.operations.events import Kind
-from synth_core.operations.office import Office
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
 

@@ -9,8 +9,8 @@ import pytest
 from small_release import write_release
 
 from synth_core.errors import PublishError
+from synth_core.events.journal import Kind, read
 from synth_core.ledger.sql import SqlLedger, ledger_url
-from synth_core.operations.events import Kind, read
 from synth_core.privacy.accounts import Runner, State
 from synth_core.release.paths import ReleasePaths
 from synth_core.steps import STEPS, ask_approval, decide, end_run, prepare, run_step

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from synth_core import Schema, synthesize
 from synth_core.cli.ledger import app
+from synth_core.events.lineage import published
 from synth_core.ledger.sql import SqlLedger, ledger_url
-from synth_core.operations.lineage import published
 from synth_core.operations.records import to_csv
 from synth_core.privacy.accounts import Account, Runner, State
 from synth_core.privacy.budget import epsilon_of, group_mu2, mu2_of

@@ -20,7 +20,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from synth_core.errors import SpecError
-from synth_core.operations.events import Event, Kind
+from synth_core.events.journal import Event, Kind
 
 SIGNALS = tuple(kind for kind in Kind if kind is not Kind.STEP)
 """What people want to be called for; a finished step is not among it unless a channel asks for it."""

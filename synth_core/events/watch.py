@@ -9,9 +9,9 @@ from fractions import Fraction
 from shlex import quote
 
 from synth_core.errors import LedgerError
-from synth_core.operations.events import Event, Kind, append
-from synth_core.operations.notify import tell
-from synth_core.operations.office import Office
+from synth_core.events.journal import Event, Kind, append
+from synth_core.events.notices import tell
+from synth_core.events.office import Office
 from synth_core.privacy.accounts import Balance
 from synth_core.privacy.budget import epsilon_of
 from synth_core.privacy.wording import exact_text, left_text, loss_text

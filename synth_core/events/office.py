@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from synth_core.errors import LedgerError, SpecError
+from synth_core.events.journal import Event, read
 from synth_core.ledger.database import database_file, parse_url
 from synth_core.ledger.sql import SqlLedger, ledger_url, open_ledger
-from synth_core.operations.events import Event, read
 from synth_core.privacy.accounts import Balance
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import NAME

@@ -1,0 +1,1 @@
+"""What happened in a workspace: its journal, notices to people, lineage, and a watch over accounts and ledger."""
