@@ -37,7 +37,7 @@ def doctor(
     from rich.console import Console
     from rich.table import Table
 
-    from synth_core.operations.doctor import Patient, State, examine
+    from synth_core.cli.checkup import Patient, State, examine
 
     patient = Patient(workspace=workspace.resolve() if workspace else None, cluster=cluster)
     findings = list(examine(patient))

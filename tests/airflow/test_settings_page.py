@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from infra.local.site import REPOSITORY, Dask, Site
-from synth_core.operations.doctor import SETTINGS
+from synth_core.cli.checkup import SETTINGS
 
 PAGE = REPOSITORY / "docs" / "operations.md"
 SOURCES = ("synth_core", "dags", "plugins", "infra/local")

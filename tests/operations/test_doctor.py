@@ -13,9 +13,9 @@ from distributed import LocalCluster
 from typer.testing import CliRunner
 
 from synth_core.cli import app
+from synth_core.cli import checkup as doctor
+from synth_core.cli.checkup import Facts, Patient, State, examine
 from synth_core.ledger.sql import SqlLedger, ledger_url
-from synth_core.operations import doctor
-from synth_core.operations.doctor import Facts, Patient, State, examine
 from synth_core.privacy.accounts import Account
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.signing import key_path, private_key
