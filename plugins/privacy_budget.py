@@ -1,6 +1,6 @@
 """The "Privacy budget" of the workspace inside Airflow: a page in the navigation, tabs on DAGs and runs, task links.
 
-What the pages show and do is `synth_core.operations`; this file says who may see them, and where they hang. Every
+What the pages show and do is `synth_core.web`; this file says who may see them, and where they hang. Every
 Airflow process loads it, so what only the API server needs is imported when the first request comes.
 """
 
@@ -34,8 +34,8 @@ def create_app() -> FastAPI:
     from airflow.api_fastapi.core_api.security import get_user
     from fastapi import Depends, HTTPException
 
-    from synth_core.operations import web
     from synth_core.steps.verify import check_release
+    from synth_core.web import application as web
 
     def visitor(user: Any = Depends(get_user)) -> web.Visitor:  # noqa: B008 — FastAPI's way
         def may(method: Any) -> bool:

@@ -90,7 +90,7 @@ def _constant(built: object, name: str) -> str:
 
 def endpoints() -> str:
     """Every address of the pages inside Airflow."""
-    from synth_core.operations.routes import router
+    from synth_core.web.routes import router
 
     rows = []
     routes: list[Any] = router.routes
@@ -109,7 +109,7 @@ def endpoints() -> str:
 def metrics() -> str:
     """Every metric that the exporter writes, seen on a workspace in which everything has happened once."""
     from synth_core.events.office import Office
-    from synth_core.operations.metrics import exposition
+    from synth_core.web.metrics import exposition
 
     with tempfile.TemporaryDirectory() as folder:
         _eventful(Path(folder))

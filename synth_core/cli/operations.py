@@ -100,8 +100,8 @@ def metrics(
     Example: `synth metrics --workspace workspace > /var/lib/node_exporter/synth.prom`
     """
     from synth_core.events.office import Office
-    from synth_core.operations.metrics import exposition
-    from synth_core.operations.metrics_server import metrics_server
+    from synth_core.web.metrics import exposition
+    from synth_core.web.metrics_server import metrics_server
 
     if not workspace.is_dir():
         raise SpecError(f"{workspace} is not a workspace; name the folder of the ledger and the zones")

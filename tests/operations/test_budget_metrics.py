@@ -11,9 +11,9 @@ from budget_examples import tampered
 from synth_core.errors import SpecError
 from synth_core.events.journal import Event, Kind, append
 from synth_core.events.office import Office
-from synth_core.operations.metrics import exposition
-from synth_core.operations.metrics_server import metrics_server
 from synth_core.privacy.budget import epsilon_of, mu2_of, round_up
+from synth_core.web.metrics import exposition
+from synth_core.web.metrics_server import metrics_server
 
 NAME, LABEL = r"[a-zA-Z_:][a-zA-Z0-9_:]*", r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*"'
 SAMPLE = re.compile(rf"^({NAME})(?:\{{({LABEL}(?:,{LABEL})*)\}})? (\S+)$")

@@ -14,13 +14,13 @@ from fastapi.testclient import TestClient
 
 from synth_core.errors import SpecError
 from synth_core.events.office import Office
-from synth_core.operations import tokens
-from synth_core.operations.pages import size
-from synth_core.operations.records import to_csv
-from synth_core.operations.routes import RECORDS_ON_A_PAGE, Visitor
-from synth_core.operations.web import create_app
 from synth_core.privacy.wording import left_figure, loss_figure
 from synth_core.steps.verify import check_release
+from synth_core.web import tokens
+from synth_core.web.application import create_app
+from synth_core.web.pages import size
+from synth_core.web.records import to_csv
+from synth_core.web.routes import RECORDS_ON_A_PAGE, Visitor
 
 SECRET = "s" * 32
 PEOPLE = {"viewer": Visitor("vera", may_edit=False), "editor": Visitor("edith", may_edit=True)}
@@ -206,7 +206,7 @@ def test_a_spreadsheet_runs_nothing(office):
 
 
 def test_long_lists_have_pages(workspace, monkeypatch):
-    monkeypatch.setattr("synth_core.operations.routes.RECORDS_ON_A_PAGE", 5)
+    monkeypatch.setattr("synth_core.web.routes.RECORDS_ON_A_PAGE", 5)
     browser = client(Office(workspace))
     first, second = (
         ask(browser, "/records?dataset=people").text,

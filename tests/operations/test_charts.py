@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth_core.operations.charts import course, stacked
+from synth_core.web.charts import course, stacked
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 amounts = st.floats(0, 1e3, allow_subnormal=False)

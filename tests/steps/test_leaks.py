@@ -12,10 +12,10 @@ from small_release import write_release
 
 from synth_core.errors import SynthError
 from synth_core.events.office import Office
-from synth_core.operations.metrics import exposition
 from synth_core.release.paths import ReleasePaths
 from synth_core.steps import STEPS, prepare, run_step
 from synth_core.storage.parquet import read_codes
+from synth_core.web.metrics import exposition
 
 ROWS = 6173
 CANARY = "zyzzyva"

@@ -20,7 +20,6 @@ from synth_core import Schema, synthesize
 from synth_core.cli.ledger import app
 from synth_core.events.lineage import published
 from synth_core.ledger.sql import SqlLedger, ledger_url
-from synth_core.operations.records import to_csv
 from synth_core.privacy.accounts import Account, Runner, State
 from synth_core.privacy.budget import epsilon_of, group_mu2, mu2_of
 from synth_core.release.paths import ReleasePaths
@@ -29,6 +28,7 @@ from synth_core.steps import publish as publishing
 from synth_core.steps.context import record_budget
 from synth_core.steps.preview import NO_LARGEST_N, preview_release
 from synth_core.steps.verify import verify_release
+from synth_core.web.records import to_csv
 
 pytestmark = pytest.mark.slow
 

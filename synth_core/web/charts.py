@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from synth_core.operations.views import AccountView, ReleaseLine
+from synth_core.web.views import AccountView, ReleaseLine
 
 TICKS = 2000
 """A course with more points is thinned out: a screen has fewer columns."""

@@ -12,11 +12,11 @@ from synth_core.errors import LedgerError
 from synth_core.events.journal import Event, Kind
 from synth_core.events.office import Office
 from synth_core.events.watch import committed_share
-from synth_core.operations.records import standing
 from synth_core.privacy.accounts import Balance
 from synth_core.privacy.budget import epsilon_of, round_up
 from synth_core.privacy.wording import left_number
 from synth_core.release.statement import DIGITS
+from synth_core.web.records import standing
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

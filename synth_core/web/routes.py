@@ -17,10 +17,12 @@ from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, Red
 from synth_core.errors import LedgerError, SpecError
 from synth_core.events.journal import Kind
 from synth_core.events.office import ChainStatus, Office
-from synth_core.operations import metrics, tokens
-from synth_core.operations.pages import address, render
-from synth_core.operations.records import RecordFilter, standing, to_csv
-from synth_core.operations.views import (
+from synth_core.release.paths import SIGNED
+from synth_core.release.verification import Verification
+from synth_core.web import metrics, tokens
+from synth_core.web.pages import address, render
+from synth_core.web.records import RecordFilter, standing, to_csv
+from synth_core.web.views import (
     AccountView,
     account_view,
     account_views,
@@ -28,8 +30,6 @@ from synth_core.operations.views import (
     release_view,
     releases_of_run,
 )
-from synth_core.release.paths import SIGNED
-from synth_core.release.verification import Verification
 
 REPORT_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'; sandbox"

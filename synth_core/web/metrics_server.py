@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from synth_core.errors import SpecError
 from synth_core.events.office import Office
-from synth_core.operations.metrics import exposition
+from synth_core.web.metrics import exposition
 
 
 def metrics_server(office: Office, address: str) -> ThreadingHTTPServer:

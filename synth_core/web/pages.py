@@ -7,9 +7,9 @@ from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from synth_core.operations import charts
 from synth_core.privacy.wording import exact_text, left_figure, loss_figure, scientific
 from synth_core.release.certificate import account_sentence
+from synth_core.web import charts
 
 UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
@@ -39,7 +39,7 @@ def address(page: str, **query: str) -> str:
 
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("synth_core.operations", "templates"),
+        loader=PackageLoader("synth_core.web", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -13,9 +13,9 @@ from fastapi.responses import HTMLResponse
 
 from synth_core.errors import SynthError
 from synth_core.events.office import Office
-from synth_core.operations.pages import render
-from synth_core.operations.routes import Visitor, router
 from synth_core.release.verification import Verification
+from synth_core.web.pages import render
+from synth_core.web.routes import Visitor, router
 
 HEADERS = {
     "Cache-Control": "no-store",
