@@ -34,7 +34,7 @@ def create_app() -> FastAPI:
     from airflow.api_fastapi.core_api.security import get_user
     from fastapi import Depends, HTTPException
 
-    from synth_core.steps.verify import check_release
+    from synth_core.release.verify import check_release
     from synth_core.web import application as web
 
     def visitor(user: Any = Depends(get_user)) -> web.Visitor:  # noqa: B008 — FastAPI's way

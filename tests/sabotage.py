@@ -144,11 +144,11 @@ FAULTS = (
         'if step != "publish" for path in paths]',
         'if step != "publish" for path in paths if "strata" not in path.parts]',
         ("tests/steps/test_approved_bytes.py",)),
-    Fault("promise 13a: a ledger that nobody checked agrees", "synth_core/steps/verify.py",
+    Fault("promise 13a: a ledger that nobody checked agrees", "synth_core/release/verify.py",
         'and SYNTH_LEDGER_URL names no ledger"\n        return Check("ledger", says, checked=False)',
         'and SYNTH_LEDGER_URL names no ledger"\n        return Check("ledger", says)',
         ("tests/steps/test_verify.py",)),
-    Fault("promise 13b: a ledger outside of the workspace agrees unread", "synth_core/steps/verify.py",
+    Fault("promise 13b: a ledger outside of the workspace agrees unread", "synth_core/release/verify.py",
         "    url = ledger_url(workspace or folder, None)\n",
         "    url = ledger_url(workspace or folder, None)\n"
         '    if not (folder.resolve().parents[1] / "ledger.sqlite").exists() and url.startswith("sqlite"):\n'

@@ -158,7 +158,7 @@ def _verify(site: Site, address: str) -> None:
     from synth_core.ledger.sql import open_ledger
     from synth_core.privacy.accounts import State
     from synth_core.release.paths import ReleasePaths
-    from synth_core.steps.verify import verify_release
+    from synth_core.release.verify import verify_release
 
     ledger, paths = open_ledger(site.workspace, site.ledger), ReleasePaths.of_address(address)
     wrong = [*verify_release(paths.public), *ledger.verify()]

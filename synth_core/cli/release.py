@@ -127,7 +127,7 @@ def verify(
 
     Example: `synth verify my-release/workspace/public/example`
     """
-    from synth_core.steps.verify import check_release
+    from synth_core.release.verify import check_release
 
     found = check_release(release, key=key)
     for check in found.checks:

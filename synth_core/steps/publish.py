@@ -29,12 +29,12 @@ from synth_core.release.paths import PUBLIC_KEY, SIGNATURE, SIGNED, ReleasePaths
 from synth_core.release.software import software
 from synth_core.release.spec import ReleaseSpec
 from synth_core.release.verification import Verification
+from synth_core.release.verify import check_folder
 from synth_core.report import public_report
 from synth_core.report.public_exhibits import mean_distances
 from synth_core.steps.approval import Decision, require_approval, require_unchanged
 from synth_core.steps.context import PUBLISHED, StepRun, last_turn
 from synth_core.steps.evaluate import spend_lines
-from synth_core.steps.verify import check_folder
 from synth_core.synthesizers.saved import load_model
 
 

@@ -21,7 +21,7 @@ from infra.local.site import Dask, Site, free_port
 from synth_core.ledger.sql import SqlLedger, open_ledger
 from synth_core.privacy.accounts import Record, State
 from synth_core.release.paths import ReleasePaths
-from synth_core.steps.verify import verify_release
+from synth_core.release.verify import verify_release
 
 PATIENCE = 1500.0
 """Seconds that a run may take on a machine that is busy with other tests."""

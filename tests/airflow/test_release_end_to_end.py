@@ -15,7 +15,7 @@ from synth_core import steps
 from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.accounts import State
 from synth_core.release.paths import ReleasePaths
-from synth_core.steps.verify import verify_release
+from synth_core.release.verify import verify_release
 
 pytestmark = pytest.mark.airflow
 

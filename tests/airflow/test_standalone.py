@@ -32,7 +32,7 @@ from infra.local.services import wait_until
 from infra.local.site import SiteError
 from synth_core import steps
 from synth_core.release.paths import ReleasePaths
-from synth_core.steps.verify import verify_release
+from synth_core.release.verify import verify_release
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres]
 

@@ -11,7 +11,7 @@ from strata_release import DISTRICTS, run_steps, write_release
 
 from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.release.paths import ReleasePaths
-from synth_core.steps.verify import verify_release
+from synth_core.release.verify import verify_release
 
 pytestmark = pytest.mark.airflow
 

@@ -29,8 +29,8 @@ from synth_core.privacy.accounts import Account, State
 from synth_core.privacy.budget import epsilon_of
 from synth_core.release.manifest import charged_records
 from synth_core.release.paths import ReleasePaths
+from synth_core.release.verify import verify_release
 from synth_core.steps import STEPS, prepare, run_step
-from synth_core.steps.verify import verify_release
 from synth_core.synthesizers.saved import load_model
 
 STATES, DISTRICTS = 10, 50

@@ -75,7 +75,7 @@ def test_a_command_that_fails_on_a_host_is_an_error(monkeypatch):
 
 
 def test_a_release_that_does_not_verify_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr("synth_core.steps.verify.verify_release", lambda _: ["a file is missing"])
+    monkeypatch.setattr("synth_core.release.verify.verify_release", lambda _: ["a file is missing"])
     site = Site(tmp_path / "home", tmp_path / "workspace", ledger=f"sqlite:///{tmp_path / 'ledger.sqlite'}")
     with pytest.raises(SiteError, match="does not verify: a file is missing"):
         run._verify(site, str(tmp_path / "workspace" / "confidential" / "r1" / "release.yaml"))

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from synth_core.errors import SpecError
 from synth_core.events.office import Office
 from synth_core.privacy.wording import left_figure, loss_figure
-from synth_core.steps.verify import check_release
+from synth_core.release.verify import check_release
 from synth_core.web import tokens
 from synth_core.web.application import create_app
 from synth_core.web.pages import size

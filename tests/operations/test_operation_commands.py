@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from synth_core.cli import app
 from synth_core.errors import SpecError
+from synth_core.release.verify import verify_release
 from synth_core.steps import STEPS, prepare, run_step
-from synth_core.steps.verify import verify_release
 
 
 @pytest.fixture

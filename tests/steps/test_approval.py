@@ -13,8 +13,8 @@ from synth_core.events.journal import Kind, read
 from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.accounts import Runner, State
 from synth_core.release.paths import ReleasePaths
+from synth_core.release.verify import verify_release
 from synth_core.steps import STEPS, ask_approval, decide, end_run, prepare, run_step
-from synth_core.steps.verify import verify_release
 
 OFFICER = Runner(actor="officer")
 

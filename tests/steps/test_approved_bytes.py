@@ -9,8 +9,8 @@ from synth_core.errors import PublishError
 from synth_core.privacy.accounts import Runner
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ReleaseSpec
+from synth_core.release.verify import verify_release
 from synth_core.steps import STEPS, ask_approval, decide, run_step
-from synth_core.steps.verify import verify_release
 
 OFFICER = Runner(actor="officer")
 REFUSAL = r"'r1' has changed since officer approved it; approve it in Airflow, or with `synth approve` again"

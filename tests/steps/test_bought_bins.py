@@ -19,9 +19,9 @@ from synth_core.privacy.accounts import State
 from synth_core.privacy.budget import epsilon_of
 from synth_core.release.manifest import cost_by_step
 from synth_core.release.paths import ReleasePaths
+from synth_core.release.verify import verify_release
 from synth_core.steps import STEPS, bought_bins, cost, prepare, run_step
 from synth_core.steps.bought_bins import PURPOSE, quantile_edges
-from synth_core.steps.verify import verify_release
 from synth_core.storage.parquet import Snapshot, read_codes
 
 SCHEMA = """

@@ -10,9 +10,9 @@ from small_release import ROWS, SCHEMA, people, write_release
 
 from synth_core.evaluation import Evaluation, tables
 from synth_core.release.paths import ReleasePaths
+from synth_core.release.verify import verify_release
 from synth_core.steps import STEPS, prepare, run_step
 from synth_core.steps import evaluate as step
-from synth_core.steps.verify import verify_release
 
 pytestmark = pytest.mark.slow
 

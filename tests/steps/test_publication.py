@@ -13,6 +13,7 @@ from synth_core.errors import PublishError, SpecError
 from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.accounts import State
 from synth_core.release.paths import SIGNED, ReleasePaths
+from synth_core.release.verify import verify_release
 from synth_core.steps import (
     STEPS,
     ask_approval,
@@ -23,7 +24,6 @@ from synth_core.steps import (
     sample_shard,
     summary,
 )
-from synth_core.steps.verify import verify_release
 
 
 def run_all(spec, workspace, *, steps=STEPS):

@@ -23,11 +23,11 @@ from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.accounts import Account, Runner, State
 from synth_core.privacy.budget import epsilon_of, group_mu2, mu2_of
 from synth_core.release.paths import ReleasePaths
+from synth_core.release.verify import verify_release
 from synth_core.steps import STEPS, context, prepare, run_step
 from synth_core.steps import publish as publishing
 from synth_core.steps.context import record_budget
 from synth_core.steps.preview import NO_LARGEST_N, preview_release
-from synth_core.steps.verify import verify_release
 from synth_core.web.records import to_csv
 
 pytestmark = pytest.mark.slow

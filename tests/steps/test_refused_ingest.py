@@ -22,8 +22,8 @@ from synth_core.events import watch
 from synth_core.events.journal import Kind, read
 from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.accounts import Account, State
+from synth_core.release.verify import verify_release
 from synth_core.steps import STEPS, cancel_by_name, prepare, run_step
-from synth_core.steps.verify import verify_release
 
 BAD = {"sex": ["x"], "age": [5], "job": ["farm"]}
 

@@ -5,8 +5,8 @@ import pytest
 from small_release import write_release
 
 from synth_core.errors import SourceError
+from synth_core.release.verify import verify_release
 from synth_core.steps import STEPS, prepare, run_step
-from synth_core.steps.verify import verify_release
 from synth_core.synthesizers.saved import load_model
 
 pytestmark = pytest.mark.slow

@@ -17,9 +17,9 @@ from synth_core.privacy.accounts import State
 from synth_core.privacy.budget import epsilon_of
 from synth_core.release.manifest import cost_by_step
 from synth_core.release.paths import ReleasePaths
+from synth_core.release.verify import verify_release
 from synth_core.steps import STEPS, cancel, finished, prepare, run_step, sample_shard, shards, summary
 from synth_core.steps.sample import rows_of_shard
-from synth_core.steps.verify import verify_release
 
 
 def run_all(spec, workspace, **how):

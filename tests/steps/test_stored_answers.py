@@ -15,10 +15,10 @@ from synth_core.privacy.accounts import State
 from synth_core.privacy.answer_form import Kind
 from synth_core.release.division import Division
 from synth_core.release.paths import ReleasePaths
+from synth_core.release.verify import verify_release
 from synth_core.schema import Schema
 from synth_core.steps import STEPS, prepare, run_step
 from synth_core.steps.answers import UNKNOWN, stored_answers
-from synth_core.steps.verify import verify_release
 from synth_core.storage.parquet import Snapshot
 
 pytestmark = pytest.mark.slow

@@ -14,8 +14,8 @@ from synth_core.models.estimators import estimate as real_estimate
 from synth_core.privacy.accounts import State
 from synth_core.release.manifest import cost_by_step
 from synth_core.release.paths import ReleasePaths
+from synth_core.release.verify import verify_release
 from synth_core.steps import STEPS, prepare, run_step, strata, stratified, summary
-from synth_core.steps.verify import verify_release
 
 pytestmark = pytest.mark.slow
 

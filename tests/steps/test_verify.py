@@ -13,8 +13,8 @@ from small_release import write_release
 from synth_core.errors import SpecError
 from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.release.signing import KEY_VARIABLE, public_pem, signature
+from synth_core.release.verify import check_release
 from synth_core.steps import STEPS, prepare, run_step
-from synth_core.steps.verify import check_release
 
 CHECKS = ("signature", "files", "certificate", "ledger")
 
