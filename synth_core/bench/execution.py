@@ -17,7 +17,7 @@ import numpy as np
 
 from synth_core.bench.contest import OURS, PEERS, REAL, DataSet, Job
 from synth_core.bench.environments import python_of
-from synth_core.metrics import Codes
+from synth_core.evaluation.distances import Codes
 
 _SCRIPTS = Path(__file__).with_name("contestants")
 _LOOK_EVERY = 0.1

@@ -12,8 +12,8 @@ from synth_core.bench.contest import DataSet, Job
 from synth_core.bench.execution import Outcome
 from synth_core.errors import SourceError
 from synth_core.evaluation.classification import misclassified, usual_targets
+from synth_core.evaluation.distances import alpha_way, tabulate_both, tvd
 from synth_core.files import atomic_write
-from synth_core.metrics import alpha_way, tabulate_both, tvd
 
 COLUMNS = ("dataset", "contestant", "epsilon", "delta", "run", "fold", "metric", "value", "note")
 ALPHAS = (2, 3, 4, 5)

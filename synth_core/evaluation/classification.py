@@ -10,9 +10,9 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from synth_core.domain import Domain
+from synth_core.evaluation.distances import Codes
 from synth_core.evaluation.result import TargetError
 from synth_core.evaluation.svm import predicted
-from synth_core.metrics import Codes
 from synth_core.privacy.wall import wall
 
 TRAINING_ROWS = 20_000

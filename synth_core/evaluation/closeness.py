@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from synth_core.evaluation.distances import Codes
 from synth_core.evaluation.result import Closeness
-from synth_core.metrics import Codes
 
 TREE_ROWS = 20_000
 PROBED_ROWS = 400

@@ -15,6 +15,7 @@ from synth_core.domain import Domain
 from synth_core.errors import SourceError
 from synth_core.evaluation.classification import Spread, one_by_one, split, target_errors, usual_targets
 from synth_core.evaluation.closeness import closeness, propensity_mse
+from synth_core.evaluation.distances import Codes, alpha_way
 from synth_core.evaluation.marginals import marginal_errors
 from synth_core.evaluation.nist import (
     Levels,
@@ -28,7 +29,6 @@ from synth_core.evaluation.result import Evaluation
 from synth_core.evaluation.subgroups import subgroup_errors
 from synth_core.evaluation.tables import CodedTable
 from synth_core.evaluation.workload import workload_error
-from synth_core.metrics import Codes, alpha_way
 from synth_core.schema import Categorical, Schema
 
 Progress: TypeAlias = Callable[[str, int, int], None]

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
 from synth_core.evaluation.cells import LARGEST_MARGINAL, Cells, distances
+from synth_core.evaluation.distances import alpha_way, summarize, tvd
 from synth_core.evaluation.result import MarginalErrors
 from synth_core.evaluation.tables import CodedTable
-from synth_core.metrics import alpha_way, summarize, tvd
 
 YARDSTICK_MARGINALS = 60
 """Yardsticks vary little from marginal to marginal, so some of the cliques are enough for them."""

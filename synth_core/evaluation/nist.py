@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from synth_core.domain import Domain
 from synth_core.evaluation.cells import Counts, distances
+from synth_core.evaluation.distances import alpha_way
 from synth_core.evaluation.tables import CodedTable, Conjunctions
-from synth_core.metrics import alpha_way
 
 MILLION = 1e6
 REPEATS = {"clustering": 100, "classification": 300}

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from synth_core.domain import Clique
 from synth_core.evaluation.cells import Counts
+from synth_core.evaluation.distances import Cell, tvd
 from synth_core.evaluation.tables import CodedTable
-from synth_core.metrics import Cell, tvd
 
 
 def pair_tvd(real: CodedTable, synthetic: CodedTable) -> NDArray[np.float64]:

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from synth_core.domain import Clique
 from synth_core.errors import SourceError
+from synth_core.evaluation.distances import tvd
 from synth_core.evaluation.tables import CodedTable
 from synth_core.measurement import Measurement, merge_codes
-from synth_core.metrics import tvd
 from synth_core.privacy.answer_form import Groups
 
 Z95 = NormalDist().inv_cdf(0.975)

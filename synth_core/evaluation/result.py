@@ -11,7 +11,7 @@ from typing import Any
 
 from synth_core.domain import Clique
 from synth_core.errors import SourceError
-from synth_core.metrics import Cell, Summary
+from synth_core.evaluation.distances import Cell, Summary
 
 ROW_MEASURES = "SVM errors, propensity and closeness"
 """What is computed from single rows rather than from counts."""

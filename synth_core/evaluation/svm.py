@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from synth_core.arrays import chosen
-from synth_core.metrics import Codes
+from synth_core.evaluation.distances import Codes
 
 TOLERANCE, MOST_STEPS = 1e-2, 100
 """They bound the time; the last digits of an SVM's weights do not move its error."""

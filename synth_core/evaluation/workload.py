@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from synth_core.domain import Clique
 from synth_core.evaluation.cells import Counts
+from synth_core.evaluation.distances import alpha_way
 from synth_core.evaluation.tables import CodedTable
-from synth_core.metrics import alpha_way
 
 WORKLOAD_MARGINALS = 15
 LARGEST_TABLE = 5_000_000

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from synth_core.evaluation.distances import tvd
 from synth_core.evaluation.public import PublicQuality
-from synth_core.metrics import tvd
 from synth_core.models.junction_tree import JunctionTree
 from synth_core.release.certificate import account_sentence
 from synth_core.report import exhibits, public_exhibits

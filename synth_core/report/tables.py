@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from synth_core.evaluation.distances import Cell
 from synth_core.evaluation.result import Closeness, MarginalErrors, Subgroup
-from synth_core.metrics import Cell
 from synth_core.schema import Schema
 
 MOST_LISTED = 10

@@ -19,9 +19,9 @@ from synth_core.evaluation import (
     numeric_levels,
     rule_violations,
 )
+from synth_core.evaluation.distances import alpha_way
 from synth_core.evaluation.public import BoughtError, PublicQuality, bought_error, public_quality
 from synth_core.files import atomic_write
-from synth_core.metrics import alpha_way
 from synth_core.privacy.accounts import Record
 from synth_core.privacy.budget import epsilon_of, mu_of
 from synth_core.privacy.curator import Curator

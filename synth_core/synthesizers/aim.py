@@ -29,7 +29,7 @@ from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_o
 from synth_core.synthesizers.independence import one_way_scores
 from synth_core.synthesizers.pooling import last_fit
 from synth_core.synthesizers.structure import MEAN_ABSOLUTE, fits, with_clique
-from synth_core.workloads import Workload
+from synth_core.synthesizers.workloads import Workload
 
 TRIPLES = Workload(ways=3)
 """Every three attributes, every code."""

@@ -27,7 +27,7 @@ from synth_core.privacy.budget import BudgetPlan, exponential_for, gaussian_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import BoxCount, Total
 from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
-from synth_core.workloads import ALL_PAIRS, Part, Workload
+from synth_core.synthesizers.workloads import ALL_PAIRS, Part, Workload
 
 Box = tuple[tuple[int, int], ...]
 

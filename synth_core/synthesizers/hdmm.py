@@ -24,7 +24,7 @@ from synth_core.privacy.curator import Curator
 from synth_core.privacy.strategies import Answers, Strategy
 from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
 from synth_core.synthesizers.conditionals import by_dependence, in_turn
-from synth_core.workloads import ALL_PAIRS, Kind, Part, Workload, queries_of
+from synth_core.synthesizers.workloads import ALL_PAIRS, Kind, Part, Workload, queries_of
 
 COEFFICIENT_BITS = 18
 """Bits of the largest coefficient of a strategy over all its attributes: the noise on it stays within the sampler's."""

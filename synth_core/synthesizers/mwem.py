@@ -23,7 +23,7 @@ from synth_core.privacy.queries import Misfit
 from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
 from synth_core.synthesizers.independence import one_way_scores
 from synth_core.synthesizers.multiplicative_weights import weights_model
-from synth_core.workloads import ALL_PAIRS, Workload
+from synth_core.synthesizers.workloads import ALL_PAIRS, Workload
 
 MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
 """Mean absolute value of Gaussian noise, in sigmas."""

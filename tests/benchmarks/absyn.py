@@ -20,8 +20,8 @@ from yardstick import mean_tvd
 from synth_core import Schema, synthesize
 from synth_core.cluster import Cluster
 from synth_core.domain import Domain
+from synth_core.evaluation.distances import tvd
 from synth_core.measurement import Measurement
-from synth_core.metrics import tvd
 from synth_core.steps.fit import cluster_tools
 from synth_core.synthesizers.absyn import ABSyn
 from synth_core.synthesizers.correlation import Terms, normalised, pair_loads, selected_pairs

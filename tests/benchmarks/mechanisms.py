@@ -17,9 +17,9 @@ import pandas as pd
 
 from synth_core.domain import Clique, Domain
 from synth_core.errors import FeasibilityError
+from synth_core.evaluation.distances import tabulate
 from synth_core.ledger.sql import SqlLedger
 from synth_core.measurement import total_by_inverse_variance
-from synth_core.metrics import tabulate
 from synth_core.models.estimators import estimate
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
@@ -30,7 +30,7 @@ from synth_core.synthesizers.conditionals import in_turn
 from synth_core.synthesizers.dualquery import DualQuery
 from synth_core.synthesizers.hdmm import HDMM, chosen, local_least_squares
 from synth_core.synthesizers.mwem import MWEM
-from synth_core.workloads import Workload, workload_error
+from synth_core.synthesizers.workloads import Workload, workload_error
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 HERE = Path(__file__).parent

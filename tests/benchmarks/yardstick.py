@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from synth_core.metrics import tvd
+from synth_core.evaluation.distances import tvd
 
 LARGE = 1_000_000
 """Of a marginal with more cells only those are held that some table has: most are empty."""

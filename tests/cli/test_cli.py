@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from synth_core import Schema
+from synth_core.evaluation.distances import alpha_way, tabulate_both, tvd
 from synth_core.ledger.sql import SqlLedger, ledger_url
-from synth_core.metrics import alpha_way, tabulate_both, tvd
 from synth_core.steps import prepare
 
 pytestmark = pytest.mark.slow

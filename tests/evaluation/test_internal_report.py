@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from synth_core.domain import Domain
 from synth_core.evaluation import Evaluation, compare_codes
-from synth_core.metrics import tabulate
+from synth_core.evaluation.distances import tabulate
 from synth_core.privacy.wording import scientific
 from synth_core.report import Guarantee, SpendLine, internal_report
 from synth_core.report.exhibits import (

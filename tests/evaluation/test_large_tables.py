@@ -16,9 +16,9 @@ from synth_core.domain import Domain, Impossible
 from synth_core.errors import SourceError, SynthError
 from synth_core.evaluation import CodedTable, cells, compare_codes, compare_tables, tables
 from synth_core.evaluation.cells import aligned, count_cells, distances, merged, occupied
+from synth_core.evaluation.distances import jensen_shannon, l2, tabulate, tvd
 from synth_core.evaluation.marginals import marginal_errors
 from synth_core.evaluation.tables import Conjunctions
-from synth_core.metrics import jensen_shannon, l2, tabulate, tvd
 
 DOMAIN = Domain(
     ("a", "b", "c", "d"),

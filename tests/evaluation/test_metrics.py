@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from sample_tables import CENSUS_SIZES
 from scipy.spatial.distance import jensenshannon
 
-from synth_core import metrics
 from synth_core.domain import Domain
 from synth_core.evaluation import CodedTable
-from synth_core.evaluation.pairs import pair_tvd, worst_cells
-from synth_core.metrics import (
+from synth_core.evaluation import distances as metrics
+from synth_core.evaluation.distances import (
     alpha_way,
     jensen_shannon,
     l2,
@@ -25,6 +24,7 @@ from synth_core.metrics import (
     tabulate_both,
     tvd,
 )
+from synth_core.evaluation.pairs import pair_tvd, worst_cells
 
 DOMAIN = Domain.of({"a": 2, "b": 3, "c": 4})
 
@@ -83,7 +83,7 @@ def test_tabulate_counts_each_cell_in_the_order_of_the_clique():
 
 
 def test_a_table_with_more_cells_than_rows_gives_the_same_distances(monkeypatch):
-    monkeypatch.setattr("synth_core.metrics._DENSE_CELLS", 0)
+    monkeypatch.setattr("synth_core.evaluation.distances._DENSE_CELLS", 0)
     left, right = table(3, 1), table(4, 2)
     clique = ("a", "b", "c")
     sparse = tabulate_both(left, right, domain=DOMAIN, clique=clique)

@@ -24,6 +24,7 @@ from synth_core.evaluation import (
 )
 from synth_core.evaluation.classification import TRAINING_ROWS, split, target_errors
 from synth_core.evaluation.closeness import closeness, propensity_mse
+from synth_core.evaluation.distances import alpha_way, jensen_shannon, l2, tabulate_both, tvd
 from synth_core.evaluation.nist import (
     classification_score,
     clustering_score,
@@ -33,7 +34,6 @@ from synth_core.evaluation.nist import (
 from synth_core.evaluation.pairs import correlation_difference
 from synth_core.evaluation.subgroups import FEWEST_ROWS, subgroup_errors
 from synth_core.evaluation.workload import workload_error
-from synth_core.metrics import alpha_way, jensen_shannon, l2, tabulate_both, tvd
 from synth_core.schema import Categorical, Integer, Schema
 
 ABC = Domain.of({"a": 2, "b": 2, "c": 3})

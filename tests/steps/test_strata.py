@@ -19,7 +19,7 @@ from strata_release import (
 )
 
 from synth_core.errors import SourceError, SpecError
-from synth_core.metrics import tvd
+from synth_core.evaluation.distances import tvd
 from synth_core.privacy import curator as curators
 from synth_core.privacy.accounts import State
 from synth_core.privacy.budget import epsilon_of

@@ -16,7 +16,7 @@ from synth_core.privacy.budget import mu2_of
 from synth_core.synthesizers import aim
 from synth_core.synthesizers.aim import AIM, closure, importance, tables, unions
 from synth_core.synthesizers.methods import synthesizer
-from synth_core.workloads import Workload
+from synth_core.synthesizers.workloads import Workload
 
 
 def test_candidates_are_all_sets_inside_the_workload():

@@ -9,7 +9,7 @@ import pytest
 from synth_core.audit.adversary import Witness
 from synth_core.domain import Domain
 from synth_core.errors import FeasibilityError, SpecError
-from synth_core.metrics import tabulate
+from synth_core.evaluation.distances import tabulate
 from synth_core.models.losses import DualQueryLoss
 from synth_core.privacy.budget import exponential_for, mu2_of
 from synth_core.privacy.curator import LedgerCurator
@@ -19,7 +19,7 @@ from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Tools
 from synth_core.synthesizers.dualquery import DualQuery, _Questions, _row
 from synth_core.synthesizers.methods import synthesizer
-from synth_core.workloads import Workload, workload_error
+from synth_core.synthesizers.workloads import Workload, workload_error
 
 DOMAIN = Domain.of({"a": 3, "b": 4, "c": 2})
 WORKLOAD = Workload(marginals=(("a", "b"), ("b", "c")), prefixes=("b",))

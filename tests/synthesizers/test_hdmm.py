@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from synth_core.audit.adversary import Witness
 from synth_core.domain import Domain
 from synth_core.errors import FeasibilityError
-from synth_core.metrics import tabulate
+from synth_core.evaluation.distances import tabulate
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator
 from synth_core.privacy.entropy import SystemEntropy
@@ -19,7 +19,7 @@ from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Tools
 from synth_core.synthesizers.hdmm import HDMM, chosen, cost, local_least_squares, strategy_of
 from synth_core.synthesizers.methods import synthesizer
-from synth_core.workloads import Part, Workload, queries_of, workload_error
+from synth_core.synthesizers.workloads import Part, Workload, queries_of, workload_error
 
 DOMAIN = Domain.of({"a": 2, "b": 12, "c": 3})
 

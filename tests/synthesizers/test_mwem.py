@@ -16,7 +16,7 @@ from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Tools
 from synth_core.synthesizers.methods import synthesizer
 from synth_core.synthesizers.multiplicative_weights import joined, weights_model
-from synth_core.workloads import Workload
+from synth_core.synthesizers.workloads import Workload
 
 DOMAIN = Domain.of({"a": 2, "b": 3, "c": 2, "d": 4})
 TOTAL = 4000

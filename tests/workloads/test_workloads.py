@@ -6,7 +6,7 @@ import pytest
 from synth_core.domain import Domain
 from synth_core.errors import SchemaError, SpecError
 from synth_core.models.linear import contracted
-from synth_core.workloads import Part, Workload, queries_of, workload_error
+from synth_core.synthesizers.workloads import Part, Workload, queries_of, workload_error
 
 DOMAIN = Domain.of({"a": 2, "b": 3, "c": 4})
 
