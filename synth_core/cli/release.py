@@ -36,8 +36,8 @@ def init(
 
     Example: `synth init my-release && synth run my-release/release.yaml`
     """
-    from synth_core.population import write_example
-    from synth_core.steps.example import declare_example_account, example_spec
+    from synth_core.example.population import write_example
+    from synth_core.example.release import declare_example_account, example_spec
 
     if directory.exists() and any(directory.iterdir()):
         raise SpecError(f"{directory} is not empty; name a new folder")

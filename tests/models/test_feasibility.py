@@ -3,9 +3,9 @@
 import pytest
 
 from synth_core.errors import FeasibilityError
+from synth_core.example.population import population_schema
 from synth_core.models import feasibility
 from synth_core.models.feasibility import check_rules
-from synth_core.population import population_schema
 from synth_core.schema import Schema
 
 COLUMNS = [

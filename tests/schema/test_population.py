@@ -10,7 +10,7 @@ import pytest
 
 from synth_core.codec import encode
 from synth_core.errors import SpecError
-from synth_core.population import generate, population_schema, write_example
+from synth_core.example.population import generate, population_schema, write_example
 from synth_core.schema import Schema
 
 ROWS = 20_000

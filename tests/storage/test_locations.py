@@ -11,7 +11,7 @@ from object_store import ObjectStore
 
 from synth_core.cluster import Cluster, connect
 from synth_core.errors import SourceError
-from synth_core.population import generate, population_schema
+from synth_core.example.population import generate, population_schema
 from synth_core.storage import sources
 from synth_core.storage.locations import distinct_files, source_files
 from synth_core.storage.parquet import ingest_partitions, read_codes

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from synth_core.codec import encode
 from synth_core.errors import SourceError
-from synth_core.population import generate, population_schema
+from synth_core.example.population import generate, population_schema
 from synth_core.schema import Schema
 from synth_core.storage import sources
 from synth_core.storage.encoding import Slice, partition_slices

@@ -126,7 +126,7 @@ def write_example(directory: str | Path, *, rows: int = EXAMPLE_ROWS, seed: int 
 
 
 def _schema_text() -> str:
-    return resources.files("synth_core").joinpath("population.yaml").read_text(encoding="utf-8")
+    return resources.files("synth_core.example").joinpath("population.yaml").read_text(encoding="utf-8")
 
 
 def _households(count: int, rng: np.random.Generator) -> pd.DataFrame:
