@@ -189,7 +189,7 @@ CHECKS: dict[str, Callable[[Path], Problems]] = {
 
 def exported_metrics(root: Path) -> set[str]:
     """The names of the metrics that the exporter writes."""
-    source = (root / "synth_core" / "operations" / "metrics.py").read_text(encoding="utf-8")
+    source = (root / "synth_core" / "web" / "metrics.py").read_text(encoding="utf-8")
     return set(re.findall(r'"(synth_[a-z0-9_]+)"', source))
 
 

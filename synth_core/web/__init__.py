@@ -1,1 +1,1 @@
-"""What the people who run releases look at: events, notifications, metrics, and the pages of the privacy budget."""
+"""What people who run releases look at: the pages of the privacy budget, REST and metrics."""
