@@ -14,7 +14,7 @@ from synth_core.cluster import Cluster
 from synth_core.domain import Clique, Domain
 from synth_core.evaluation.cells import MOST_CELLS, Cells, Counts, count_cells, merged, occupied
 from synth_core.evaluation.distances import Codes
-from synth_core.possibility import breaking_rows
+from synth_core.exclusions import breaking_rows
 from synth_core.privacy.wall import wall
 from synth_core.storage.counting import count_codes
 from synth_core.storage.parquet import read_codes

@@ -16,8 +16,8 @@ import numpy as np
 from synth_core.arrays import namespace
 from synth_core.domain import Clique, Domain
 from synth_core.errors import FeasibilityError
+from synth_core.exclusions import forbidden_tables
 from synth_core.models.junction_tree import JunctionTree
-from synth_core.possibility import forbidden_tables
 
 GROUPING = 32
 """Small tables are multiplied together first while their union has at most 1/32 of the clique's cells."""

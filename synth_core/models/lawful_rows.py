@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from synth_core.domain import Domain, Impossible
 from synth_core.errors import FeasibilityError
+from synth_core.exclusions import breaking_rows
 from synth_core.models.calibration import Table
 from synth_core.models.sampling import Codes, Step, code_type, draw_step, steps
-from synth_core.possibility import breaking_rows
 
 MOST_DRAWN = 1000
 """Rows drawn for each one wanted before a model is refused in which hardly any record is possible,"""

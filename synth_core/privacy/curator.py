@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
+from synth_core.exclusions import without_impossible
 from synth_core.measurement import Measurement
-from synth_core.possibility import without_impossible
 from synth_core.privacy.accounts import Answer, Ledger, Runner, SpendRequest, Stratum
 from synth_core.privacy.answer_form import AnswerForm, Block, Kind, fingerprint
 from synth_core.privacy.budget import Mechanism, exponential_for, gaussian_for, laplace_for

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
 from synth_core.errors import FeasibilityError
+from synth_core.exclusions import forbidden_cells
 from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
-from synth_core.possibility import forbidden_cells
 
 Log = NDArray[np.float64]
 EXCLUDED = -1e4

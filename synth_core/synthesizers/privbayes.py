@@ -20,8 +20,8 @@ from scipy.special import gammaln
 
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
+from synth_core.exclusions import forbidden_cells
 from synth_core.measurement import Measurement, total_by_inverse_variance
-from synth_core.possibility import forbidden_cells
 from synth_core.privacy.budget import BudgetPlan, gaussian_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Coarsened, Dependence, Misfit, Query, Total

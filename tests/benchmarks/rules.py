@@ -15,8 +15,8 @@ from yardstick import mean_tvd
 from synth_core.codec import decode, encode
 from synth_core.domain import Domain
 from synth_core.example.population import EXAMPLE_ROWS, EXAMPLE_SEED, generate, population_schema
+from synth_core.exclusions import breaking_rows
 from synth_core.ledger.sql import SqlLedger
-from synth_core.possibility import breaking_rows
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending

@@ -13,6 +13,7 @@ from ruled_domains import possible, ruled
 from synth_core.arrays import NUMPY, generic
 from synth_core.domain import Domain, Impossible
 from synth_core.errors import FeasibilityError, SchemaError
+from synth_core.exclusions import breaking_rows, forbidden_cells, forbidden_tables, without_impossible
 from synth_core.measurement import Measurement
 from synth_core.models import inference
 from synth_core.models.calibration import Linear, Log, Table, calibrate, calibrate_in, split
@@ -25,7 +26,6 @@ from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.problem import Problem
 from synth_core.models.sampling import sample_rows
 from synth_core.models.triangulation import TriangulatedGraph
-from synth_core.possibility import breaking_rows, forbidden_cells, forbidden_tables, without_impossible
 
 LIBRARIES = [NUMPY, replace(NUMPY, threads=2), generic(np), generic(array_api_strict)]
 NAMES = ["compiled", "threads", "numpy", "strict"]

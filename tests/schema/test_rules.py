@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from synth_core.codec import decode
 from synth_core.errors import SchemaError
-from synth_core.possibility import breaking_rows
+from synth_core.exclusions import breaking_rows
 from synth_core.rules import covered_codes
 from synth_core.schema import Schema
 

@@ -5,8 +5,8 @@ import pytest
 from conversations import conversation
 
 from synth_core.domain import Domain, Impossible
+from synth_core.exclusions import breaking_rows
 from synth_core.models.markov_random_field import MarkovRandomField
-from synth_core.possibility import breaking_rows
 from synth_core.synthesizers.compression import Compression
 from synth_core.synthesizers.methods import METHODS, synthesizer
 from synth_core.synthesizers.privbayes_model import BayesianNetwork
