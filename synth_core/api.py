@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from synth_core.codec import decode, encode
 from synth_core.errors import LedgerError, SchemaError, SpecError
 from synth_core.ledger.database import database_file, parse_url
 from synth_core.ledger.sql import SqlLedger
@@ -23,6 +22,7 @@ from synth_core.privacy.curator import LedgerCurator, Spending
 from synth_core.privacy.reading import count_refusals
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
+from synth_core.schema.codec import decode, encode
 from synth_core.storage.contribution import bound_for, bounded_frame
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Model, Progress, Tools, silent

@@ -73,7 +73,7 @@ FAULTS = (
         "if table is None or table.num_rows != lines + 2:", "if table is None:",
         ("tests/storage/test_csv_lines.py", "tests/storage/test_record_wise.py"),
         more=(("synth_core/storage/csv_lines.py", "(guard + text + guard, names", "(guard + text, names"),)),
-    Fault("promise 2: a cell's code depends on the other cells of its column", "synth_core/frame_cells.py",
+    Fault("promise 2: a cell's code depends on the other cells of its column", "synth_core/schema/frame_cells.py",
         "        return _object_cells(series, numbers=numbers, source=source)\n",
         "        try:\n"
         "            return pa.array(series, from_pandas=True)\n"

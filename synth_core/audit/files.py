@@ -16,9 +16,9 @@ from tempfile import TemporaryDirectory
 from synth_core.audit.adversary import Worlds
 from synth_core.audit.cases import DOMAIN, canary_codes
 from synth_core.cluster import Cluster
-from synth_core.columns import Categorical
 from synth_core.errors import SourceError
 from synth_core.schema import Schema
+from synth_core.schema.columns import Categorical
 from synth_core.storage.counting import PartitionCounts
 from synth_core.storage.parquet import ingest_partitions
 

@@ -11,8 +11,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from synth_core.codec import decode_table
 from synth_core.schema import Schema
+from synth_core.schema.codec import decode_table
 
 BLOCK_ROWS = 250_000
 COLUMNS: tuple[dict[str, Any], ...] = (

@@ -20,12 +20,12 @@ import pyarrow.csv as pa_csv
 
 from synth_core.bench.scale_data import census_blocks, census_schema, write_source
 from synth_core.cluster import Cluster
-from synth_core.codec import Codes
 from synth_core.domain import Clique, Domain
 from synth_core.ledger.sql import open_ledger
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.privacy.accounts import Account
+from synth_core.schema.codec import Codes
 from synth_core.steps import STEPS, prepare, run_step
 from synth_core.steps.sample import Recipe, write_shard
 from synth_core.storage.counting import PartitionCounts, count_codes, count_partition

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from synth_core.codec import encode
 from synth_core.domain import Domain
 from synth_core.errors import SourceError
 from synth_core.evaluation.classification import Spread, one_by_one, split, target_errors, usual_targets
@@ -30,6 +29,7 @@ from synth_core.evaluation.subgroups import subgroup_errors
 from synth_core.evaluation.tables import CodedTable
 from synth_core.evaluation.workload import workload_error
 from synth_core.schema import Categorical, Schema
+from synth_core.schema.codec import encode
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with what was just finished, how many parts are done, and of how many."""

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.columns import Integer, Real
 from synth_core.files import atomic_write
 from synth_core.privacy.curator import Curator, LedgerCurator, Spending
 from synth_core.schema import Schema
+from synth_core.schema.columns import Integer, Real
 from synth_core.steps.context import StepRun, bins_budget
 from synth_core.storage.coarsening import coarsen_partitions
 from synth_core.storage.counting import PartitionCounts

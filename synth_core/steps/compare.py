@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.codec import encode
 from synth_core.evaluation import (
     CodedTable,
     Evaluation,
@@ -18,6 +17,7 @@ from synth_core.evaluation import (
 )
 from synth_core.report.build import internal_report
 from synth_core.schema import Schema
+from synth_core.schema.codec import encode
 from synth_core.synthesizers.base import Progress
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from synth_core.codec import decode_table
 from synth_core.files import atomic_write
 from synth_core.models.mixture import Mixture
 from synth_core.models.sampling import Codes
 from synth_core.schema import Schema
+from synth_core.schema.codec import decode_table
 from synth_core.steps.context import StepRun
 from synth_core.synthesizers.saved import AnyModel, load_model
 

@@ -22,11 +22,11 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from synth_core.cells import Codes, as_text, as_whole, distinct_cells, is_missing, is_readable
 from synth_core.errors import SourceError, SpecError
-from synth_core.frame_cells import frame_cells
 from synth_core.privacy.accounts import Account
 from synth_core.schema import Schema
+from synth_core.schema.cells import Codes, as_text, as_whole, distinct_cells, is_missing, is_readable
+from synth_core.schema.frame_cells import frame_cells
 
 MAX_EXACT = 2.0**53
 """Floating-point numbers up to here tell neighbouring whole numbers apart."""

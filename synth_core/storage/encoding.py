@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from synth_core.cluster import Cluster
-from synth_core.codec import Codes
 from synth_core.files import atomic_write
 from synth_core.privacy.wall import wall
 from synth_core.schema import Schema
+from synth_core.schema.codec import Codes
 from synth_core.storage.contribution import ContributionBound
 from synth_core.storage.sources import Piece, encoded_batches, pieces
 

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from synth_core.cluster import Cluster
-from synth_core.codec import Codes
 from synth_core.errors import SourceError
 from synth_core.files import atomic_write, flush_to_disk
 from synth_core.privacy.wall import wall
 from synth_core.schema import Schema
+from synth_core.schema.codec import Codes
 from synth_core.storage.contribution import UNIT_COLUMNS, ContributionBound, kept_rows
 from synth_core.storage.encoding import Slice, encode_sources, partition_slices, read_slices
 from synth_core.storage.locations import distinct_files

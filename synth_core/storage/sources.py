@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from synth_core.cells import check_type
-from synth_core.codec import Codes, check_names, encode
-from synth_core.columns import Categorical
 from synth_core.errors import SourceError
 from synth_core.schema import Schema
+from synth_core.schema.cells import check_type
+from synth_core.schema.codec import Codes, check_names, encode
+from synth_core.schema.columns import Categorical
 from synth_core.storage.contribution import (
     ContributionBound,
     check_unit_column,

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from synth_core.cluster import Cluster
-from synth_core.codec import Codes
 from synth_core.files import atomic_write, flush_to_disk
 from synth_core.privacy.wall import wall
+from synth_core.schema.codec import Codes
 from synth_core.storage.parquet import read_codes
 
 WAY = "parts.json"

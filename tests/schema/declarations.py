@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from synth_core.columns import Categorical, Integer, Real
 from synth_core.schema import Schema
+from synth_core.schema.columns import Categorical, Integer, Real
 
 words = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1, max_size=6).filter(
     lambda w: w != "OTHER"

@@ -13,10 +13,10 @@ from declarations import schemas
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth_core.codec import decode, decode_table, encode
-from synth_core.columns import Categorical
 from synth_core.errors import SchemaError, SourceError
 from synth_core.schema import Schema
+from synth_core.schema.codec import decode, decode_table, encode
+from synth_core.schema.columns import Categorical
 
 
 def schema_of(*columns):

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth_core.columns import Categorical, Integer, Real
 from synth_core.errors import SchemaError
 from synth_core.schema import Schema
+from synth_core.schema.columns import Categorical, Integer, Real
 
 
 def one(**column):

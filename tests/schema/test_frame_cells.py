@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from synth_core.codec import encode
 from synth_core.errors import SourceError
 from synth_core.schema import Schema
+from synth_core.schema.codec import encode
 
 WORDS = Schema.model_validate(
     {

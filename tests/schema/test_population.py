@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from synth_core.codec import encode
 from synth_core.errors import SpecError
 from synth_core.example.population import generate, population_schema, write_example
 from synth_core.schema import Schema
+from synth_core.schema.codec import encode
 
 ROWS = 20_000
 

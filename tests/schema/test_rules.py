@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth_core.codec import decode
 from synth_core.errors import SchemaError
 from synth_core.exclusions import breaking_rows
-from synth_core.rules import covered_codes
 from synth_core.schema import Schema
+from synth_core.schema.codec import decode
+from synth_core.schema.rules import covered_codes
 
 COLUMNS = [
     {"name": "age", "kind": "integer", "bins": [0, 1, 16, 65, 100]},

@@ -79,7 +79,7 @@ def test_the_bins_of_a_release_hold_about_equally_many_records(released):
 
 
 def test_the_rows_have_the_codes_that_the_source_has_by_the_bought_bins(released):
-    from synth_core.codec import encode
+    from synth_core.schema.codec import encode
 
     *_, paths = released
     schema, snapshot = Schema.load(paths.schema), Snapshot.load(paths.snapshot)

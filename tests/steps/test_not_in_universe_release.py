@@ -9,8 +9,8 @@ import pytest
 from small_release import write_release
 
 from synth_core import Schema
-from synth_core.codec import encode
 from synth_core.release.paths import ReleasePaths
+from synth_core.schema.codec import encode
 from synth_core.steps import STEPS, prepare, run_step
 
 SCHEMA = """

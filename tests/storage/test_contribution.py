@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from synth_core import Schema
-from synth_core.codec import encode
 from synth_core.errors import SchemaError, SourceError
 from synth_core.privacy.accounts import Account
+from synth_core.schema.codec import encode
 from synth_core.storage.contribution import ContributionBound, bound_for, bounded_frame
 from synth_core.storage.parquet import ingest_partitions, read_codes
 

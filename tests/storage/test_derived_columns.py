@@ -7,9 +7,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from synth_core.codec import decode, encode
 from synth_core.errors import SchemaError, SourceError
 from synth_core.schema import Schema
+from synth_core.schema.codec import decode, encode
 from synth_core.storage.parquet import ingest_partitions, read_codes
 
 JOBS = {"name": "job", "kind": "categorical", "values": ["cook", "clerk", "niu"], "nullable": True}

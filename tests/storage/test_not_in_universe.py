@@ -9,9 +9,9 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
-from synth_core.codec import decode, decode_table, encode
 from synth_core.errors import SourceError
 from synth_core.schema import Schema
+from synth_core.schema.codec import decode, decode_table, encode
 from synth_core.steps.sample import CSV, PARQUET
 from synth_core.storage.parquet import ingest_partitions, read_codes
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth_core.codec import encode
 from synth_core.errors import SourceError
 from synth_core.example.population import generate, population_schema
 from synth_core.schema import Schema
+from synth_core.schema.codec import encode
 from synth_core.storage import sources
 from synth_core.storage.encoding import Slice, partition_slices
 from synth_core.storage.parquet import Snapshot, ingest_partitions, read_codes

@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 import seeding
 
-from synth_core.codec import encode
 from synth_core.errors import SourceError
+from synth_core.schema.codec import encode
 from synth_core.storage import csv_lines, sources
 from synth_core.storage.sources import encoded_batches, pieces
 

@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from synth_core.cells import MAX_DIGITS, as_text
 from synth_core.errors import SourceError
+from synth_core.schema.cells import MAX_DIGITS, as_text
 
 _TYPED = "iubM"
 """Kinds of numpy dtypes whose cells Arrow takes one by one: whole numbers, truth values and times."""

@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from synth_core.columns import OTHER, Categorical, Declaration, Integer, Real
+from synth_core.schema.columns import OTHER, Categorical, Declaration, Integer, Real
 
 
 class Range(Declaration):

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, Discriminator, Field, StrictFloat, StrictInt, Tag, model_validator
 
-from synth_core.columns.base import ColumnBase, Declaration, one_line
+from synth_core.schema.columns.base import ColumnBase, Declaration, one_line
 
 WHOLE_LIMIT = 2**52
 """Integers up to here, and the widths of bins between them, are exact as float64."""

@@ -11,9 +11,9 @@ from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
-from synth_core.columns.base import OTHER, ColumnBase, Declaration
-from synth_core.columns.categorical import Categorical, Comparison
-from synth_core.columns.numbers import Integer, NumberBase, PrivateQuantiles, Real
+from synth_core.schema.columns.base import OTHER, ColumnBase, Declaration
+from synth_core.schema.columns.categorical import Categorical, Comparison
+from synth_core.schema.columns.numbers import Integer, NumberBase, PrivateQuantiles, Real
 
 __all__ = [
     "OTHER",

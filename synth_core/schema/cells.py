@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from synth_core.columns import AnyColumn, Categorical, Comparison, Integer, Real
 from synth_core.errors import SourceError
+from synth_core.schema.columns import AnyColumn, Categorical, Comparison, Integer, Real
 
 Codes: TypeAlias = NDArray[np.unsignedinteger[Any]]
 

@@ -34,11 +34,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from synth_core.cells import Codes, encode_cells, encode_comparison, refuse
-from synth_core.columns import OTHER, AnyColumn, Categorical, Integer, Real
 from synth_core.errors import SchemaError
-from synth_core.frame_cells import frame_cells
 from synth_core.schema import Schema
+from synth_core.schema.cells import Codes, encode_cells, encode_comparison, refuse
+from synth_core.schema.columns import OTHER, AnyColumn, Categorical, Integer, Real
+from synth_core.schema.frame_cells import frame_cells
 
 __all__ = ["Codes", "check_names", "decode", "decode_table", "encode"]
 

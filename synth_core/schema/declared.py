@@ -25,10 +25,10 @@ import yaml
 from numpy.typing import NDArray
 from pydantic import Field, ModelWrapValidatorHandler, ValidationError, model_validator
 
-from synth_core.columns import Categorical, Column, Declaration, Integer, Real
 from synth_core.domain import Domain, Impossible
 from synth_core.errors import SchemaError
-from synth_core.rules import (
+from synth_core.schema.columns import Categorical, Column, Declaration, Integer, Real
+from synth_core.schema.rules import (
     AnyRule,
     Dependency,
     Rule,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from synth_core.columns.base import OTHER, ColumnBase, Declaration, Value
+from synth_core.schema.columns.base import OTHER, ColumnBase, Declaration, Value
 
 
 def _name_or_number(value: object) -> object:
