@@ -13,7 +13,7 @@ from synth_core.errors import WallError
 from synth_core.privacy.private import Private, open_private
 
 PACKAGE = Path(__file__).resolve().parents[2] / "synth_core"
-DOORS = {"privacy/curator.py", "privacy/audit.py", "storage/counting.py"}
+DOORS = {"privacy/curator.py", "audit/adversary.py", "storage/counting.py"}
 SECRET = 987_654_321
 
 
