@@ -20,7 +20,7 @@ from synth_core.files import atomic_write
 from synth_core.privacy.curator import Curator, LedgerCurator, Spending
 from synth_core.schema import Schema
 from synth_core.schema.columns import Integer, Real
-from synth_core.steps.context import StepRun, bins_budget
+from synth_core.steps.context import StepRun
 from synth_core.storage.coarsening import coarsen_partitions
 from synth_core.storage.counting import PartitionCounts
 from synth_core.storage.parquet import Snapshot
@@ -88,7 +88,7 @@ def _curator(run: StepRun, schema: Schema, snapshot: Snapshot, partitions: list[
 
 def _bought_edges(curator: Curator, run: StepRun, schema: Schema) -> dict[str, tuple[Any, ...]]:
     """Buy one histogram for each column; its edges are what the noisy answer says."""
-    budget = bins_budget(run.spec, run.account)
+    budget = run.budget.bins
     answers = curator.measure([(name,) for name in schema.buying], budget, purpose=PURPOSE)
     return {
         column.name: quantile_edges(

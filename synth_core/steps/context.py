@@ -6,7 +6,6 @@ import getpass
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -19,9 +18,10 @@ from synth_core.events.office import Office
 from synth_core.events.watch import look_at_refusals
 from synth_core.ledger.sql import SqlLedger, open_ledger
 from synth_core.privacy.accounts import Account, Record, Runner, State
-from synth_core.privacy.budget import NONE, BudgetPlan, group_mu2, mu2_of
+from synth_core.privacy.budget import NONE, BudgetPlan
 from synth_core.privacy.curator import LedgerCurator, Spending
 from synth_core.privacy.reading import count_refusals
+from synth_core.release.budget import ReleaseBudget, divide_budget
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
@@ -61,7 +61,12 @@ class StepRun:
     @cached_property
     def plan(self) -> BudgetPlan:
         """How the method's budget is shared among its questions."""
-        return self.method.plan(self.domain, method_budget(self.spec, self.account))
+        return self.method.plan(self.domain, self.budget.method)
+
+    @cached_property
+    def budget(self) -> ReleaseBudget:
+        """How the release's budget is divided."""
+        return divide_budget(self.spec, rows_per_unit=self.account.rows_per_unit)
 
     @cached_property
     def account(self) -> Account:
@@ -114,46 +119,6 @@ class StepRun:
     def note(self, step: str, purpose: str = "step finished") -> None:
         """Write the record that every step leaves, also one that cost nothing."""
         self.ledger.note(self.spending(step).request(purpose, NONE))
-
-
-def record_budget(spec: ReleaseSpec, account: Account) -> Fraction:
-    """What questions about single records may cost so that a unit with several records is protected as promised."""
-    return mu2_of(spec.epsilon, spec.delta) / group_mu2(Fraction(1), account.rows_per_unit)
-
-
-def quality_budget(spec: ReleaseSpec, account: Account) -> Fraction:
-    """What the evaluate step may spend on true errors for the public report."""
-    return record_budget(spec, account) * Fraction(str(spec.quality_share))
-
-
-def bins_budget(spec: ReleaseSpec, account: Account) -> Fraction:
-    """What the ingest step may spend on the edges of bins."""
-    return record_budget(spec, account) * Fraction(str(spec.bins_share))
-
-
-def method_budget(spec: ReleaseSpec, account: Account) -> Fraction:
-    """What is left for the method: with bought quality and bins it makes the whole release's budget."""
-    return record_budget(spec, account) - quality_budget(spec, account) - bins_budget(spec, account)
-
-
-def rows_budget(spec: ReleaseSpec, account: Account) -> Fraction:
-    """What a stratified release may spend on the number of rows of each stratum."""
-    return method_budget(spec, account) * (Fraction(str(spec.strata.share)) if spec.strata else Fraction(0))
-
-
-def upper_budget(spec: ReleaseSpec, account: Account) -> Fraction:
-    """What it may spend on the tables of the level above its strata, if it declares one."""
-    share = spec.strata.upper_share if spec.strata and spec.strata.within else 0
-    return method_budget(spec, account) * Fraction(str(share))
-
-
-def stratum_budget(spec: ReleaseSpec, account: Account) -> Fraction:
-    """What every part of a stratified release may spend: all the rest, each of them.
-
-    A record lies in one part, so adding or removing it changes the answers of that part's questions and of those about
-    all records, and of no others: the price is theirs, whichever part it is, hence at most the largest.
-    """
-    return method_budget(spec, account) - rows_budget(spec, account) - upper_budget(spec, account)
 
 
 def last_turn(records: Sequence[Record]) -> Record | None:

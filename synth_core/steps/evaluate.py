@@ -32,7 +32,7 @@ from synth_core.release.manifest import cost_by_step, counted_records
 from synth_core.report import Guarantee, SpendLine, internal_report
 from synth_core.steps.answers import stored_answers
 from synth_core.steps.compare import one_way_counts
-from synth_core.steps.context import StepRun, quality_budget
+from synth_core.steps.context import StepRun
 from synth_core.steps.ingest import snapshot_key
 from synth_core.storage.parquet import ingest_partitions
 from synth_core.synthesizers.saved import load_model
@@ -135,7 +135,7 @@ def _bought(run: StepRun, synthetic: CodedTable, total: float) -> list[BoughtErr
         for alpha in BOUGHT_ALPHAS
     }
     asked = {alpha: found for alpha, found in cliques.items() if found}
-    each = quality_budget(run.spec, run.account) / len(asked)
+    each = run.budget.quality / len(asked)
     # The synthetic counts, scaled to the noisy number of records: public, and fixed before real rows are looked at.
     scale = total / synthetic.rows
     bought = []

@@ -18,11 +18,12 @@ from synth_core.models.feasibility import check_rules
 from synth_core.privacy.accounts import Account, Runner
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.reading import require_refusals_left
+from synth_core.release.budget import divide_budget
 from synth_core.release.division import divided, laid_out
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ROUTINE, ReleaseSpec
 from synth_core.schema import Schema
-from synth_core.steps.context import PUBLISHED, last_turn, method_budget, stratum_budget, this_runner
+from synth_core.steps.context import PUBLISHED, last_turn, this_runner
 from synth_core.storage.contribution import check_unit_declared
 from synth_core.storage.locations import source_files
 from synth_core.synthesizers.methods import synthesizer
@@ -54,7 +55,7 @@ def _prepared(wanted: ReleaseSpec, paths: ReleasePaths, runner: Runner) -> str:
     if wanted.strata:
         check_strata(wanted, schema.expected, account)
     else:
-        method.plan(schema.expected.domain, method_budget(wanted, account))
+        method.plan(schema.expected.domain, divide_budget(wanted, rows_per_unit=account.rows_per_unit).method)
     _refuse_unsigned(wanted, paths, ledger)
     paths.adopt_unsigned()
     _refuse_another(wanted, schema, paths)
@@ -136,7 +137,7 @@ def check_strata(spec: ReleaseSpec, schema: Schema, account: Account) -> list[Do
     domains = dict.fromkeys(d.domain(schema.domain, part) for d in extremes for part in d.parts)
     method = synthesizer(spec.method, spec.preset, spec.options)
     for domain in domains:
-        method.plan(domain, stratum_budget(spec, account))
+        method.plan(domain, divide_budget(spec, rows_per_unit=account.rows_per_unit).method)
     return list(domains)
 
 

@@ -11,10 +11,10 @@ from synth_core.errors import SynthError
 from synth_core.models.feasibility import check_rules
 from synth_core.privacy.budget import epsilon_of, mu2_of, mu_of
 from synth_core.privacy.wording import exact_text, left_text, loss_text
+from synth_core.release.budget import divide_budget
 from synth_core.release.division import divided, laid_out
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
-from synth_core.steps.context import method_budget
 from synth_core.steps.preparation import check_account, check_bins, existing_ledger
 from synth_core.synthesizers.methods import synthesizer
 
@@ -36,18 +36,16 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> lis
     method = synthesizer(spec.method, spec.preset, spec.options)
     domain = schema.domain
     total = mu2_of(spec.epsilon, spec.delta)
-    beside = {"bins": Fraction(str(spec.bins_share)), "quality": Fraction(str(spec.quality_share))}
-    left_over = 1 - sum(beside.values())
+    budget = divide_budget(spec)
     account_lines: list[tuple[str, str]]
     try:
         balance = existing_ledger(workspace, spec.dataset).balance(spec.dataset)
     except SynthError as refusal:
         account_lines = [("not ready", str(refusal))]
-        budget = total * left_over
     else:
         check_account(spec, balance.account)
-        budget = method_budget(spec, balance.account)
-        left = max(balance.remaining_mu2, balance.remaining_mu2 * 0)
+        budget = divide_budget(spec, rows_per_unit=balance.account.rows_per_unit)
+        left = max(balance.remaining_mu2, Fraction(0))
         after = left - total
         account_lines = [
             (
@@ -64,20 +62,21 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> lis
         ]
         if balance.account.largest_n is None:
             account_lines.append(("warning", NO_LARGEST_N))
-    whole = budget / left_over
-    common = [(name, whole * share) for name, share in beside.items() if share]
+    beside = {
+        "bins": budget.bins,
+        "quality": budget.quality,
+        "rows of strata": budget.stratum_rows,
+        "level above": budget.level_above,
+    }
+    bought = [(name, mu2) for name, mu2 in beside.items() if mu2]
     strata = spec.strata
     if strata is not None:
         division = divided(layout := laid_out(strata, schema), [0.0] * len(layout.names), pool_below=None)
         domain = division.domain(domain, division.parts[0])
-        above = Fraction(str(strata.upper_share)) if strata.within else Fraction(0)
-        bought = [("rows of strata", budget * Fraction(str(strata.share))), ("level above", budget * above)]
-        common += [(name, mu2) for name, mu2 in bought if mu2]
-        budget -= sum((mu2 for _, mu2 in bought), Fraction(0))
-    plan = method.plan(domain, budget)
+    plan = method.plan(domain, budget.method)
     shares = [
-        (name, f"{float(mu2 / whole):6.1%}   mu {float(mu2) ** 0.5:.4f}")
-        for name, mu2 in [*((name, plan.mu2(name)) for name, _ in plan.shares), *common]
+        (name, f"{float(mu2 / budget.whole):6.1%}   mu {float(mu2) ** 0.5:.4f}")
+        for name, mu2 in [*((name, plan.mu2(name)) for name, _ in plan.shares), *bought]
     ]
     return [
         (

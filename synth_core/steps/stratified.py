@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -24,12 +24,11 @@ from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Component, Mixture
 from synth_core.models.raking import raked
 from synth_core.privacy.accounts import Runner
-from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Spending
 from synth_core.privacy.strategies import Strategy
 from synth_core.release.division import Division, Layout, Part, divided, laid_out
 from synth_core.steps.agreement import Table, agreed_marginals, agreed_scores
-from synth_core.steps.context import StepRun, open_run, rows_budget, stratum_budget, upper_budget
+from synth_core.steps.context import StepRun, open_run
 from synth_core.storage.split import split_rows
 from synth_core.synthesizers.base import Scores, Structure, load_scores, save_scores, save_structure
 from synth_core.synthesizers.levels import Upper, stratum_rows
@@ -47,11 +46,6 @@ class StratumRun(StepRun):
     def domain(self) -> Domain:
         """The public domain inside the part."""
         return self.division.domain(self.schema.domain, self.part)
-
-    @cached_property
-    def plan(self) -> BudgetPlan:
-        """How the part's budget is shared among the method's questions."""
-        return self.method.plan(self.domain, stratum_budget(self.spec, self.account))
 
     @property
     def partitions(self) -> list[Path]:
@@ -196,13 +190,13 @@ def _divide(run: StepRun) -> tuple[Division, Scores]:
     """
     assert run.spec.strata is not None  # noqa: S101 - whoever calls this has looked
     strata, layout, curator = run.spec.strata, laid_out(run.spec.strata, run.schema), run.curator("score")
-    rows_mu2 = rows_budget(run.spec, run.account)
-    (counts,) = curator.measure([(layout.by,)], rows_mu2, purpose="rows of each stratum")
+    (counts,) = curator.measure([(layout.by,)], run.budget.stratum_rows, purpose="rows of each stratum")
     uppers: list[Upper] = []
     if layout.upper_of is not None:
         asked = {name: _summed_above(layout, run.domain, name) for name in layout.attributes(run.domain)}
-        budget = upper_budget(run.spec, run.account)
-        answers = curator.answer(list(asked.values()), budget, purpose="tables of the level above")
+        answers = curator.answer(
+            list(asked.values()), run.budget.level_above, purpose="tables of the level above"
+        )
         for name, answer in zip(asked, answers, strict=True):
             upright = answer.strategy.clique[0] == layout.by
             uppers.append(Upper(name, answer.noisy if upright else answer.noisy.T, answer.sigma))

@@ -21,7 +21,7 @@ from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
 from synth_core.measurement import Measurement, total_by_inverse_variance
 from synth_core.models.markov_random_field import MarkovRandomField
-from synth_core.privacy.budget import BudgetPlan, gaussian_for
+from synth_core.privacy.budget import BudgetPlan, exact_share, gaussian_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Dependence, Misfit
 from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
@@ -79,7 +79,7 @@ class ABSyn:
         named = [("one-way", self.one_way), ("scores", self.scores)]
         if self.triples:
             named += [("triples", self.triples), ("triple scores", self.triple_scores)]
-        shares = [(name, Fraction(str(share))) for name, share in named]
+        shares = [(name, exact_share(share)) for name, share in named]
         rest = 1 - sum((share for _, share in shares), Fraction(0))
         return BudgetPlan(total_mu2, (*shares, ("pairs", rest)))
 

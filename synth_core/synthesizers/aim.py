@@ -22,7 +22,7 @@ from synth_core.domain import Clique, Domain
 from synth_core.measurement import Measurement
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.triangulation import TriangulatedGraph, mask_of
-from synth_core.privacy.budget import BudgetPlan, gaussian_for
+from synth_core.privacy.budget import BudgetPlan, exact_share, gaussian_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
@@ -59,7 +59,7 @@ class AIM:
         """Most goes to the marginals that the rounds measure; a single attribute has only its own."""
         if len(domain) == 1:
             return BudgetPlan(total_mu2, (("one-way", Fraction(1)),))
-        one_way, choices = Fraction(str(self.one_way)), Fraction(str(self.choices))
+        one_way, choices = exact_share(self.one_way), exact_share(self.choices)
         shares = (("one-way", one_way), ("choices", choices), ("marginals", 1 - one_way - choices))
         return BudgetPlan(total_mu2, shares)
 

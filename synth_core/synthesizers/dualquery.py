@@ -23,7 +23,7 @@ from synth_core.models.junction_tree import junction_tree
 from synth_core.models.linear import Queries
 from synth_core.models.losses import DualQueryLoss
 from synth_core.models.mirror_descent import estimate_by_loss
-from synth_core.privacy.budget import BudgetPlan, exponential_for, gaussian_for
+from synth_core.privacy.budget import BudgetPlan, exact_share, exponential_for, gaussian_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import BoxCount, Total
 from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
@@ -66,7 +66,7 @@ class DualQuery:
         """A little for the number of records; a workload whose model is too large is refused before any spending."""
         cliques = [part.clique for part in self.workload.parts(domain)]
         junction_tree(domain, cliques, limit_cells=self.limit_cells)
-        number = Fraction(str(self.number))
+        number = exact_share(self.number)
         return BudgetPlan(total_mu2, (("number of records", number), ("picks", 1 - number)))
 
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:

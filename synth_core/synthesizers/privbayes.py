@@ -22,7 +22,7 @@ from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
 from synth_core.exclusions import forbidden_cells
 from synth_core.measurement import Measurement, total_by_inverse_variance
-from synth_core.privacy.budget import BudgetPlan, gaussian_for
+from synth_core.privacy.budget import BudgetPlan, exact_share, gaussian_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Coarsened, Dependence, Misfit, Query, Total
 from synth_core.privacy.strategies import Strategy
@@ -83,7 +83,7 @@ class PrivBayes:
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """The shares of Section 2.4, n and every pair alike; or one-way marginals, scores and tables."""
-        beta, one_way = Fraction(str(self.beta)), Fraction(str(self.one_way))
+        beta, one_way = exact_share(self.beta), exact_share(self.one_way)
         pairs = len(self._pairs(domain))
         first = ("one-way", one_way if pairs else beta) if one_way else ("n", beta / (pairs + 1))
         return BudgetPlan(total_mu2, (first, ("scores", beta - first[1]), ("tables", 1 - beta)))

@@ -22,7 +22,7 @@ from synth_core.errors import SpecError
 from synth_core.measurement import Measurement, total_by_inverse_variance
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.loopy import Agreement, LoopyOracle
-from synth_core.privacy.budget import BudgetPlan, gaussian_for, laplace_for
+from synth_core.privacy.budget import BudgetPlan, exact_share, gaussian_for, laplace_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
@@ -73,7 +73,7 @@ class PrivMN:
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """One-way marginals, dependence of pairs, cluster tables."""
-        one_way, dependence = Fraction(str(self.one_way)), Fraction(str(self.dependence))
+        one_way, dependence = exact_share(self.one_way), exact_share(self.dependence)
         if len(domain) == 1:
             one_way, dependence = one_way + dependence, Fraction(0)
         shares = (

@@ -24,7 +24,7 @@ from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.triangulation import TriangulatedGraph
-from synth_core.privacy.budget import BudgetPlan, gaussian_for
+from synth_core.privacy.budget import BudgetPlan, exact_share, gaussian_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 from synth_core.synthesizers.base import Model, Scores, Structure, Synthesizer, Tools, with_options
@@ -73,9 +73,9 @@ class PrivMRF:
         if len(domain) == 1:
             return BudgetPlan(total_mu2, (("one-way", Fraction(1)),))
         shares = [
-            ("one-way", Fraction(str(self.one_way))),
-            ("pairs", Fraction(str(self.pairs))),
-            ("choices", Fraction(str(self.choices))),
+            ("one-way", exact_share(self.one_way)),
+            ("pairs", exact_share(self.pairs)),
+            ("choices", exact_share(self.choices)),
         ]
         rest = 1 - sum((share for _, share in shares), Fraction(0))
         return BudgetPlan(total_mu2, (*shares, ("marginals", rest)))

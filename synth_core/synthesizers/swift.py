@@ -19,7 +19,7 @@ import numpy as np
 
 from synth_core.domain import Clique, Domain
 from synth_core.models.triangulation import TriangulatedGraph
-from synth_core.privacy.budget import BudgetPlan, gaussian_for
+from synth_core.privacy.budget import BudgetPlan, exact_share, gaussian_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
@@ -50,7 +50,7 @@ class Swift:
         """Most goes to the batch; a single attribute has only its own marginal."""
         if len(domain) == 1:
             return BudgetPlan(total_mu2, (("one-way", Fraction(1)),))
-        one_way, distances = Fraction(str(self.one_way)), Fraction(str(self.distances))
+        one_way, distances = exact_share(self.one_way), exact_share(self.distances)
         marginals = 1 - one_way - distances
         return BudgetPlan(
             total_mu2, (("one-way", one_way), ("distances", distances), ("marginals", marginals))

@@ -26,7 +26,6 @@ from synth_core.release.paths import ReleasePaths
 from synth_core.release.verify import verify_release
 from synth_core.steps import STEPS, context, prepare, run_step
 from synth_core.steps import publish as publishing
-from synth_core.steps.context import record_budget
 from synth_core.steps.preview import NO_LARGEST_N, preview_release
 from synth_core.web.records import to_csv
 
@@ -280,7 +279,13 @@ def test_a_release_charged_more_than_it_asked_for_states_what_it_was_charged(sit
 
 def test_the_headline_is_what_was_asked_for_and_not_what_a_run_happened_to_spend(site, monkeypatch):
     """A method that leaves half of its budget, as an adaptive one may: with all of it spent both are the same."""
-    monkeypatch.setattr(context, "method_budget", lambda spec, account: record_budget(spec, account) / 2)
+    divide = context.divide_budget
+
+    def halve(spec, **account):
+        budget = divide(spec, **account)
+        return replace(budget, method=budget.whole / 2)
+
+    monkeypatch.setattr(context, "divide_budget", halve)
     site.run("r1", quality_share=0.0)
     guarantee = site.manifest("r1")["guarantee"]
     assert guarantee["epsilon"] == 0.5

@@ -1,0 +1,61 @@
+"""How a release's budget is divided among what it buys, before anything is asked.
+
+It is a function of spec and account and is stored nowhere: bought bins and strata change the domain, and a file could
+go stale. `synth plan` prints it, `prepare` checks it, and every step takes its part from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+from fractions import Fraction
+
+from synth_core.privacy.budget import exact_share, group_mu2, mu2_of
+from synth_core.release.spec import ReleaseSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseBudget:
+    """The parts of a release's budget, in mu^2 that questions about single records may cost; their sum is all of it.
+
+    Attributes:
+        bins: for the edges of bins that are measured privately, in `ingest`.
+        quality: for true errors in the public report, in `evaluate`.
+        stratum_rows: for the number of rows of each stratum.
+        level_above: for the tables of the level above the strata.
+        method: for the method's own questions. With strata, every part may spend it: a record lies in one part, so
+            adding or removing it changes the answers of that part's questions and of those about all records, and of
+            no others. The price is theirs, whichever part it is, hence at most the largest.
+    """
+
+    bins: Fraction
+    quality: Fraction
+    stratum_rows: Fraction
+    level_above: Fraction
+    method: Fraction
+
+    @property
+    def whole(self) -> Fraction:
+        """The sum of all parts."""
+        return sum(astuple(self), Fraction(0))
+
+
+def divide_budget(spec: ReleaseSpec, *, rows_per_unit: int = 1) -> ReleaseBudget:
+    """Divide the budget of a release.
+
+    Args:
+        spec: what the release asks for; its shares are exact decimal fractions.
+        rows_per_unit: how many rows one unit of the account may have. Questions about single records get less, so that
+            a unit with that many is protected as promised.
+
+    Returns:
+        The parts. The method gets what the others leave.
+    """
+    whole = mu2_of(spec.epsilon, spec.delta) / group_mu2(Fraction(1), rows_per_unit)
+    bins, quality = whole * exact_share(spec.bins_share), whole * exact_share(spec.quality_share)
+    left = whole - bins - quality
+    strata = spec.strata
+    rows = left * exact_share(strata.share) if strata else Fraction(0)
+    above = left * exact_share(strata.upper_share) if strata and strata.within else Fraction(0)
+    return ReleaseBudget(
+        bins=bins, quality=quality, stratum_rows=rows, level_above=above, method=left - rows - above
+    )
