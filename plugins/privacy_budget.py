@@ -6,7 +6,6 @@ Airflow process loads it, so what only the API server needs is imported when the
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,8 @@ from urllib.parse import urlencode, urlsplit
 from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk import BaseOperatorLink
+
+from synth_core.settings import Settings
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -59,7 +60,7 @@ def _office() -> Office:
     from synth_core.errors import SpecError
     from synth_core.events.office import Office
 
-    workspace = os.environ.get("SYNTH_WORKSPACE")
+    workspace = Settings.from_environment().workspace
     if not workspace:
         raise SpecError("no workspace: set SYNTH_WORKSPACE for Airflow's API server")
     return Office(Path(workspace))
@@ -109,7 +110,7 @@ class DaskDashboardLink(BaseOperatorLink):
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
         """What SYNTH_DASK_DASHBOARD says."""
-        return os.environ.get("SYNTH_DASK_DASHBOARD", "") if _is_release(operator) else ""
+        return (Settings.from_environment().dask_dashboard or "") if _is_release(operator) else ""
 
 
 class PrivacyBudgetPlugin(AirflowPlugin):
@@ -141,5 +142,5 @@ class PrivacyBudgetPlugin(AirflowPlugin):
     ]
     global_operator_extra_links = [  # noqa: RUF012
         SpendRecordsLink(),
-        *([DaskDashboardLink()] if os.environ.get("SYNTH_DASK_DASHBOARD") else []),
+        *([DaskDashboardLink()] if Settings.from_environment().dask_dashboard else []),
     ]

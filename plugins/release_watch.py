@@ -8,7 +8,6 @@ runs. It needs SYNTH_WORKSPACE in the scheduler and the API server.
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,6 +16,8 @@ import structlog
 from airflow.listeners import hookimpl
 from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk.definitions.deadline import BaseDeadlineReference
+
+from synth_core.settings import Settings
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -82,7 +83,7 @@ def on_dag_run_failed(dag_run: DagRun, msg: str) -> None:
 def close_holds(dag_run: DagRun, reason: str) -> None:
     """Free what the run set aside and did not use; a ledger that cannot be reached is a warning."""
     conf = dag_run.conf if isinstance(dag_run.conf, dict) else {}
-    workspace = conf.get("workspace") or os.environ.get("SYNTH_WORKSPACE")
+    workspace = conf.get("workspace") or Settings.from_environment().workspace
     if not workspace or not _releases(dag_run):
         return
     from synth_core.errors import SynthError
@@ -114,7 +115,7 @@ async def late(**kwargs: Any) -> None:
         text=f"the run has taken more than {kwargs['hours']:g} hours and goes on",
         runner=Runner(dag=run.get("dag_id", ""), run=run.get("dag_run_id") or run.get("run_id", "")),
     )
-    if workspace := os.environ.get("SYNTH_WORKSPACE"):
+    if workspace := Settings.from_environment().workspace:
         await asyncio.to_thread(append, Path(workspace), event)
     await asyncio.to_thread(tell, event)
 

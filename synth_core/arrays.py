@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import functools
 import importlib
-import os
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from synth_core.errors import SpecError
-
-CHOICE = "SYNTH_ARRAYS"
-"""Environment variable that names the library: numpy, cupy or auto (the default: cupy where a GPU answers)."""
-
-THREADS = "SYNTH_THREADS"
-"""Environment variable with the threads the compiled kernels may use; 1 (the default) inside a Dask worker."""
+from synth_core.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +34,18 @@ def generic(xp: Any) -> Arrays:
 @functools.cache
 def chosen() -> Arrays:
     """The library of this worker."""
-    name = os.environ.get(CHOICE, "auto")
+    name = Settings.from_environment().arrays or "auto"
     numpy = replace(NUMPY, threads=_threads())
     if name == "numpy":
         return numpy
     if name not in ("auto", "cupy"):
-        raise SpecError(f"{CHOICE} is {name!r}; set it to numpy, cupy or auto")
+        raise SpecError(f"SYNTH_ARRAYS is {name!r}; set it to numpy, cupy or auto")
     cupy = _cupy_with_device()
     if cupy is not None:
         return generic(cupy)
     if name == "cupy":
         raise SpecError(
-            f"{CHOICE} asks for cupy, but no GPU answers; install the cuda extra or set it to numpy"
+            "SYNTH_ARRAYS asks for cupy, but no GPU answers; install the cuda extra or set it to numpy"
         )
     return numpy
 
@@ -69,9 +63,9 @@ def to_numpy(array: Any) -> np.ndarray[Any, Any]:
 
 
 def _threads() -> int:
-    threads = os.environ.get(THREADS, "1")
+    threads = Settings.from_environment().threads or "1"
     if not threads.isdecimal() or int(threads) < 1:
-        raise SpecError(f"{THREADS} is {threads!r}; set it to a whole number of threads, at least 1")
+        raise SpecError(f"SYNTH_THREADS is {threads!r}; set it to a whole number of threads, at least 1")
     return int(threads)
 
 

@@ -20,33 +20,33 @@ class Device:
 
 
 def test_numpy_serves_where_no_gpu_answers(monkeypatch):
-    monkeypatch.delenv(arrays.CHOICE, raising=False)
+    monkeypatch.delenv("SYNTH_ARRAYS", raising=False)
     monkeypatch.setattr(arrays, "_cupy_with_device", lambda: None)
     assert arrays.chosen() == arrays.NUMPY
 
 
 def test_cupy_serves_where_a_gpu_answers(monkeypatch):
-    monkeypatch.setenv(arrays.CHOICE, "auto")
+    monkeypatch.setenv("SYNTH_ARRAYS", "auto")
     monkeypatch.setattr(arrays, "_cupy_with_device", Device)
     assert arrays.chosen().name == "cupy"
     assert not arrays.chosen().compiled
 
 
 def test_numpy_can_be_forced(monkeypatch):
-    monkeypatch.setenv(arrays.CHOICE, "numpy")
+    monkeypatch.setenv("SYNTH_ARRAYS", "numpy")
     monkeypatch.setattr(arrays, "_cupy_with_device", Device)
     assert arrays.chosen() == arrays.NUMPY
 
 
 def test_cupy_without_a_gpu_is_refused(monkeypatch):
-    monkeypatch.setenv(arrays.CHOICE, "cupy")
+    monkeypatch.setenv("SYNTH_ARRAYS", "cupy")
     monkeypatch.setattr(arrays, "_cupy_with_device", lambda: None)
     with pytest.raises(SpecError, match="no GPU answers"):
         arrays.chosen()
 
 
 def test_an_unknown_library_is_refused(monkeypatch):
-    monkeypatch.setenv(arrays.CHOICE, "torch")
+    monkeypatch.setenv("SYNTH_ARRAYS", "torch")
     with pytest.raises(SpecError, match="numpy, cupy or auto"):
         arrays.chosen()
 
@@ -67,13 +67,13 @@ def test_arrays_know_their_namespace_and_come_back_to_numpy():
 
 
 def test_threads_are_asked_for_by_environment(monkeypatch):
-    monkeypatch.setenv(arrays.CHOICE, "numpy")
-    monkeypatch.setenv(arrays.THREADS, "2")
+    monkeypatch.setenv("SYNTH_ARRAYS", "numpy")
+    monkeypatch.setenv("SYNTH_THREADS", "2")
     assert arrays.chosen().threads == 2
 
 
 @pytest.mark.parametrize("threads", ["0", "two", "-1"])
 def test_threads_that_are_no_number_are_refused(monkeypatch, threads):
-    monkeypatch.setenv(arrays.THREADS, threads)
+    monkeypatch.setenv("SYNTH_THREADS", threads)
     with pytest.raises(SpecError, match="at least 1"):
         arrays.chosen()

@@ -18,6 +18,8 @@ from airflow.sdk import Asset, BaseOperator, Context
 from airflow.sdk.exceptions import AirflowSkipException
 from dask_cluster import ClusterTrigger, answers
 
+from synth_core.settings import Settings
+
 if TYPE_CHECKING:
     from synth_core.privacy.accounts import Runner
 
@@ -201,7 +203,7 @@ def release_spec(params: Mapping[str, Any], *, run_id: str) -> tuple[dict[str, A
 def _workspace(params: Mapping[str, Any]) -> str:
     from synth_core.errors import SpecError
 
-    workspace = params.get("workspace") or os.environ.get("SYNTH_WORKSPACE")
+    workspace = params.get("workspace") or Settings.from_environment().workspace
     if not workspace:
         raise SpecError("no workspace: set SYNTH_WORKSPACE for Airflow, or name a folder in the form")
     return str(workspace)
@@ -209,7 +211,7 @@ def _workspace(params: Mapping[str, Any]) -> str:
 
 def cluster() -> str | None:
     """Address of the Dask scheduler; without one the steps use threads of the task's own process."""
-    return os.environ.get("SYNTH_DASK_ADDRESS") or None
+    return Settings.from_environment().dask_address
 
 
 def runner(context: Context, *, actor: str = "") -> Runner:

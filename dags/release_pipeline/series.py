@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,12 @@ from release_schedule import timetable
 from synth_core.errors import SpecError
 from synth_core.release.releases import Series, read_releases
 from synth_core.release.schedule import Schedule
+from synth_core.settings import Settings
 
 
 def declared() -> tuple[list[tuple[Series, Any]], list[str]]:
     """The series with their schedules, and one line for each spec that is broken; none without a folder."""
-    folder = os.environ.get("SYNTH_RELEASES")
+    folder = Settings.from_environment().releases
     if not folder:
         return [], []
     try:

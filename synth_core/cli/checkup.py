@@ -24,23 +24,8 @@ from synth_core.privacy.accounts import State as Entry
 from synth_core.privacy.budget import check_delta
 from synth_core.release.paths import PRIVATE_MODE, ReleasePaths
 from synth_core.release.signing import key_path, private_key
+from synth_core.settings import PREFIX, VARIABLES
 
-SETTINGS = frozenset(
-    {
-        "SYNTH_ARRAYS",
-        "SYNTH_DASK_ADDRESS",
-        "SYNTH_DASK_DASHBOARD",
-        "SYNTH_LEDGER_HEAD",
-        "SYNTH_LEDGER_URL",
-        "SYNTH_LINEAGE",
-        "SYNTH_NOTIFY",
-        "SYNTH_NOTIFY_WEBHOOK",
-        "SYNTH_RELEASES",
-        "SYNTH_SIGNING_KEY",
-        "SYNTH_THREADS",
-        "SYNTH_WORKSPACE",
-    }
-)
 SAME_EVERYWHERE = ("synth-core", "dask", "distributed", "numpy", "pandas", "pyarrow", "numba")
 """Packages that must have one version on the client and on all workers: functions and arrays travel between them."""
 LITTLE_SPACE = 10 * 2**30
@@ -134,14 +119,14 @@ def kernels(_: Patient) -> Iterator[Finding]:
 
 def settings(_: Patient) -> Iterator[Finding]:
     """Settings that nothing reads are mistyped ones."""
-    unknown = sorted(name for name in os.environ if name.startswith("SYNTH_") and name not in SETTINGS)
+    unknown = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in VARIABLES)
     if unknown:
         yield Finding(
             "settings", State.WORRYING, f"nothing reads {', '.join(unknown)}", "see the settings in the docs"
         )
     else:
-        count = sum(name in os.environ for name in SETTINGS)
-        yield Finding("settings", State.GOOD, f"{count} of {len(SETTINGS)} variables are set")
+        count = sum(name in os.environ for name in VARIABLES)
+        yield Finding("settings", State.GOOD, f"{count} of {len(VARIABLES)} variables are set")
 
 
 def workspace(patient: Patient) -> Iterator[Finding]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import urllib.request
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -18,6 +17,7 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from synth_core.privacy.accounts import Runner
+from synth_core.settings import Settings
 
 PRODUCER = f"urn:synth-core:{version('synth-core')}"
 SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 def tell_lineage(manifest: Path, runner: Runner) -> None:
     """Send the event of a published release, where somebody wants it."""
-    target = os.environ.get("SYNTH_LINEAGE")
+    target = Settings.from_environment().lineage
     if not target:
         return
     try:

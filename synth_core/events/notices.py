@@ -21,6 +21,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from synth_core.errors import SpecError
 from synth_core.events.journal import Event, Kind
+from synth_core.settings import Settings
 
 SIGNALS = tuple(kind for kind in Kind if kind is not Kind.STEP)
 """What people want to be called for; a finished step is not among it unless a channel asks for it."""
@@ -116,10 +117,12 @@ class Channels(BaseModel):
 def configured() -> tuple[Webhook | Email, ...]:
     """The channels that the environment names; a file that is wrong is refused with its first problem."""
     channels: tuple[Webhook | Email, ...] = ()
-    if path := os.environ.get("SYNTH_NOTIFY"):
-        channels = _load(Path(path))
-    if url := os.environ.get("SYNTH_NOTIFY_WEBHOOK"):
-        channels += _validated({"channels": [{"kind": "webhook", "url": url}]}, "SYNTH_NOTIFY_WEBHOOK")
+    settings = Settings.from_environment()
+    if settings.notify:
+        channels = _load(Path(settings.notify))
+    if settings.notify_webhook:
+        webhook = {"kind": "webhook", "url": settings.notify_webhook}
+        channels += _validated({"channels": [webhook]}, "SYNTH_NOTIFY_WEBHOOK")
     return channels
 
 

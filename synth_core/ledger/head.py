@@ -18,6 +18,7 @@ from sqlalchemy.engine import URL
 from synth_core.errors import LedgerError
 from synth_core.ledger.database import database_file
 from synth_core.privacy.accounts import Head
+from synth_core.settings import Settings
 
 KEPT = "the kept head"
 """How problems name a head that was kept in a file."""
@@ -34,7 +35,7 @@ def head_places(url: URL, workspace: Path | None = None) -> tuple[Path, ...]:
     Returns:
         All of them; none for a ledger in memory, or in PostgreSQL without a workspace.
     """
-    file, named = database_file(url), os.environ.get("SYNTH_LEDGER_HEAD")
+    file, named = database_file(url), Settings.from_environment().ledger_head
     second = [Path(named)] if named else []
     if file:
         return (file.with_name(f"{file.name}.head"), *second)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -61,6 +60,7 @@ from synth_core.privacy.accounts import (
     State,
 )
 from synth_core.privacy.composition import ZERO
+from synth_core.settings import Settings
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -76,7 +76,9 @@ STORED = select(ANSWERS.c.vector).where(ANSWERS.c.key == bindparam("key"))
 
 def ledger_url(workspace: Path, url: str | None) -> str:
     """Where the ledger is: as asked, else as SYNTH_LEDGER_URL says, else a file in the workspace."""
-    return url or os.environ.get("SYNTH_LEDGER_URL") or f"sqlite:///{workspace.resolve() / 'ledger.sqlite'}"
+    return (
+        url or Settings.from_environment().ledger_url or f"sqlite:///{workspace.resolve() / 'ledger.sqlite'}"
+    )
 
 
 def open_ledger(workspace: Path, url: str | None = None) -> SqlLedger:

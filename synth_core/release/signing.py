@@ -17,9 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from synth_core.errors import PublishError
 from synth_core.files import flush_to_disk
 from synth_core.release.paths import ReleasePaths
-
-KEY_VARIABLE = "SYNTH_SIGNING_KEY"
-"""Names a PEM file with the agency's own private key; without it each workspace makes one."""
+from synth_core.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,7 @@ class KnownKey:
 
 def key_path(paths: ReleasePaths) -> Path:
     """Where the private key is: as SYNTH_SIGNING_KEY says, else in the workspace's confidential zone."""
-    named = os.environ.get(KEY_VARIABLE)
+    named = Settings.from_environment().signing_key
     return Path(named) if named else paths.workspace / "confidential" / "signing.key"
 
 
@@ -49,7 +47,7 @@ def private_key(path: Path, *, create: bool) -> Ed25519PrivateKey:
         key = serialization.load_pem_private_key(path.read_bytes(), password=None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm):
         raise PublishError(
-            f"signing key {path} cannot be read as an unencrypted PEM private key; check {KEY_VARIABLE}"
+            f"signing key {path} cannot be read as an unencrypted PEM private key; check SYNTH_SIGNING_KEY"
         ) from None
     if not isinstance(key, Ed25519PrivateKey):
         raise PublishError(f"signing key {path} is not an Ed25519 key; make one with `openssl genpkey`")
@@ -72,7 +70,7 @@ def _make_key(path: Path) -> None:
             os.link(temporary, path)
         flush_to_disk(path.parent)
     except OSError:
-        raise PublishError(f"signing key {path} cannot be written; check {KEY_VARIABLE}") from None
+        raise PublishError(f"signing key {path} cannot be written; check SYNTH_SIGNING_KEY") from None
     finally:
         with suppress(OSError):
             temporary.unlink()

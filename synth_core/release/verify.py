@@ -23,6 +23,7 @@ from synth_core.release import manifest as manifests
 from synth_core.release import signing, statement
 from synth_core.release.paths import MANIFEST, PUBLIC_KEY, SIGNATURE, SIGNED, ReleasePaths
 from synth_core.release.verification import Check, Verification
+from synth_core.settings import Settings
 
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
 """What reading a file of another shape than a manifest raises."""
@@ -179,7 +180,7 @@ def _certificate_check(manifest: dict[str, Any], folder: Path) -> Check:
 
 def _ledger_check(manifest: dict[str, Any], folder: Path) -> Check:
     """The ledger's own faults, a step whose cost it states otherwise, and a record that is not the one signed over."""
-    workspace, named = _workspace(folder), "SYNTH_LEDGER_URL" in os.environ
+    workspace, named = _workspace(folder), Settings.from_environment().ledger_url
     if workspace is None and not named:
         says = "the folder lies in no workspace, and SYNTH_LEDGER_URL names no ledger"
         return Check("ledger", says, checked=False)

@@ -22,7 +22,6 @@ from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.budget import epsilon_of
 from synth_core.release.manifest import cost_by_step
 from synth_core.release.paths import ReleasePaths
-from synth_core.release.signing import KEY_VARIABLE
 from synth_core.release.verify import check_release, verify_release
 from synth_core.steps import STEPS, prepare, run_step
 from synth_core.storage.parquet import read_codes
@@ -189,7 +188,7 @@ def test_the_agencys_own_key_signs(tmp_path, monkeypatch):
     from synth_core.release.signing import private_key
 
     private_key(tmp_path / "agency.pem", create=True)
-    monkeypatch.setenv(KEY_VARIABLE, str(tmp_path / "agency.pem"))
+    monkeypatch.setenv("SYNTH_SIGNING_KEY", str(tmp_path / "agency.pem"))
     run_all(write_release(tmp_path, method="independent"), tmp_path / "workspace")
     public = tmp_path / "workspace" / "public" / "r1"
     assert verify_release(public) == []

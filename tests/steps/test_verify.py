@@ -12,7 +12,7 @@ from small_release import write_release
 
 from synth_core.errors import SpecError
 from synth_core.ledger.sql import SqlLedger, ledger_url
-from synth_core.release.signing import KEY_VARIABLE, public_pem, signature
+from synth_core.release.signing import public_pem, signature
 from synth_core.release.verify import check_release
 from synth_core.steps import STEPS, prepare, run_step
 
@@ -125,7 +125,7 @@ def test_the_readers_own_signing_key_is_no_matter_of_a_download(download, tmp_pa
     from synth_core.release.signing import private_key
 
     private_key(tmp_path / "own.key", create=True)
-    monkeypatch.setenv(KEY_VARIABLE, str(tmp_path / "own.key"))
+    monkeypatch.setenv("SYNTH_SIGNING_KEY", str(tmp_path / "own.key"))
     assert check_release(download).sound
 
 
