@@ -172,17 +172,19 @@ class Witness:
         *,
         purpose: str,
         count: int = 1,
-        again: bool = False,
+        with_replacement: bool = False,
     ) -> list[AnyQuery]:
         """Ask the audited curator and weigh the choices."""
-        given = self._curator.choose(queries, mu2, purpose=purpose, count=count, again=again)
+        given = self._curator.choose(
+            queries, mu2, purpose=purpose, count=count, with_replacement=with_replacement
+        )
         key, self._notebook.fresh = self._notebook.fresh, None
         if key is None:
             return given
         exact = [np.array(_values(world, queries), dtype=np.float64) for world in self._worlds]
         mechanism = self._notebook.requests[key].mechanism
         for answer in self._notebook.answers.get(key, []):
-            self._weigh_choices(exact, answer, mechanism, again=again)
+            self._weigh_choices(exact, answer, mechanism, with_replacement=with_replacement)
         stored = self._notebook.answers.get(key, [np.empty(0, np.int64)])[0]
         self._strayed += [id(query) for query in given] != [id(queries[int(at)]) for at in stored]
         return given
@@ -233,7 +235,12 @@ class Witness:
             self._ratio += float(ratios.sum())
 
     def _weigh_choices(
-        self, exact: list[NDArray[np.float64]], positions: Answer, mechanism: Mechanism, *, again: bool
+        self,
+        exact: list[NDArray[np.float64]],
+        positions: Answer,
+        mechanism: Mechanism,
+        *,
+        with_replacement: bool,
     ) -> None:
         rate = float(mechanism.scale / (2 * mechanism.sensitivity * GRID))
         left = np.ones(len(exact[0]), dtype=bool)
@@ -244,7 +251,7 @@ class Witness:
             mean = float(chance @ utilities)
             self._surprise += float(utilities[position]) - mean
             self._spread += float(chance @ (utilities - mean) ** 2)
-            left[position] = again
+            left[position] = with_replacement
 
 
 def _normal_scores(noise: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -73,7 +73,7 @@ def verb_experiments(domain: Domain = DOMAIN, *, rows: int = ROWS) -> dict[str, 
         """Three picks with replacement between the box of the canary and its complement."""
         corner = tuple((size - 1, size) for size in domain.shape(pairs[0]))
         boxes = [BoxCount(pairs[0], corner), BoxCount(pairs[0], corner, sign=-1, offset=-float(rows))]
-        curator.choose(boxes, HOT_MU2, purpose="choices", count=3, again=True)
+        curator.choose(boxes, HOT_MU2, purpose="choices", count=3, with_replacement=True)
 
     def converse(curator: Curator) -> None:
         """Later questions depend on earlier answers, and one is asked twice."""

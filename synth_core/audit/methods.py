@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
@@ -10,14 +11,10 @@ from synth_core.audit.adversary import HOT_MU2, Experiment, Worlds, run_audit
 from synth_core.audit.cases import DOMAIN, PLANTED_FAULTS, canary_codes, verb_experiments
 from synth_core.audit.files import HOSTILE_LINES, file_worlds
 from synth_core.audit.verdict import AuditCertificate
-from synth_core.domain import Clique
 from synth_core.ledger.sql import SqlLedger
-from synth_core.measurement import Measurement
 from synth_core.models.estimators import estimate
-from synth_core.privacy.accounts import Account
-from synth_core.privacy.curator import AnyQuery, CountSource, Curator, LedgerCurator, Spending
-from synth_core.privacy.queries import Query
-from synth_core.privacy.strategies import Answers, Strategy
+from synth_core.privacy.accounts import Account, State
+from synth_core.privacy.curator import CountSource, Curator, LedgerCurator, Spending
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Structure, Synthesizer, Tools
 from synth_core.synthesizers.methods import METHODS, synthesizer
@@ -95,60 +92,20 @@ def _steps(method: Synthesizer, table: CountSource) -> dict[str, Experiment]:
 
 
 def _rehearse(method: Synthesizer, table: CountSource) -> tuple[Structure, dict[str, Fraction]]:
-    """One conversation at the audit's price: the structure it leads to, and which share each step asks for."""
+    """One conversation at the audit's price: the structure it leads to, and which share each step is charged."""
     ledger = SqlLedger("sqlite://")
     ledger.declare(ACCOUNT, actor="audit")
     plan = method.plan(table.domain, HOT_MU2)
-    curators = {step: _Listener(table, ledger, step) for step in ("score", "select", "fit")}
-    scores = method.score(curators["score"], plan)
-    structure = method.select(curators["select"], plan, scores)
-    method.fit(curators["fit"], plan, structure, TOOLS)
-    return structure, {step: curator.asked / HOT_MU2 for step, curator in curators.items()}
 
-
-class _Listener(LedgerCurator):
-    """A curator that adds up what it was granted."""
-
-    def __init__(self, table: CountSource, ledger: SqlLedger, step: str) -> None:
+    def curator(step: str) -> LedgerCurator:
         spending = Spending(dataset=ACCOUNT.dataset, snapshot="canary", release="rehearsal", step=step)
-        super().__init__(counts=table, ledger=ledger, spending=spending)
-        self.asked = Fraction(0)
+        return LedgerCurator(counts=table, ledger=ledger, spending=spending)
 
-    def measure(
-        self,
-        cliques: Sequence[Clique],
-        mu2: Fraction,
-        *,
-        purpose: str,
-        weights: Sequence[float] | None = None,
-        pure: bool = False,
-    ) -> list[Measurement]:
-        self.asked += mu2
-        return super().measure(cliques, mu2, purpose=purpose, weights=weights, pure=pure)
-
-    def answer(
-        self,
-        strategies: Sequence[Strategy],
-        mu2: Fraction,
-        *,
-        purpose: str,
-        weights: Sequence[float] | None = None,
-    ) -> list[Answers]:
-        self.asked += mu2
-        return super().answer(strategies, mu2, purpose=purpose, weights=weights)
-
-    def score(self, queries: Sequence[Query], mu2: Fraction, *, purpose: str) -> list[float]:
-        self.asked += mu2
-        return super().score(queries, mu2, purpose=purpose)
-
-    def choose(
-        self,
-        queries: Sequence[AnyQuery],
-        mu2: Fraction,
-        *,
-        purpose: str,
-        count: int = 1,
-        again: bool = False,
-    ) -> list[AnyQuery]:
-        self.asked += mu2
-        return super().choose(queries, mu2, purpose=purpose, count=count, again=again)
+    scores = method.score(curator("score"), plan)
+    structure = method.select(curator("select"), plan, scores)
+    method.fit(curator("fit"), plan, structure, TOOLS)
+    charged: dict[str, Fraction] = defaultdict(Fraction)
+    for record in ledger.records():
+        if record.state is State.MEASURED:
+            charged[record.step] += record.mu2
+    return structure, {step: mu2 / HOT_MU2 for step, mu2 in charged.items()}

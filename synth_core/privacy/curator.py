@@ -80,7 +80,7 @@ class Curator(Protocol):
         *,
         purpose: str,
         count: int = 1,
-        again: bool = False,
+        with_replacement: bool = False,
     ) -> list[AnyQuery]:
         """Queries of large value, picked by the exponential mechanism."""
         ...
@@ -243,13 +243,13 @@ class LedgerCurator:
         *,
         purpose: str,
         count: int = 1,
-        again: bool = False,
+        with_replacement: bool = False,
     ) -> list[AnyQuery]:
         """The `count` queries that the exponential mechanism picks one after the other.
 
-        Each is picked once, or any number of times with `again`; every pick is charged alike.
+        Each is picked once, or any number of times `with_replacement`; every pick is charged alike.
         """
-        if not again:
+        if not with_replacement:
             count = min(count, len(queries))
         if not queries or count == 0:
             return []
@@ -262,11 +262,11 @@ class LedgerCurator:
             for _ in range(count):
                 at = exponential_choice(values, rate, self._entropy)
                 chosen.append(positions[at])
-                if not again:
+                if not with_replacement:
                     del positions[at], values[at]
             return np.array(chosen, dtype=np.int64)
 
-        name = f"{purpose} (with replacement)" if again else purpose
+        name = f"{purpose} (with replacement)" if with_replacement else purpose
         cliques = list(dict.fromkeys(query.clique for query in queries))
         form = _form("choose", queries, Block(kind=Kind.CHOICES, shape=(count,)))
         answer = self._answer(name, mechanism, asked=cliques, form=form, draw=draw)

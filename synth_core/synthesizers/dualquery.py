@@ -109,7 +109,9 @@ class DualQuery:
         for done in range(1, self.rounds):
             asked = queries.asked(np.mean(answers, axis=0), total=total)
             share = self._share(plan, done)
-            found = curator.choose(asked, share, purpose=f"round {done}: picks", count=self.picks, again=True)
+            found = curator.choose(
+                asked, share, purpose=f"round {done}: picks", count=self.picks, with_replacement=True
+            )
             picks.append(queries.positions(found))
             rows.append(_row(domain, queries.signed(picks[-1]), rng, self.restarts))
             answers.append(queries.answered(rows[-1]))

@@ -74,7 +74,7 @@ def ask_everything(curator: Curator) -> list[list[float]]:
     given.append(curator.score(misfits, SHARE, purpose="misfits"))
     given.append(curator.score([coarse], SHARE, purpose="coarsened"))
     best = curator.choose(misfits, SHARE, purpose="worst pair")
-    picks = curator.choose(boxes, SHARE, purpose="picks", count=4, again=True)
+    picks = curator.choose(boxes, SHARE, purpose="picks", count=4, with_replacement=True)
     given.append([float(misfits.index(query)) for query in best])
     given.append([float(boxes.index(query)) for query in picks])
     return given
