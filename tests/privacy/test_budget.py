@@ -92,7 +92,7 @@ def test_epsilon_grows_with_the_spend(mu2, log_delta, factor):
 @pytest.mark.slow
 @given(prices, sensitivities, counts, st.data())
 def test_gaussian_spends_exactly_what_it_was_given(mu2, sensitivity, count, data):
-    positive = st.fractions(min_value=Fraction(1, 50), max_value=50, max_denominator=50)
+    positive = st.integers(1, 2500).map(lambda number: Fraction(number, 50))
     weights = data.draw(st.none() | st.lists(positive, min_size=count, max_size=count).map(tuple))
     mechanism = budget.gaussian_for(mu2, sensitivity=sensitivity, count=count, weights=weights)
     assert mechanism.mu2() == mu2
