@@ -1,8 +1,5 @@
-"""Shows specs of the folder SYNTH_RELEASES that cannot run as an import error of Airflow; it has no DAG of its own."""
+"""Shows specs of the folder SYNTH_RELEASES that cannot run as an import error; it has no DAG of its own."""
 
-from __future__ import annotations
+from synth_airflow.series import refuse_broken_specs
 
-from release_pipeline.series import declared
-
-if broken := declared()[1]:
-    raise ImportError("release specs that are not scheduled until they are mended:\n" + "\n".join(broken))
+refuse_broken_specs()

@@ -11,6 +11,7 @@ RUN python -m venv --without-pip /opt/synth \
     && cp airflow.lock /opt/synth/requirements.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY synth_core synth_core
+COPY plugins plugins
 RUN uv/bin/uv pip install --quiet --python /opt/synth/bin/python --compile-bytecode --no-deps . \
     && /opt/synth/bin/python -m synth_core.warm
 
@@ -22,7 +23,6 @@ COPY --from=build /opt/synth /opt/synth
 # Compiled kernels are only used from a folder that can be written to.
 COPY --from=build --chown=50000:50000 /opt/kernels /opt/kernels
 COPY dags /opt/airflow/dags
-COPY plugins /opt/airflow/plugins
 COPY --chmod=0755 docker/entrypoint.sh /usr/local/bin/entrypoint
 ENV PATH=/opt/synth/bin:$PATH \
     NUMBA_CACHE_DIR=/opt/kernels \
@@ -31,7 +31,6 @@ ENV PATH=/opt/synth/bin:$PATH \
     AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION=True \
     AIRFLOW__CORE__DAGS_FOLDER=/opt/airflow/dags \
     AIRFLOW__CORE__LOAD_EXAMPLES=False \
-    AIRFLOW__CORE__PLUGINS_FOLDER=/opt/airflow/plugins \
     AIRFLOW__USAGE_DATA_COLLECTION__ENABLED=False \
     SYNTH_WORKSPACE=/workspace
 USER 50000

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from synth_core import __version__
+from synth_core.cli import airflow_dags as airflow_command
 from synth_core.cli import audit as audit_command
 from synth_core.cli import bench as bench_commands
 from synth_core.cli import doctor as doctor_command
@@ -37,6 +38,7 @@ evaluation_command.add_commands(app)
 audit_command.add_commands(app)
 operation_commands.add_commands(app)
 doctor_command.add_commands(app)
+airflow_command.add_commands(app)
 
 
 def _version(asked: bool) -> None:

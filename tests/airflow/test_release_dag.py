@@ -42,7 +42,7 @@ def test_parsing_imports_nothing_heavy(airflow_home):
     command = [sys.executable, "-c", PARSE, str(DAG_FILE), *folders]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     imported = set(json.loads(output.splitlines()[-1]))
-    assert "release_pipeline" in imported
+    assert "synth_airflow" in imported
     assert not HEAVY & imported
 
 

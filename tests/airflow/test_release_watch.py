@@ -22,7 +22,7 @@ pytestmark = pytest.mark.airflow
 @pytest.fixture
 def watch(airflow_home: Site) -> Any:
     """The plugin's module; importing it imports Airflow, which reads its environment then."""
-    return importlib.import_module("release_watch")
+    return importlib.import_module("synth_airflow.listeners")
 
 
 @pytest.fixture

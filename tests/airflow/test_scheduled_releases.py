@@ -128,7 +128,7 @@ def test_many_specs_are_parsed_at_once_and_import_nothing_heavy(releases):
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     made, imported = json.loads(output.splitlines()[-1])
     assert len(made) == MANY
-    assert "release_pipeline" in imported
+    assert "synth_airflow" in imported
     assert not HEAVY & set(imported)
 
 
@@ -145,8 +145,8 @@ def test_the_work_of_parsing_grows_with_the_number_of_specs_and_not_faster(relea
 
 def test_a_scheduled_release_is_named_after_its_date(releases, tmp_path, monkeypatch):
     from airflow.sdk.api.datamodels._generated import DagRunType
-    from release_pipeline.operators import Prepare
 
+    from synth_airflow.operators import Prepare
     from synth_core import steps
 
     write(releases, "quarterly", schedule="third Tuesday after quarter end")
@@ -180,8 +180,7 @@ def due(table: Any, *, last: Any = None, now: Any = NOW, earliest: Any = None, l
 @pytest.fixture(params=["cron", "calendar"])
 def daily(request: pytest.FixtureRequest, airflow_home: Any) -> Any:
     """Due on the first of each month at 06:00, written in both ways."""
-    from release_schedule import timetable
-
+    from synth_airflow.timetables import timetable
     from synth_core.release.schedule import Schedule
 
     ways = {"cron": {"cron": "0 6 1 * *"}, "calendar": {"calendar": "first day of month", "at": "06:00"}}
@@ -221,25 +220,25 @@ def test_a_timetable_survives_the_way_to_the_scheduler(daily):
 
 
 def test_the_trigger_fires_when_the_scheduler_answers(airflow_home, monkeypatch):
-    import dask_cluster
+    from synth_airflow import triggers
 
-    monkeypatch.setattr(dask_cluster, "KNOCK_SECONDS", 0.05)
+    monkeypatch.setattr(triggers, "KNOCK_SECONDS", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     address = f"tcp://127.0.0.1:{port}"
-    path, values = dask_cluster.ClusterTrigger(address).serialize()
-    assert (path, values) == ("dask_cluster.ClusterTrigger", {"address": address})
+    path, values = triggers.ClusterTrigger(address).serialize()
+    assert (path, values) == ("synth_airflow.triggers.ClusterTrigger", {"address": address})
 
     async def wait() -> Any:
-        answers, knocked = dask_cluster.answers, asyncio.Semaphore(0)
+        answers, knocked = triggers.answers, asyncio.Semaphore(0)
 
         async def knock(where: str) -> bool:
             answered = await answers(where)
             knocked.release()
             return answered
 
-        monkeypatch.setattr(dask_cluster, "answers", knock)
-        events = dask_cluster.ClusterTrigger(**values).run()
+        monkeypatch.setattr(triggers, "answers", knock)
+        events = triggers.ClusterTrigger(**values).run()
         first = asyncio.ensure_future(anext(events))
         for _ in range(2):
             await knocked.acquire()
@@ -253,7 +252,8 @@ def test_the_trigger_fires_when_the_scheduler_answers(airflow_home, monkeypatch)
 
 def test_a_step_waits_for_a_cluster_that_does_not_answer(airflow_home, monkeypatch):
     from airflow.sdk.exceptions import TaskDeferred
-    from release_pipeline.operators import CLUSTER_PATIENCE, Step
+
+    from synth_airflow.operators import CLUSTER_PATIENCE, Step
 
     monkeypatch.setenv("SYNTH_DASK_ADDRESS", "tcp://127.0.0.1:9")
     with pytest.raises(TaskDeferred) as deferred:

@@ -52,7 +52,7 @@ def main():
     initdb()
     passwords = json.loads((Path(os.environ["AIRFLOW_HOME"]) / "passwords.json").read_text())
     with TestClient(create_app(), base_url="http://127.0.0.1:8080", follow_redirects=False) as client:
-        inner = sys.modules["privacy_budget"].create_app()
+        inner = sys.modules["synth_airflow.pages"].create_app()
         routes = [(method, route.path) for route in inner.routes for method in route.methods]
         seen["routes"] = (
             len(inner.routes) if all(isinstance(route, APIRoute) for route in inner.routes) else -1

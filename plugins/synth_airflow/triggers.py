@@ -33,7 +33,7 @@ class ClusterTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Where the triggerer finds this class, and what it is made with."""
-        return "dask_cluster.ClusterTrigger", {"address": self.address}
+        return "synth_airflow.triggers.ClusterTrigger", {"address": self.address}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Knock every few seconds."""

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from airflow.sdk import Asset, BaseOperator, Context
 from airflow.sdk.exceptions import AirflowSkipException
-from dask_cluster import ClusterTrigger, answers
 
+from synth_airflow.triggers import ClusterTrigger, answers
 from synth_core.settings import Settings
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Any
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
-from privacy_budget import in_airflow
 
-from release_pipeline.operators import ReleaseOperator, log, runner
+from synth_airflow.operators import ReleaseOperator, log, runner
+from synth_airflow.pages import in_airflow
 
 
 class DisclosureGate(ReleaseOperator, ApprovalOperator):

@@ -19,10 +19,10 @@ from airflow.sdk import (
     TriggerRule,
     chain,
 )
-from release_watch import FirstQueued
 
-from release_pipeline.gate import DisclosureGate
-from release_pipeline.operators import (
+from synth_airflow.gate import DisclosureGate
+from synth_airflow.listeners import FirstQueued
+from synth_airflow.operators import (
     EXTRACT,
     FitStratum,
     Prepare,
@@ -110,7 +110,7 @@ def deadline(hours: float, *, dataset: str = "") -> DeadlineAlert:
     return DeadlineAlert(
         reference=FirstQueued(),
         interval=timedelta(hours=hours),
-        callback=AsyncCallback("release_watch.late", kwargs={"hours": hours, "dataset": dataset}),
+        callback=AsyncCallback("synth_airflow.listeners.late", kwargs={"hours": hours, "dataset": dataset}),
     )
 
 
