@@ -29,8 +29,9 @@ def loaded_plugin():
     from airflow import plugins_manager
 
     (plugin,) = [plugin for plugin in plugins_manager._get_plugins()[0] if plugin.name == "privacy_budget"]
-    heavy = ("synth_core", "fastapi", "airflow.api_fastapi.core_api.security")
-    return plugin, sorted(name for name in heavy if name in sys.modules)
+    heavy = {"fastapi", "airflow.api_fastapi.core_api.security"} & set(sys.modules)
+    ours = {name for name in sys.modules if name.startswith("synth_core.")} - {"synth_core.settings"}
+    return plugin, sorted(heavy | ours)
 
 
 def link_of(plugin, tags):
