@@ -20,7 +20,7 @@ from synth_core.errors import SourceError
 from synth_core.schema import Schema
 from synth_core.schema.columns import Categorical
 from synth_core.storage.counting import PartitionCounts
-from synth_core.storage.parquet import ingest_partitions
+from synth_core.storage.ingest import ingest_partitions
 
 CANARY = b",".join(str(size - 1).encode() for size in DOMAIN.sizes)
 """The declared cells of the line that one file has more: values that no other line has."""

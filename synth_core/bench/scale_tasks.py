@@ -29,7 +29,7 @@ from synth_core.schema.codec import Codes
 from synth_core.steps import STEPS, prepare, run_step
 from synth_core.steps.sample import Recipe, write_shard
 from synth_core.storage.counting import PartitionCounts, count_codes, count_partition
-from synth_core.storage.parquet import ingest_partitions
+from synth_core.storage.ingest import ingest_partitions
 
 SAMPLE_ROWS = 1_000_000
 """Other ways to count are timed on so many rows; their cost for a row does not depend on the number of rows."""

@@ -17,7 +17,7 @@ from synth_core.evaluation.distances import Codes
 from synth_core.exclusions import breaking_rows
 from synth_core.privacy.wall import wall
 from synth_core.storage.counting import count_codes
-from synth_core.storage.parquet import read_codes
+from synth_core.storage.partitions import read_codes
 
 Piece: TypeAlias = str | Mapping[str, NDArray[Any]]
 """An encoded partition's address, or columns in memory."""

@@ -21,9 +21,9 @@ from synth_core.privacy.curator import Curator, LedgerCurator, Spending
 from synth_core.schema import Schema
 from synth_core.schema.columns import Integer, Real
 from synth_core.steps.context import StepRun
-from synth_core.storage.coarsening import coarsen_partitions
 from synth_core.storage.counting import PartitionCounts
-from synth_core.storage.parquet import Snapshot
+from synth_core.storage.ingest import coarsen_partitions
+from synth_core.storage.partitions import Snapshot
 
 PURPOSE = "histograms that decide bins"
 

@@ -26,7 +26,7 @@ from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
 from synth_core.storage.counting import PartitionCounts
-from synth_core.storage.parquet import Snapshot
+from synth_core.storage.partitions import Snapshot
 from synth_core.synthesizers.base import Synthesizer, silent
 from synth_core.synthesizers.methods import synthesizer
 

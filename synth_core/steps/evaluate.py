@@ -34,7 +34,7 @@ from synth_core.steps.answers import stored_answers
 from synth_core.steps.compare import one_way_counts
 from synth_core.steps.context import StepRun
 from synth_core.steps.ingest import snapshot_key
-from synth_core.storage.parquet import ingest_partitions
+from synth_core.storage.ingest import ingest_partitions
 from synth_core.synthesizers.saved import load_model
 
 BOUGHT_ALPHAS = (1, 2, 3)

@@ -14,8 +14,9 @@ from synth_core.steps.bought_bins import with_bought_bins
 from synth_core.steps.context import StepRun
 from synth_core.storage.contribution import bound_for
 from synth_core.storage.fingerprints import fingerprint_files
+from synth_core.storage.ingest import ingest_partitions
 from synth_core.storage.locations import source_files
-from synth_core.storage.parquet import Snapshot, ingest_partitions
+from synth_core.storage.partitions import Snapshot
 
 
 def ingest(run: StepRun) -> Path:

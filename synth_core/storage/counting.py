@@ -18,7 +18,7 @@ from synth_core.privacy.queries import Counts
 from synth_core.privacy.wall import wall
 from synth_core.storage.counting_kernels import count_keys, count_pairs
 from synth_core.storage.fusion import Plan, plan
-from synth_core.storage.parquet import read_codes
+from synth_core.storage.partitions import read_codes
 
 CELLS_PER_PASS = 20_000_000
 """Tables counted in one pass over the data: bounds what a worker holds and sends (8 bytes a cell)."""

@@ -18,7 +18,7 @@ from synth_core.cluster import Cluster
 from synth_core.files import atomic_write, flush_to_disk
 from synth_core.privacy.wall import wall
 from synth_core.schema.codec import Codes
-from synth_core.storage.parquet import read_codes
+from synth_core.storage.partitions import read_codes
 
 WAY = "parts.json"
 """Says how the rows beside it were divided."""

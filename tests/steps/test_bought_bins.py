@@ -22,7 +22,7 @@ from synth_core.release.paths import ReleasePaths
 from synth_core.release.verify import verify_release
 from synth_core.steps import STEPS, bought_bins, cost, prepare, run_step
 from synth_core.steps.bought_bins import PURPOSE, quantile_edges
-from synth_core.storage.parquet import Snapshot, read_codes
+from synth_core.storage.partitions import Snapshot, read_codes
 
 SCHEMA = """
 columns:

@@ -14,7 +14,7 @@ from synth_core.errors import SynthError
 from synth_core.events.office import Office
 from synth_core.release.paths import ReleasePaths
 from synth_core.steps import STEPS, prepare, run_step
-from synth_core.storage.parquet import read_codes
+from synth_core.storage.partitions import read_codes
 from synth_core.web.metrics import exposition
 
 ROWS = 6173

@@ -24,7 +24,7 @@ from synth_core.release.manifest import cost_by_step
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.verify import check_release, verify_release
 from synth_core.steps import STEPS, prepare, run_step
-from synth_core.storage.parquet import read_codes
+from synth_core.storage.partitions import read_codes
 
 SHARE = 0.1
 

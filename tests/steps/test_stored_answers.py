@@ -19,7 +19,7 @@ from synth_core.release.verify import verify_release
 from synth_core.schema import Schema
 from synth_core.steps import STEPS, prepare, run_step
 from synth_core.steps.answers import UNKNOWN, stored_answers
-from synth_core.storage.parquet import Snapshot
+from synth_core.storage.partitions import Snapshot
 
 pytestmark = pytest.mark.slow
 

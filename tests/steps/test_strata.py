@@ -28,7 +28,7 @@ from synth_core.release.manifest import charged_records, cost_by_step
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.verify import verify_release
 from synth_core.steps import STEPS, cost, fit_stratum, prepare, run_step, strata, summary
-from synth_core.storage.parquet import read_codes
+from synth_core.storage.partitions import read_codes
 from synth_core.synthesizers.base import load_scores
 from synth_core.synthesizers.saved import load_model
 

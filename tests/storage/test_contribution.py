@@ -12,7 +12,8 @@ from synth_core.errors import SchemaError, SourceError
 from synth_core.privacy.accounts import Account
 from synth_core.schema.codec import encode
 from synth_core.storage.contribution import ContributionBound, bound_for, bounded_frame
-from synth_core.storage.parquet import ingest_partitions, read_codes
+from synth_core.storage.ingest import ingest_partitions
+from synth_core.storage.partitions import read_codes
 
 SCHEMA = Schema.model_validate(
     {

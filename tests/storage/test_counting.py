@@ -17,7 +17,7 @@ from synth_core.privacy.private import open_private
 from synth_core.schema import Schema
 from synth_core.storage import counting, fusion
 from synth_core.storage.counting import PartitionCounts, TableCounts, count_codes
-from synth_core.storage.parquet import ingest_partitions
+from synth_core.storage.ingest import ingest_partitions
 
 
 def oracle(codes, domain, clique):

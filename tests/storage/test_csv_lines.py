@@ -9,7 +9,8 @@ import pytest
 from synth_core.errors import SourceError
 from synth_core.schema import Schema
 from synth_core.storage import csv_lines, sources
-from synth_core.storage.parquet import ingest_partitions, read_codes
+from synth_core.storage.ingest import ingest_partitions
+from synth_core.storage.partitions import read_codes
 
 SCHEMA = Schema.model_validate(
     {

@@ -18,8 +18,8 @@ from synth_core.example.population import generate, population_schema
 from synth_core.schema import Schema
 from synth_core.schema.codec import encode
 from synth_core.storage import sources
-from synth_core.storage.encoding import Slice, partition_slices
-from synth_core.storage.parquet import Snapshot, ingest_partitions, read_codes
+from synth_core.storage.ingest import Slice, ingest_partitions, partition_slices
+from synth_core.storage.partitions import Snapshot, read_codes
 from synth_core.storage.sources import table_batches
 
 KEY = b"0123456789abcdef0123456789abcdef"

@@ -8,7 +8,7 @@ import pytest
 from synth_core.cluster import Cluster
 from synth_core.errors import WallError
 from synth_core.storage import split
-from synth_core.storage.parquet import read_codes
+from synth_core.storage.partitions import read_codes
 from synth_core.storage.split import split_rows
 
 PARTS = (("0-north", (2,)), ("1-others", (4, 0)), ("2-empty", (1,)), ("3-south", (3,)))

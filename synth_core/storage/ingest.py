@@ -1,0 +1,212 @@
+"""Encodes a source into partitions: its pieces in parallel, cut and joined to files of equal size."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from synth_core.cluster import Cluster
+from synth_core.errors import SourceError
+from synth_core.files import atomic_write
+from synth_core.privacy.wall import wall
+from synth_core.schema import Schema
+from synth_core.schema.codec import Codes
+from synth_core.storage.contribution import UNIT_COLUMNS, ContributionBound, kept_rows
+from synth_core.storage.locations import distinct_files
+from synth_core.storage.partitions import Snapshot, read_codes, swap_in, write_codes
+from synth_core.storage.sources import Piece, encoded_batches, pieces
+
+MIN_KEY_BYTES = 16
+"""Minimum length of the key under which a snapshot is digested."""
+
+
+def ingest_partitions(
+    sources: Sequence[str | Path],
+    schema: Schema,
+    out_dir: str | Path,
+    *,
+    key: bytes,
+    rows_per_partition: int = 250_000,
+    bound: ContributionBound | None = None,
+    cluster: Cluster | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Snapshot:
+    """Encode the source files, in the given order, into partitions of equal size (the last may be shorter).
+
+    Pieces of the files are encoded wherever the cluster has room, then cut and joined to partitions: these are the
+    same whatever the number of workers. Each worker holds a piece or a partition; a `bound` on contributions, which
+    needs to see all rows of a unit, takes 25 bytes a row on top and leaves partitions of unequal size. Everything is
+    written to a directory beside `out_dir`, which takes its name at the end: after a crash `out_dir` is absent or
+    whole.
+    """
+    if len(key) < MIN_KEY_BYTES:
+        raise SourceError(f"the snapshot key is too short; use at least {MIN_KEY_BYTES} random bytes")
+    if rows_per_partition < 1:
+        raise SourceError("rows_per_partition must be at least 1")
+    target = Path(out_dir)
+    building = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        place, files = cluster or Cluster(), distinct_files(map(str, sources))
+        if progress is not None:
+            for number in range(1, len(files) + 1):
+                progress(f"encoding file {number} of {len(files)}")
+        encoded = encode_sources(files, schema, building, bound=bound, cluster=place)
+        groups = partition_slices(encoded, rows_per_partition)
+        if not groups:
+            raise SourceError("the source has no rows; check its path and that its files are complete")
+        parts = [building / f"part-{number:05d}.parquet" for number in range(len(groups))]
+        place.map(_write_partition, list(zip(groups, parts, strict=True)))
+        for piece in encoded:
+            piece.path.unlink()
+        digest = _TableDigest(schema, key)
+        for codes in map(read_codes, parts) if bound is None else _bounded(parts, bound):
+            digest.update(codes)
+        swap_in(building, target)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    return Snapshot(digest.hexdigest(), tuple(part.name for part in parts))
+
+
+def coarsen_partitions(
+    partitions: Sequence[Path], target: Path, *, groups: Mapping[str, NDArray[Any]], cluster: Cluster
+) -> None:
+    """Write the partitions to `target` under their names, each code of a column in `groups` replaced by its group.
+
+    Everything is written beside `target`, which takes its name at the end: after a crash it is absent or whole.
+    """
+    building = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        jobs = [(path, building / path.name) for path in partitions]
+        cluster.map(_coarsen, jobs, groups=dict(groups))
+        swap_in(building, target)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Rows of an encoded piece, which is an Arrow file of codes."""
+
+    path: Path
+    start: int
+    stop: int
+
+
+def encode_sources(
+    addresses: Sequence[str],
+    schema: Schema,
+    site: Path,
+    *,
+    bound: ContributionBound | None,
+    cluster: Cluster,
+) -> list[Slice]:
+    """Encode every piece of the files into the building site, in the order of the files and their rows."""
+    found = [piece for of_file in cluster.map(_pieces, addresses, schema=schema) for piece in of_file]
+    jobs = [(piece, site / f"piece-{number:06d}.arrow") for number, piece in enumerate(found)]
+    return cluster.map(_encode_piece, jobs, schema=schema, bound=bound)
+
+
+def partition_slices(encoded: Sequence[Slice], rows: int) -> list[list[Slice]]:
+    """The same rows in the same order, in groups of `rows`; the last group may be shorter, never empty."""
+    groups: list[list[Slice]] = []
+    missing = 0
+    for piece in encoded:
+        start = piece.start
+        while start < piece.stop:
+            if missing == 0:
+                groups.append([])
+                missing = rows
+            stop = min(start + missing, piece.stop)
+            groups[-1].append(Slice(piece.path, start, stop))
+            missing -= stop - start
+            start = stop
+    return groups
+
+
+def read_slices(slices: Sequence[Slice]) -> dict[str, Codes]:
+    """The slices' rows, joined."""
+    tables = [_encoded_table(s.path).slice(s.start, s.stop - s.start) for s in slices]
+    joined = pa.concat_tables(tables)
+    return {name: joined.column(name).to_numpy() for name in joined.column_names}
+
+
+def _pieces(address: str, *, schema: Schema) -> list[Piece]:
+    with wall():
+        return pieces(address, schema)
+
+
+def _encode_piece(job: tuple[Piece, Path], *, schema: Schema, bound: ContributionBound | None) -> Slice:
+    """Encode one piece, a batch at a time; runs on a worker, and leaves the same file if it runs again or twice."""
+    piece, path = job
+    writer, rows = None, 0
+    with wall(), atomic_write(path) as temporary, pa.OSFile(str(temporary), "wb") as file:
+        for codes in encoded_batches(piece, schema, bound):
+            batch = pa.RecordBatch.from_arrays(
+                [pa.array(column) for column in codes.values()], names=list(codes)
+            )
+            writer = writer or pa.ipc.new_file(file, batch.schema)
+            writer.write_batch(batch)
+            rows += len(batch)
+        if writer is not None:
+            writer.close()
+    return Slice(path, 0, rows)
+
+
+def _encoded_table(path: Path) -> pa.Table:
+    with pa.memory_map(str(path)) as file:
+        return pa.ipc.open_file(file).read_all()
+
+
+def _write_partition(job: tuple[list[Slice], Path]) -> None:
+    """Join the slices of one partition; runs on a worker."""
+    slices, path = job
+    with wall():
+        write_codes(read_slices(slices), path)
+
+
+def _bounded(partitions: list[Path], bound: ContributionBound) -> Iterator[dict[str, Codes]]:
+    """Rewrite the partitions without the rows beyond the bound and without the units' hashes."""
+    for path, kept in zip(partitions, kept_rows(map(read_codes, partitions), bound), strict=True):
+        codes = {name: column[kept] for name, column in read_codes(path).items() if name not in UNIT_COLUMNS}
+        write_codes(codes, path)
+        yield codes
+
+
+def _coarsen(job: tuple[Path, Path], *, groups: dict[str, NDArray[Any]]) -> None:
+    """Coarsen one partition; runs on a worker."""
+    path, to = job
+    with wall():
+        codes = read_codes(path)
+        write_codes({name: groups[name][own] if name in groups else own for name, own in codes.items()}, to)
+
+
+class _TableDigest:
+    """Keyed digest of a table of codes, fed in any pieces.
+
+    Each column has its own HMAC over its codes in row order, so pieces do not matter; the table's digest is
+    the HMAC of the columns' names, sizes and digests, so neither their order nor their borders are ambiguous.
+    """
+
+    def __init__(self, schema: Schema, key: bytes) -> None:
+        self._key = key
+        self._sizes = dict(zip(schema.domain.attributes, schema.domain.sizes, strict=True))
+        self._columns = {name: hmac.new(key, digestmod="sha256") for name in self._sizes}
+
+    def update(self, codes: dict[str, Codes]) -> None:
+        for name, digest in self._columns.items():
+            column = codes[name]
+            digest.update(np.ascontiguousarray(column, dtype=column.dtype.newbyteorder("<")).data)
+
+    def hexdigest(self) -> str:
+        lines = [[name, size, self._columns[name].hexdigest()] for name, size in self._sizes.items()]
+        return hmac.new(self._key, json.dumps(lines).encode(), digestmod="sha256").hexdigest()
