@@ -38,12 +38,12 @@ def evaluate(
 
     Example: `synth evaluate data/people.csv workspace/public/example/extract --schema schema.yaml --out internal/`
     """
+    from synth_core.report.comparison import compare_and_report
     from synth_core.schema import Schema
-    from synth_core.steps.compare import compare_tables
 
     declared = Schema.load(schema)
     with telling("Comparing the tables") as progress:
-        evaluation, report = compare_tables(
+        evaluation, report = compare_and_report(
             _read(real),
             _read(synthetic),
             declared,

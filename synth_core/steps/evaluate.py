@@ -30,8 +30,8 @@ from synth_core.release import statement
 from synth_core.release.division import Division
 from synth_core.release.manifest import cost_by_step, counted_records
 from synth_core.report import Guarantee, SpendLine, internal_report
+from synth_core.report.comparison import one_way_counts
 from synth_core.steps.answers import stored_answers
-from synth_core.steps.compare import one_way_counts
 from synth_core.steps.context import StepRun
 from synth_core.steps.ingest import snapshot_key
 from synth_core.storage.ingest import ingest_partitions

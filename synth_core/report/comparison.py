@@ -1,4 +1,4 @@
-"""Compare two tables of one schema, whoever made them: what `synth evaluate` does and the evaluate step builds on."""
+"""Compares two tables of one schema, whoever made them, and writes the internal report: `synth evaluate`."""
 
 from __future__ import annotations
 
@@ -26,10 +26,21 @@ if TYPE_CHECKING:
 Codes = NDArray[Any]
 
 
-def compare_tables(
+def compare_and_report(
     real: pd.DataFrame, synthetic: pd.DataFrame, schema: Schema, *, title: str, progress: Progress
 ) -> tuple[Evaluation, str]:
-    """The evaluation and the internal report of two tables."""
+    """Compare a synthetic table with the real one.
+
+    Args:
+        real: the confidential table.
+        synthetic: a table of the same columns, whoever made it.
+        schema: the public declaration of both.
+        title: heading of the report.
+        progress: called with a line before each part.
+
+    Returns:
+        The true errors, and the internal report as HTML. Both belong to the confidential zone.
+    """
     real_codes, codes = _codes(real, schema, source="REAL"), _codes(synthetic, schema, source="SYNTHETIC")
     synthetic_table = CodedTable.of(codes, schema.domain)
     evaluation = compare_codes(
