@@ -97,8 +97,8 @@ def form_fields() -> dict[str, Param]:
             False,
             type="boolean",
             title="Dry run",
-            description_md="Only **show the cost**: what the release would spend, how that is shared, what would be left. "
-            "Nothing is set aside or read. The answer is in the log of the task *prepare*.",
+            description_md="Only **show the cost**: what the release would spend, how that is shared, what would be "
+            "left. Nothing is set aside or read. The answer is in the log of the task *prepare*.",
         ),
         "strata": Param(
             None,
@@ -159,8 +159,8 @@ def form_fields() -> dict[str, Param]:
             False,
             type="boolean",
             title="Approval",
-            description_md="Whether a person must **approve** the release before it is published. The run then waits under "
-            "*Required actions*, and the certificate is shown there.",
+            description_md="Whether a person must **approve** the release before it is published. The run then waits "
+            "under *Required actions*, and the certificate is shown there.",
             section=GUARD,
         ),
         "preset": Param(
