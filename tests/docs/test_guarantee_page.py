@@ -44,9 +44,15 @@ def test_every_assumption_is_listed(assumption):
     assert f"\n| {assumption} |" in rests_on
 
 
-@pytest.mark.parametrize("page", [PAGE, PAGE.parents[2] / "README.md", PAGE.parents[1] / "howto" / "read-a-certificate.md"])
+@pytest.mark.parametrize(
+    "page", [PAGE, PAGE.parents[2] / "README.md", PAGE.parents[1] / "howto" / "read-a-certificate.md"]
+)
 def test_no_page_promises_a_cap_that_people_may_raise(page):
     text = " ".join(page.read_text(encoding="utf-8").split())
-    for promise in ("stays under the account's cap", "stay below a limit", "When it is used up, no more is published"):
+    for promise in (
+        "stays under the account's cap",
+        "stay below a limit",
+        "When it is used up, no more is published",
+    ):
         assert promise not in text
     assert "rais" in text

@@ -1,11 +1,11 @@
 """The method that the handbook shows is a method: it passes the suite that every method passes."""
 
-import pytest
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from page_blocks import blocks
 
 pytestmark = pytest.mark.slow

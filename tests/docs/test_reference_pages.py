@@ -7,8 +7,8 @@ from pydantic import BaseModel
 
 from infra.handbook import keys, reference
 from infra.handbook.meanings import FIELDS, STATES
-from synth_core.privacy.accounts import State
 from synth_core.ledger.rows import ANSWERS, RECORDS
+from synth_core.privacy.accounts import State
 
 PAGES = sorted(reference.PAGES.glob("*.md"))
 
@@ -64,16 +64,17 @@ def test_types_and_limits_in_words():
 def mounted():
     from synth_core.cli import app
 
-    commands = {command.name or command.callback.__name__ for command in app.registered_commands}
+    functions = (command.name or command.callback.__name__ for command in app.registered_commands)
+    commands = {name.replace("_", "-") for name in functions}
     return commands | {group.name for group in app.registered_groups}
 
 
 def test_all_commands_are_there():
-    assert set(re.findall(r"^## `synth ([a-z]+)", reference.commands(), re.MULTILINE)) == mounted()
+    assert set(re.findall(r"^## `synth ([a-z-]+)", reference.commands(), re.MULTILINE)) == mounted()
 
 
 def test_the_readme_lists_every_command():
     listed = re.findall(
-        r"^\| `synth ([a-z]+)", (reference.ROOT / "README.md").read_text("utf-8"), re.MULTILINE
+        r"^\| `synth ([a-z-]+)", (reference.ROOT / "README.md").read_text("utf-8"), re.MULTILINE
     )
     assert set(listed) == mounted()

@@ -11,9 +11,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 MKDOCS = ROOT / ".checks" / "bin" / "mkdocs"
 PARTS = ("mkdocs.yml", "docs", "infra/handbook", "infra/RUNBOOK.md", "CHANGELOG.md")
-pytestmark = [pytest.mark.skipif(
-    not MKDOCS.exists(), reason="mkdocs is not installed; `make docs` or `make check` does it"
-), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.skipif(
+        not MKDOCS.exists(), reason="mkdocs is not installed; `make docs` or `make check` does it"
+    ),
+    pytest.mark.slow,
+]
 
 
 @pytest.fixture(scope="module")
