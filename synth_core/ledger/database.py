@@ -187,7 +187,7 @@ def _migrate(connection: Connection) -> None:
         return  # another process was faster
     if version is not None and version > SCHEMA_VERSION:
         raise LedgerError(f"the ledger has schema {version}, newer than this program's; upgrade synth-core")
-    from alembic import command  # half a second that a ledger of this schema never needs
+    from alembic import command  # a quarter of a second that a ledger of this schema never needs
     from alembic.config import Config
 
     config = Config()
