@@ -22,8 +22,10 @@ WORKERS := -n 3 --dist loadfile --no-loadscope-reorder
 SERVERS := airflow or browser or postgres
 BESIDE := --jobs 2 --output-sync=target
 CHECK_PARTS := check-types check-deployment check-dags check-code check-layers
+# The Dask that the RAPIDS of the extra `cuda` asks for: workers with and without GPUs speak to one scheduler.
+DASK := 2026.7.1
 LOCK := pip compile --quiet --generate-hashes --no-header --no-annotate --python-version 3.11
-COMPILE := $(LOCK) pyproject.toml --extra airflow --extra postgres --extra dev --output-file requirements.lock
+COMPILE := $(LOCK) pyproject.toml -c .venv/held.txt --extra dev --output-file requirements.lock
 
 # A .venv whose interpreter is gone, that was made elsewhere, or that has another Python than asked for, is made anew.
 VERSION := -c 'import sys; print(sys.version.split()[0])' 2>/dev/null
@@ -43,7 +45,7 @@ export XDG_CACHE_HOME := $(CURDIR)/.cache
 export XDG_CONFIG_HOME := $(CURDIR)/.cache/config
 endif
 
-.PHONY: FORCE help setup demo up test quick explore processors sabotage soak soak-ingest topology check docs images bench lock clean
+.PHONY: FORCE help setup demo up test quick explore processors sabotage soak soak-ingest topology check docs images wheel bench lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,7 +58,7 @@ demo: $(KERNELS) ## release a fictional census through Airflow and Dask, and sho
 up: $(KERNELS) ## Airflow with its user interface on this machine (PORT=8080); Ctrl-C ends it
 	@exec $(BIN)/python -m infra.local.up
 
-# One worker waits for Airflow most of the time, so there is one more than cores. tests/work_sharing.py says which
+# One worker waits for Airflow most of the time, so there is one more than cores. tests/support/work_sharing.py says which
 # worker gets which files, and in which order.
 test: $(READY) ## all checks, then all tests
 	@$(MAKE) $(BESIDE) $(KERNELS) $(CHECK_PARTS)
@@ -113,20 +115,25 @@ docs: $(READY) $(CHECKS)/.ready ## write the generated reference, then build the
 images: $(READY) ## run the build stages of the images without a container engine
 	scratch=$$(mktemp -d) && $(BIN)/python infra/checks/stages.py . --scratch "$$scratch"
 
+# Needs a package index: nothing of .venv is used but uv.
+wheel: $(READY) ## build the wheel and use it in empty environments: the core alone, the command line, Airflow
+	scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && $(BIN)/python infra/checks/wheel.py . --scratch "$$scratch"
+
 bench: $(KERNELS) ## run the benchmarks, one after the other
 	@shopt -s nullglob; for script in tests/benchmarks/[a-z]*.py; do \
 		echo "== $$script"; OMP_NUM_THREADS=1 $(BIN)/python "$$script"; done
 
 # The images get what the tests ran with, but for the python-dateutil that Flask-AppBuilder asks for.
 lock: $(BIN)/uv ## resolve the newest allowed versions into the lock files
+	printf "%s\n" "dask==$(DASK)" "uv==$(UV_VERSION)" > .venv/held.txt
 	$(BIN)/uv $(COMPILE) --upgrade
 	cp requirements.lock .venv/other.lock
 	$(BIN)/uv $(subst requirements.lock,.venv/other.lock,$(subst 3.11,3.12,$(COMPILE)))
 	cmp requirements.lock .venv/other.lock || { echo "make: Python 3.12 needs other packages than 3.11" >&2; exit 1; }
 	grep -E '^[a-zA-Z0-9._-]+==' requirements.lock | grep -v '^python-dateutil==' | sed 's/ .*//' > .venv/tested.txt
 	$(BIN)/uv $(LOCK) pyproject.toml -c .venv/tested.txt --extra airflow --extra postgres --extra fab -o docker/airflow.lock
-	$(BIN)/uv $(LOCK) pyproject.toml -c .venv/tested.txt --extra monitoring -o docker/worker.lock
-	$(BIN)/uv $(LOCK) pyproject.toml -c .venv/tested.txt --extra monitoring --extra cuda -o docker/worker-cuda.lock
+	$(BIN)/uv $(LOCK) pyproject.toml -c .venv/tested.txt --extra cli --extra monitoring -o docker/worker.lock
+	$(BIN)/uv $(LOCK) pyproject.toml -c .venv/tested.txt --extra cli --extra monitoring --extra cuda -o docker/worker-cuda.lock
 	echo "uv==$(UV_VERSION)" | $(BIN)/uv $(LOCK) - -o docker/uv.lock
 	$(BIN)/uv $(LOCK) --upgrade infra/checks/requirements.in -o infra/checks/requirements.lock
 

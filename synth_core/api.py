@@ -12,20 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from synth_core.errors import LedgerError, SchemaError, SpecError
-from synth_core.ledger.database import database_file, parse_url
-from synth_core.ledger.sql import SqlLedger
+from synth_core.errors import SpecError
+from synth_core.ledger.sql import SqlLedger, open_ledger
 from synth_core.models.feasibility import check_rules
+from synth_core.models.mixture import Model
 from synth_core.privacy.accounts import Account, Record, Runner, State
-from synth_core.privacy.budget import check_delta, group_mu2, mu2_of
+from synth_core.privacy.budget import check_delta, mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
 from synth_core.privacy.reading import count_refusals
+from synth_core.release.budget import divide_budget
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
 from synth_core.schema.codec import decode, encode
 from synth_core.storage.contribution import bound_for, bounded_frame
 from synth_core.storage.counting import TableCounts
-from synth_core.synthesizers.base import Model, Progress, Tools, silent
+from synth_core.synthesizers.base import Progress, Tools, run_phases, silent
 from synth_core.synthesizers.methods import synthesizer
 
 if TYPE_CHECKING:
@@ -128,7 +129,8 @@ def synthesize(
         },
         where="synthesize",
     )
-    _check_schema(schema)
+    schema = schema.resolve()  # refuses bins that are to be bought: a frame in memory has no share for them
+    check_rules(schema)
     if ledger is None:
         if largest_n is not None:
             check_delta(delta, largest_n, delta_reason)
@@ -141,14 +143,6 @@ def synthesize(
     codes = model.sample(rows or max(1, round(model.total)), rng)
     spends = book.records(dataset=spec.dataset, release=spec.release)
     return Release(decode(codes, schema, rng), spends, model, account.unit)
-
-
-def _check_schema(schema: Schema) -> None:
-    check_rules(schema)
-    if schema.buying:
-        raise SchemaError(
-            f"column {schema.buying[0]!r} has bins that are to be bought; use `synth run`, or list their edges"
-        )
 
 
 def _ledger_in_memory(
@@ -187,10 +181,7 @@ def _existing_account(ledger: str | Path, spec: ReleaseSpec) -> tuple[SqlLedger,
     if "://" not in url:
         path = Path(ledger).resolve()
         url = f"sqlite:///{path / 'ledger.sqlite' if path.is_dir() else path}"
-    file = database_file(parse_url(url))
-    if file is not None and not file.exists():
-        raise LedgerError(f"there is no ledger {file}; declare the account first with: synth ledger account")
-    book = SqlLedger(url, workspace=file.parent if file else None)
+    book = open_ledger(None, url)
     account = book.balance(spec.dataset).account
     if spec.delta != account.delta:
         raise SpecError(
@@ -215,7 +206,7 @@ def _fitted_model(
     """Plan, set the price aside, encode the frame, and let the method ask its questions."""
     built = synthesizer(spec.method, spec.preset, spec.options)
     price = mu2_of(spec.epsilon, spec.delta)
-    plan = built.plan(schema.domain, price / group_mu2(Fraction(1), account.rows_per_unit))
+    plan = built.plan(schema.domain, divide_budget(spec, rows_per_unit=account.rows_per_unit).method)
     bound = bound_for(schema, account, secrets.token_bytes(32))
     # Rows have no name here by which they could be known again: every call measures anew, and is charged.
     snapshot = f"frame {secrets.token_hex(16)}"
@@ -237,9 +228,7 @@ def _fitted_model(
             )
             return LedgerCurator(counts=counts, ledger=book, spending=spending)
 
-        scores = built.score(curator("score"), plan)
-        structure = built.select(curator("select"), plan, scores)
-        return built.fit(curator("fit"), plan, structure, Tools(progress=progress))
+        return run_phases(built, plan, curator, Tools(progress=progress)).model
 
 
 @contextmanager

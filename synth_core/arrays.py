@@ -5,12 +5,16 @@ from __future__ import annotations
 import functools
 import importlib
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from synth_core.errors import SpecError
 from synth_core.settings import Settings
+
+Floats: TypeAlias = NDArray[np.float64]
+"""Double-precision numbers in host memory, of any shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +36,15 @@ def generic(xp: Any) -> Arrays:
 
 
 @functools.cache
-def chosen() -> Arrays:
-    """The library of this worker."""
+def default_backend() -> Arrays:
+    """The backend that SYNTH_ARRAYS names, cached for each process.
+
+    Returns:
+        numpy with compiled kernels, or cupy where it is asked for, or not excluded, and a GPU answers.
+
+    Raises:
+        SpecError: the name is unknown, or cupy is asked for and no GPU answers.
+    """
     name = Settings.from_environment().arrays or "auto"
     numpy = replace(NUMPY, threads=_threads())
     if name == "numpy":

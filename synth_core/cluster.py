@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from synth_core.errors import ClusterError
+from synth_core.errors import ClusterError, needing
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -73,8 +73,7 @@ class Cluster:
         The graph is recomputed from the items by Dask itself when a worker is lost, so a retried task replaces its
         result instead of adding to it.
         """
-        import dask
-
+        dask = _dask()
         several = max(1, len(items) // (TASKS_PER_THREAD * self._threads()))
         runs = [items[at : at + several] for at in range(0, len(items), several)]
         parts = _delayed(_added_up, runs, {"work": functools.partial(work, **constants), "add": add})
@@ -136,10 +135,8 @@ class Cluster:
 
     def _threads(self) -> int:
         """Threads of all workers, at least one; without a cluster, those of this process."""
-        from dask.system import CPU_COUNT
-
         if self._client is None:
-            return int(CPU_COUNT)
+            return int(_dask().system.CPU_COUNT)
         threads = [int(worker["nthreads"]) for worker in self._workers()]
         return max(1, sum(threads))
 
@@ -156,11 +153,16 @@ class Cluster:
         return self._client
 
     def _compute(self, tasks: list[Any]) -> list[Any]:
-        import dask
-
+        dask = _dask()
         if self._client is None:
             return list(dask.compute(*tasks, scheduler="threads"))
         return _results(self._connected().compute(tasks))
+
+
+def _dask() -> Any:
+    with needing("cluster"):
+        import dask.system
+    return dask
 
 
 def _added_up(items: Sequence[Any], *, work: Callable[[Any], T], add: Callable[[Sequence[T]], T]) -> T:
@@ -175,8 +177,7 @@ def _delayed(work: Callable[..., T], items: Sequence[Any], constants: Mapping[st
     """The work on each item, later. Dask searches arguments for tasks, which takes long in thousands of cliques, so
     the constants are part of the function.
     """
-    import dask
-
+    dask = _dask()
     bound = functools.partial(work, **constants)
     return [dask.delayed(bound, pure=False)(item) for item in items]
 
@@ -231,8 +232,9 @@ def connect(address: str | None) -> Iterator[Cluster]:
 @contextmanager
 def _settings(changed: Mapping[str, object]) -> Iterator[None]:
     """Change settings of Dask for a while; `distributed` comes first, or the end would take its own settings along."""
-    import dask
-    import distributed  # noqa: F401
+    with needing("cluster"):
+        import dask
+        import distributed  # noqa: F401
 
     with dask.config.set(changed):
         yield

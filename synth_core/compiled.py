@@ -17,6 +17,6 @@ def compiled(function: Kernel) -> Kernel:
     """Compile a numeric kernel on first call and keep the machine code beside the source, where that is writable."""
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": set(REORDERED)}
     try:
-        return cast(Kernel, njit(cache=True, **options)(function))
+        return cast("Kernel", njit(cache=True, **options)(function))
     except RuntimeError:  # numba found no writable directory; each process then compiles for itself
-        return cast(Kernel, njit(**options)(function))
+        return cast("Kernel", njit(**options)(function))

@@ -5,12 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from synth_core.errors import SchemaError
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.errors import FeasibilityError, SchemaError
 
 Clique: TypeAlias = tuple[str, ...]
 """A set of attributes, written in the domain's order."""
+
+Codes: TypeAlias = NDArray[np.integer[Any]]
+"""One column of encoded records."""
+
+LARGEST_RULE = 2_000_000
+"""Cells of the largest table that rules about one set of columns may need; every pass of inference goes over it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +111,12 @@ class Domain:
         return Domain(clique, self.shape(clique), inside, self._coarser(clique))
 
     def given(self, attribute: str, code: int) -> Domain:
-        """The domain of the other attributes in the records that have this code."""
+        """Returns the domain of the other attributes in the records that have this code.
+
+        Args:
+            attribute: The attribute that is fixed.
+            code: Its code.
+        """
         others = tuple(other for other in self.attributes if other != attribute)
         left = []
         for excluded in self.impossible:
@@ -124,3 +138,44 @@ class Domain:
     def _coarser(self, attributes: Iterable[str]) -> tuple[tuple[str, tuple[int, ...]], ...]:
         kept = set(attributes)
         return tuple((attribute, groups) for attribute, groups in self.coarser if attribute in kept)
+
+
+def forbidden_cells(domain: Domain, clique: Clique) -> NDArray[np.bool_]:
+    """The clique's cells that rules about its own attributes exclude, one axis for each attribute."""
+    forbidden = np.zeros(domain.shape(clique), dtype=np.bool_)
+    for excluded in domain.impossible:
+        if set(excluded.attributes) <= set(clique):
+            codes = dict(excluded.codes)
+            forbidden[np.ix_(*(codes.get(a, range(domain.size(a))) for a in clique))] = True
+    return forbidden
+
+
+def forbidden_tables(domain: Domain) -> list[tuple[Clique, NDArray[np.bool_]]]:
+    """For each set of attributes that rules speak about, the cells they exclude; too large a table is refused."""
+    for excluded in domain.impossible:
+        cells = domain.cells(excluded.attributes)
+        if cells > LARGEST_RULE:
+            raise FeasibilityError(
+                f"rule {excluded.rule!r} joins {', '.join(excluded.attributes)} into a table of {cells:,} cells, "
+                f"over the limit of {LARGEST_RULE:,}; give these columns coarser bins, or name fewer of them"
+            )
+    own = {clique: domain.project(clique) for clique in domain.rule_cliques}
+    return [(clique, forbidden_cells(local, clique)) for clique, local in own.items()]
+
+
+def breaking_rows(codes: NDArray[Any], domain: Domain, *, rule: str | None = None) -> NDArray[np.bool_]:
+    """Which rows of codes break the rule of this name, or any rule."""
+    breaking = np.zeros(len(codes), dtype=np.bool_)
+    for excluded in domain.impossible:
+        if rule in (None, excluded.rule):
+            breaking |= _among(codes, domain, excluded)
+    return breaking
+
+
+def _among(codes: NDArray[Any], domain: Domain, excluded: Impossible) -> NDArray[np.bool_]:
+    rows = np.ones(len(codes), dtype=np.bool_)
+    for attribute, values in excluded.codes:
+        listed = np.zeros(domain.size(attribute), dtype=np.bool_)
+        listed[list(values)] = True
+        rows &= listed[codes[:, domain.position(attribute)]]
+    return rows

@@ -4,6 +4,11 @@ Messages of these errors are shown to people and written to logs, so they never 
 anything else that was computed from confidential rows.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class SynthError(Exception):
     """Base of all refusals: its text is one clear line, fit to be shown as it is."""
@@ -55,3 +60,26 @@ class ReleaseEnded(LedgerError):
 
 class WallError(SynthError):
     """Something failed behind the wall; the text is fixed because a real one might carry confidential values."""
+
+
+class MissingExtra(SynthError):
+    """A package is not installed that only an extra of this one brings."""
+
+
+@contextmanager
+def needing(extra: str) -> Iterator[None]:
+    """Guard the import of packages that only an extra of this one brings.
+
+    Args:
+        extra: Name of the extra in pyproject.toml.
+
+    Raises:
+        MissingExtra: If a package is not installed; names it and the extra.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "synth_core"):
+            raise
+        raise MissingExtra(f"this needs {package}; install synth-core[{extra}]") from None

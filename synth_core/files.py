@@ -29,6 +29,12 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file that is whole or absent, in UTF-8."""
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 def flush_to_disk(path: Path) -> None:
     """Make a file's content, or a directory's entries, survive a power failure."""
     handle = os.open(path, os.O_RDONLY)

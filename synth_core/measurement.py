@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.domain import Clique
+from synth_core.domain import Clique, Domain, forbidden_cells
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +30,17 @@ class Measurement:
         if not self.sigma > 0:
             raise ValueError(f"measurement of {self.clique} needs a positive sigma")
         self.noisy.setflags(write=False)
+
+
+def without_impossible(measurement: Measurement, domain: Domain) -> Measurement:
+    """The measurement with 0 in the cells that the domain's rules exclude, instead of noise.
+
+    The rules are public, so this is post-processing; the other cells keep their noise, and sigma is theirs.
+    """
+    if not domain.impossible:
+        return measurement
+    forbidden = forbidden_cells(domain, measurement.clique)
+    return Measurement(measurement.clique, np.where(forbidden, 0.0, measurement.noisy), measurement.sigma)
 
 
 def merge_codes(

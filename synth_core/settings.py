@@ -1,4 +1,4 @@
-"""What the environment of a process may set, read in one place; `docs/operations.md` says what each is for."""
+"""What the environment of a process may set, read in one place; `docs/operations/upgrade.md` says what each is for."""
 
 from __future__ import annotations
 

@@ -2,32 +2,64 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
 from synth_core.api import synthesize
+from synth_core.arrays import NUMPY
 from synth_core.domain import Domain
-from synth_core.models import warm as models
+from synth_core.models import inference
+from synth_core.models.junction_tree import junction_tree
+from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.models.plan import plan
+from synth_core.models.sampling import sample_rows
 from synth_core.schema import Schema
 from synth_core.storage.counting import count_codes
 
+CODE_TYPES = (2**8, 2**16, 2**16 + 1)
+"""Sizes of an attribute whose codes take one, two and four bytes."""
 OWN_KERNELS = (("absyn", "default"), ("privbayes", "paper"))
-"""Methods with kernels of their own; they are run on a few made-up rows."""
+"""Methods with kernels of their own, as (method, preset); they are run on a few made-up rows."""
 
 
 def warm_up() -> None:
-    """Run each kernel on something tiny; the machine code stays on disk."""
-    models.warm_up()
-    for size in models.CODE_TYPES:
+    """Run each kernel on something tiny; the machine code stays on disk beside the source."""
+    for size in CODE_TYPES:
+        _warm_engine(size)
         domain = Domain.of({"a": size, "b": 2})
         none = {name: np.zeros(1, dtype=np.min_scalar_type(size - 1)) for name in domain}
         count_codes(none, domain, [("a", "b")])
+    _warm_shared_pass()
     rng = np.random.default_rng(0)
     for size in (3, 300):  # codes of one byte and of two
         sizes = {"a": size, "b": 3, "c": 2}
         rows = pd.DataFrame({name: rng.integers(0, n, 200) for name, n in sizes.items()})
         for method, preset in OWN_KERNELS:
             synthesize(rows, Schema.from_sizes(sizes), method=method, preset=preset, epsilon=1.0, delta=1e-6)
+
+
+def _warm_engine(size: int) -> None:
+    """Inference and sampling over codes of one type."""
+    domain = Domain.of({"a": size, "b": 2, "c": 2})
+    cliques = (("a",), ("b", "c"))
+    potentials = np.zeros(sum(map(domain.cells, cliques)))
+    tree = junction_tree(domain, cliques)
+    inference.CompiledOracle(plan(tree, cliques))(potentials)
+    model = MarkovRandomField(tree, cliques, potentials, total=1.0)
+    sample_rows(domain, model.beliefs, 2, rng=np.random.default_rng(0), independent=True)
+    model.sample(2, np.random.default_rng(0))
+
+
+def _warm_shared_pass() -> None:
+    """Inference over a clique large enough to be shared between threads."""
+    size = math.ceil(inference.SHARED_CELLS ** (1 / 3)) + 1
+    large = Domain.of({"a": size, "b": size, "c": size, "d": size, "e": size, "f": 2})
+    pairs = tuple((x, y) for x, y in ("ab", "bc", "ac", "cd", "de", "ce", "ef"))
+    shared = inference.marginal_oracle(junction_tree(large, pairs), pairs, replace(NUMPY, threads=2))
+    shared(np.zeros(sum(map(large.cells, pairs))))
 
 
 if __name__ == "__main__":

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import seeding
 from hypothesis import HealthCheck, settings
-from sample_tables import write_samples
+from support import seeding
+from support.prepared import commands
+from support.sample_tables import write_samples
 
-pytest_plugins = ("servers", "work_sharing")
+pytest_plugins = ("support.busy_workspace", "support.servers", "support.work_sharing")
 
 os.environ["MPLBACKEND"] = "Agg"
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -63,3 +66,30 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("samples")
     write_samples(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Folder of a `synth` and a `python` that have done their imports already."""
+    with commands(tmp_path_factory.mktemp("programs")) as folder:
+        yield folder
+
+
+@pytest.fixture
+def synth(monkeypatch, capsys):
+    """Run the command in this process, which has everything imported; returns (exit code, output, error output)."""
+
+    from synth_core.__main__ import main
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["synth", *map(str, arguments)])
+        capsys.readouterr()
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = end.code or 0
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run

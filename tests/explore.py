@@ -23,7 +23,6 @@ ROOMS = (
     "tests/evaluation",
     "tests/ledger",
     "tests/release",
-    "tests/workloads",
 )
 """Folders of tests that state laws or bounds on noise."""
 WITHOUT_SERVERS = "not (airflow or browser or postgres or bench or system_entropy)"

@@ -24,7 +24,6 @@ NUMERIC = (
     "tests/privacy",
     "tests/release",
     "tests/steps",
-    "tests/workloads",
 )
 """Folders whose tests compare numbers or digests of releases."""
 WITHOUT_SERVERS = "not (airflow or browser or postgres or bench)"

@@ -69,11 +69,11 @@ class Outcome:
 
 # fmt: off
 FAULTS = (
-    Fault("promise 1: a stray quote swallows the lines after it", "synth_core/storage/csv_lines.py",
+    Fault("promise 1: a stray quote swallows the lines after it", "synth_core/storage/sources.py",
         "if table is None or table.num_rows != lines + 2:", "if table is None:",
         ("tests/storage/test_csv_lines.py", "tests/storage/test_record_wise.py"),
-        more=(("synth_core/storage/csv_lines.py", "(guard + text + guard, names", "(guard + text, names"),)),
-    Fault("promise 2: a cell's code depends on the other cells of its column", "synth_core/schema/frame_cells.py",
+        more=(("synth_core/storage/sources.py", "(guard + text + guard, names", "(guard + text, names"),)),
+    Fault("promise 2: a cell's code depends on the other cells of its column", "synth_core/schema/cells.py",
         "        return _object_cells(series, numbers=numbers, source=source)\n",
         "        try:\n"
         "            return pa.array(series, from_pandas=True)\n"
@@ -83,7 +83,7 @@ FAULTS = (
     Fault("promise 3: a file named twice is counted twice", "synth_core/storage/locations.py",
         "named.setdefault(_identity(address), address)", "named[len(named)] = address",
         ("tests/storage/test_locations.py",)),
-    Fault("promise 4: an account is stated as of a release's beginning", "synth_core/release/statement.py",
+    Fault("promise 4: an account is stated as of a release's beginning", "synth_core/release/certificate.py",
         '"account": _account(seen),',
         '"account": _account([*(record for record in seen if record.id < own[0].id), *own]),',
         ("tests/steps/test_published_numbers.py",)),
@@ -95,12 +95,12 @@ FAULTS = (
     Fault("promise 6: synthesize ignores the unit column", "synth_core/api.py",
         "bound = bound_for(schema, account, secrets.token_bytes(32))", "bound = None",
         ("tests/test_api.py",)),
-    Fault("promise 7: strata of two snapshots compose in parallel", "synth_core/privacy/composition.py",
+    Fault("promise 7: strata of two snapshots compose in parallel", "synth_core/privacy/accounts.py",
         "self.parts[snapshot, stratum.partition]", 'self.parts["", stratum.partition]',
         ("tests/privacy/test_composition.py",),
-        more=(("synth_core/privacy/composition.py",
+        more=(("synth_core/privacy/accounts.py",
                "self.parts.get((snapshot, stratum.partition)", 'self.parts.get(("", stratum.partition)'),
-              ("synth_core/privacy/composition.py",
+              ("synth_core/privacy/accounts.py",
                "dearest[snapshot, stratum.partition]", 'dearest["", stratum.partition]'))),
     Fault("promise 8a: worker threads may spill", "synth_core/cluster.py",
         "n_workers=1, **IN_MEMORY, **HERE_ONLY", "n_workers=1, **HERE_ONLY",
@@ -111,7 +111,7 @@ FAULTS = (
         "        return LocalCluster(threads_per_worker=1, security=True, **HERE_ONLY)\n",
         ("tests/test_cluster.py"
          "::test_worker_processes_pause_rather_than_spill_also_after_they_were_started_again",)),
-    Fault("promise 9a: the headline is what a run happened to spend", "synth_core/release/statement.py",
+    Fault("promise 9a: the headline is what a run happened to spend", "synth_core/release/certificate.py",
         '"epsilon": round_up(max(asked, epsilon_of(promised, account.delta)), DIGITS),',
         '"epsilon": round_up(epsilon_of(spent, account.delta), DIGITS),',
         ("tests/steps/test_published_numbers.py"
@@ -154,7 +154,7 @@ FAULTS = (
         '    if not (folder.resolve().parents[1] / "ledger.sqlite").exists() and url.startswith("sqlite"):\n'
         '        return Check("ledger", "manifest, files and ledger agree")\n',
         ("tests/steps/test_verify.py",)),
-    Fault("promise 14: a marginal is guessed from the answer's length", "synth_core/steps/answers.py",
+    Fault("promise 14: a marginal is guessed from the answer's length", "synth_core/steps/evaluate.py",
         "TABLES = (Kind.MARGINAL, Kind.MERGED)", "TABLES = (Kind.MARGINAL, Kind.STRATEGY)",
         ("tests/steps/test_stored_answers.py::test_square_strategies_do_not_pass_as_marginals",
          "tests/steps/test_stored_answers.py::test_every_marginal_is_compared_also_one_of_merged_codes")),
@@ -205,10 +205,10 @@ FAULTS = (
     Fault("green 1: the weight of the entropy jumps at a threshold", "synth_core/models/maximum_entropy.py",
         "return self.ridge * 2 ** (0.5 - past)", "return self.ridge",
         ("tests/models/test_estimators.py",)),
-    Fault("green 2: raking ends after some rounds with what it has", "synth_core/synthesizers/levels.py",
+    Fault("green 2: raking ends after some rounds with what it has", "synth_core/synthesizers/consistency.py",
         "return _moved_to_rows(found, rows)", "return found",
         ("tests/synthesizers/test_levels.py",)),
-    Fault("green 4: the noise of tests has no seed", "tests/seeding.py",
+    Fault("green 4: the noise of tests has no seed", "tests/support/seeding.py",
         "    entropy.SystemEntropy._rekey = _rekey\n", "    pass\n",
         ("tests/test_seeding.py",)),
 )

@@ -8,9 +8,9 @@ from synth_core.errors import SpecError
 
 @pytest.fixture(autouse=True)
 def undecided():
-    arrays.chosen.cache_clear()
+    arrays.default_backend.cache_clear()
     yield
-    arrays.chosen.cache_clear()
+    arrays.default_backend.cache_clear()
 
 
 class Device:
@@ -22,33 +22,33 @@ class Device:
 def test_numpy_serves_where_no_gpu_answers(monkeypatch):
     monkeypatch.delenv("SYNTH_ARRAYS", raising=False)
     monkeypatch.setattr(arrays, "_cupy_with_device", lambda: None)
-    assert arrays.chosen() == arrays.NUMPY
+    assert arrays.default_backend() == arrays.NUMPY
 
 
 def test_cupy_serves_where_a_gpu_answers(monkeypatch):
     monkeypatch.setenv("SYNTH_ARRAYS", "auto")
     monkeypatch.setattr(arrays, "_cupy_with_device", Device)
-    assert arrays.chosen().name == "cupy"
-    assert not arrays.chosen().compiled
+    assert arrays.default_backend().name == "cupy"
+    assert not arrays.default_backend().compiled
 
 
 def test_numpy_can_be_forced(monkeypatch):
     monkeypatch.setenv("SYNTH_ARRAYS", "numpy")
     monkeypatch.setattr(arrays, "_cupy_with_device", Device)
-    assert arrays.chosen() == arrays.NUMPY
+    assert arrays.default_backend() == arrays.NUMPY
 
 
 def test_cupy_without_a_gpu_is_refused(monkeypatch):
     monkeypatch.setenv("SYNTH_ARRAYS", "cupy")
     monkeypatch.setattr(arrays, "_cupy_with_device", lambda: None)
     with pytest.raises(SpecError, match="no GPU answers"):
-        arrays.chosen()
+        arrays.default_backend()
 
 
 def test_an_unknown_library_is_refused(monkeypatch):
     monkeypatch.setenv("SYNTH_ARRAYS", "torch")
     with pytest.raises(SpecError, match="numpy, cupy or auto"):
-        arrays.chosen()
+        arrays.default_backend()
 
 
 def test_a_machine_without_cupy_has_no_device(monkeypatch):
@@ -69,11 +69,11 @@ def test_arrays_know_their_namespace_and_come_back_to_numpy():
 def test_threads_are_asked_for_by_environment(monkeypatch):
     monkeypatch.setenv("SYNTH_ARRAYS", "numpy")
     monkeypatch.setenv("SYNTH_THREADS", "2")
-    assert arrays.chosen().threads == 2
+    assert arrays.default_backend().threads == 2
 
 
 @pytest.mark.parametrize("threads", ["0", "two", "-1"])
 def test_threads_that_are_no_number_are_refused(monkeypatch, threads):
     monkeypatch.setenv("SYNTH_THREADS", threads)
     with pytest.raises(SpecError, match="at least 1"):
-        arrays.chosen()
+        arrays.default_backend()

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-import seeding
 from hypothesis import settings
+from support import seeding
 
 from synth_core.privacy.entropy import SystemEntropy
 

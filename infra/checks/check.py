@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,8 +30,8 @@ YAMLLINT = (
 )
 EXTRAS = {
     "airflow": ("airflow", "fab", "postgres"),
-    "worker": ("monitoring",),
-    "worker-cuda": ("cuda", "monitoring"),
+    "worker": ("cli", "monitoring"),
+    "worker-cuda": ("cli", "cuda", "monitoring"),
 }
 """The parts of the package that each image has."""
 UNLIKE_TESTS = {"airflow.lock": {"python-dateutil"}}
@@ -154,7 +154,7 @@ def locks_agree(root: Path) -> Problems:
     tested = _pins(root / "requirements.lock")
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for image, extras in EXTRAS.items():
-        asked = [*project["dependencies"], *(d for e in extras for d in project["optional-dependencies"][e])]
+        asked = [*project["dependencies"], *_asked(project["optional-dependencies"], extras)]
         names = {found[0].lower() for line in asked if (found := re.match(r"[\w.-]+", line))}
         for name in sorted(names - set(_pins(root / "docker" / f"{image}.lock"))):
             yield f"docker/{image}.lock: {name}, which pyproject.toml asks for, is not there; run `make lock`"
@@ -164,9 +164,19 @@ def locks_agree(root: Path) -> Problems:
                 yield f"docker/{path.name}: {name} is {version}, tested with {tested[name]}; run `make lock`"
 
 
+def _asked(declared: dict[str, list[str]], extras: Iterable[str]) -> Iterator[str]:
+    """What the extras ask for, also through other extras of the package."""
+    for line in (line for extra in extras for line in declared[extra]):
+        if own := re.fullmatch(r"synth-core\[(.+)\]", line):
+            yield from _asked(declared, own[1].split(","))
+        else:
+            yield line
+
+
 def versions_agree(root: Path) -> Problems:
     """One version of our images everywhere: that of the package."""
-    version = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    source = (root / "synth_core" / "__init__.py").read_text(encoding="utf-8")
+    version = re.findall(r'^__version__ = "(.+)"$', source, re.MULTILINE)[0]
     for path in [*yaml_files(root), root / "docker" / ".env.example"]:
         text = path.read_text(encoding="utf-8")
         pattern = r"census-release/[a-z-]+(?::|, newTag: )\"?(\d[\w.]*)|(?:VERSION:-|VERSION=)(\d[\w.]*)"

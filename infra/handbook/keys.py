@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from typing import Any
 
+import yaml
 from pydantic import BaseModel
 
 from synth_core.release.spec import ReleaseSpec
@@ -41,11 +43,29 @@ MEANINGS = {
 
 TYPES = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
 LARGEST_SHOWN = 10**10
+COMMENT, WIDTH = 28, 118
+"""Columns of an example at which comments begin and end."""
 
 
 def spec_keys() -> str:
     """Keys of a release spec and of what is inside it."""
     return key_tables(ReleaseSpec)
+
+
+def spec_example() -> str:
+    """A whole spec as YAML: each key with an example, or what it is without it, and its meaning."""
+    lines = []
+    for key, value in ReleaseSpec.model_json_schema()["properties"].items():
+        shown = value.get("examples", [value.get("default", {})])[0]
+        written = yaml.safe_dump(shown, default_flow_style=True).removesuffix("...\n").strip()
+        line = f"{key}: {written}"
+        if len(line) >= COMMENT:  # its comment begins below
+            lines.append(line)
+            line = ""
+        for words in textwrap.wrap(value["description"], WIDTH - COMMENT):
+            lines.append(f"{line:<{COMMENT}}# {words}")
+            line = ""
+    return "\n".join(["```yaml", *lines, "```"])
 
 
 def schema_keys() -> str:

@@ -10,18 +10,18 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import typer
 from sqlalchemy import Table
 
-from infra.handbook.keys import schema_keys, spec_keys
+from infra.handbook.keys import schema_keys, spec_example, spec_keys
 from infra.handbook.meanings import FIELDS, STATES
+from infra.handbook.python_names import python_names
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ROOT / "docs" / "reference"
+PAGES = sorted([*(ROOT / "docs" / "reference").glob("*.md"), ROOT / "docs" / "spec.md"])
 PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -29,6 +29,22 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines)
+
+
+def steps() -> str:
+    """The steps of a release in their order."""
+    from synth_core.steps import PIPELINE
+
+    rows = [
+        [
+            f"`{step.name}`",
+            step.does,
+            "may" if step.spends else "never",
+            f"`{step.parts.name}`" if step.parts else "–",
+        ]
+        for step in PIPELINE
+    ]
+    return table(["step", "what it does", "spends privacy", "parts that may run at the same time"], rows)
 
 
 def commands() -> str:
@@ -64,28 +80,24 @@ def _command(name: str, command: Any) -> str:
 
 
 def methods() -> str:
-    """Every method with its source, presets and constants."""
-    from synth_core.synthesizers.methods import METHODS, synthesizer
+    """Every method with its source, presets and options."""
+    from synth_core.synthesizers.methods import METHODS, method_options
 
     parts = []
     for method in METHODS.values():
         presets = table(
             ["preset", "what it is"], [[f"`{name}`", words] for name, words in method.presets.items()]
         )
-        built: dict[str, Any] = {name: synthesizer(method.name, name) for name in method.presets}
-        names = dict.fromkeys(field.name for one in built.values() for field in fields(one))
-        rows = [[f"`{name}`", *(_constant(one, name) for one in built.values())] for name in names]
-        constants = (
-            table(["option", *(f"`{name}`" for name in built)], rows) if rows else "It has no options."
-        )
+        rows = [
+            [f"`{name}`", *(f"`{values[p]}`" if p in values else "–" for p in method.presets), meaning]
+            for name, values, meaning in method_options(method.name)
+        ]
+        head = ["option", *(f"`{name}`" for name in method.presets), "meaning"]
+        constants = table(head, rows) if rows else "It has no options."
         parts.append(
             f"## {method.name}\n\n{method.summary}. Source: {method.source}.\n\n{presets}\n\n{constants}"
         )
     return "\n\n".join(parts)
-
-
-def _constant(built: object, name: str) -> str:
-    return f"`{getattr(built, name)}`" if hasattr(built, name) else "–"
 
 
 def endpoints() -> str:
@@ -135,7 +147,7 @@ def _eventful(workspace: Path) -> None:
     from synth_core.privacy.accounts import Account
 
     account = Account(dataset="d", delta=1e-6, cap_epsilon=1.0)
-    open_ledger(workspace).declare(account, actor="reference")
+    open_ledger(workspace, create=True).declare(account, actor="reference")
     for kind in (Kind.STEP, Kind.REFUSAL, Kind.FAILURE):
         append(workspace, Event(kind=kind, dataset="d", release="r", step="fit", seconds=1.0))
     manifest = {
@@ -153,14 +165,14 @@ def _eventful(workspace: Path) -> None:
 
 def ledger_records() -> str:
     """The columns of the table of records."""
-    from synth_core.ledger.rows import RECORDS
+    from synth_core.ledger.tables import RECORDS
 
     return _columns(RECORDS)
 
 
 def ledger_answers() -> str:
     """The columns of the table of answers."""
-    from synth_core.ledger.rows import ANSWERS
+    from synth_core.ledger.tables import ANSWERS
 
     return _columns(ANSWERS)
 
@@ -182,8 +194,10 @@ def ledger_states() -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {
+    "spec-example": spec_example,
     "spec-keys": spec_keys,
     "schema-keys": schema_keys,
+    "steps": steps,
     "commands": commands,
     "methods": methods,
     "endpoints": endpoints,
@@ -191,6 +205,10 @@ PARTS: dict[str, Callable[[], str]] = {
     "ledger-records": ledger_records,
     "ledger-answers": ledger_answers,
     "ledger-states": ledger_states,
+    "python-core": lambda: python_names("synth_core"),
+    "python-models": lambda: python_names("synth_core.models"),
+    "python-evaluation": lambda: python_names("synth_core.evaluation"),
+    "python-release": lambda: python_names("synth_core.release"),
 }
 
 
@@ -201,7 +219,7 @@ def filled(text: str) -> str:
 
 def main() -> int:
     """Write every page whose generated parts have changed."""
-    for page in sorted(PAGES.glob("*.md")):
+    for page in PAGES:
         before = page.read_text(encoding="utf-8")
         after = filled(before)
         if after != before:

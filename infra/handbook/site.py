@@ -14,7 +14,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-ELSEWHERE = {"infra/RUNBOOK.md": "runbook.md", "CHANGELOG.md": "changelog.md"}
+ELSEWHERE = {"infra/RUNBOOK.md": "runbook.md", "CHANGELOG.md": "changelog.md", "SECURITY.md": "security.md"}
 """Pages outside docs/, by their path in the repository, and where the site shows them."""
 
 MEASURED = "tests/benchmarks"

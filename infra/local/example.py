@@ -10,8 +10,7 @@ PEOPLE = 50_000
 
 def provide_example(site: Site) -> None:
     """Write the population and declare the account, where that has not been done before."""
-    from synth_core.example.population import write_example
-    from synth_core.example.release import declare_example_account
+    from synth_core.example.population import declare_example_account, write_example
 
     folder = site.workspace / "example"
     if not (folder / "schema.yaml").exists() or not (folder / "data" / "people.csv").exists():

@@ -2,15 +2,69 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from airflow.sdk import DAG, Param
 
 from synth_airflow.pipeline import DEADLINE_HOURS, DEFAULTS, TAGS, deadline, release_tasks
+from synth_core.release.spec import ReleaseSpec
 from synth_core.synthesizers.methods import METHODS
 
-NAME = "[a-z0-9][a-z0-9._-]{0,99}"
-OUTPUT = "Output"
-GUARD = "Quality and approval"
-EXPERT = "For experts"
+FIRST, OUTPUT, GUARD, EXPERT = None, "Output", "Quality and approval", "For experts"
+SECTIONS = {
+    **dict.fromkeys(
+        ("dataset", "source", "schema", "method", "epsilon", "delta", "release", "dry_run", "strata"), FIRST
+    ),
+    **dict.fromkeys(("rows", "shards", "csv", "seed"), OUTPUT),
+    **dict.fromkeys(("quality_share", "bins_share", "approval"), GUARD),
+    **dict.fromkeys(("preset", "unit", "options", "workspace"), EXPERT),
+}
+"""The section of each field, in the order of the form; what a spec says of its schedule is no part of it."""
+
+BEGIN_WITH = {
+    "dataset": "fictional-census",
+    "source": "example/data/people.csv",
+    "schema": "example/schema.yaml",
+    "epsilon": 1.0,
+    "delta": 1e-6,
+    "release": None,
+}
+"""Values that the form begins with where the spec has no default: those of the example."""
+
+NOTES = {
+    "source": "In the form a relative path starts at the workspace.",
+    "schema": "In the form a relative path starts at the workspace.",
+    "method": "\n" + "".join(f"\n- **{name}**: {method.summary}" for name, method in METHODS.items()),
+    "release": "Leave it **empty** for a new release, named after this run.",
+    "rows": "Leave it **empty** for `noisy`.",
+    "approval": "The run then waits under *Required actions*.",
+    "options": 'As JSON, such as `{"rounds": 8}`.',
+}
+"""What is different in a form."""
+
+ABOUT_THE_RUN: dict[str, dict[str, Any]] = {
+    "dry_run": {
+        "default": False,
+        "type": "boolean",
+        "title": "Dry run",
+        "description_md": "Only **show the cost**: what the release would spend, how that is shared, what would be "
+        "left. Nothing is set aside or read. The answer is in the log of the task *prepare*.",
+    },
+    "workspace": {
+        "default": None,
+        "type": ["null", "string"],
+        "title": "Workspace",
+        "description_md": "Folder with the zones *confidential* and *public*. "
+        "Leave it **empty** for the server's own (SYNTH_WORKSPACE).",
+    },
+}
+"""Fields that are no keys of a spec."""
+
+LIMITS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "minLength")
+LARGEST_EXACT = 2**53 - 1
+"""The largest integer that a browser keeps exactly."""
+
+JSON_TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "object": dict}
 
 
 def release_form() -> DAG:
@@ -29,169 +83,46 @@ def release_form() -> DAG:
         default_args=DEFAULTS,
         deadline=deadline(DEADLINE_HOURS),
     ) as made:
-        release_tasks(strata=True)
+        release_tasks()
     return made
 
 
 def form_fields() -> dict[str, Param]:
     """Returns the fields of the form, made anew: a run in this process changes the values of its DAG's."""
-    return {
-        "dataset": Param(
-            "fictional-census",
-            type="string",
-            pattern=f"^{NAME}$",
-            title="Data set",
-            description_md="The **ledger account** that pays, declared once with `synth ledger account`.",
-        ),
-        "source": Param(
-            "example/data/people.csv",
-            type="string",
-            minLength=1,
-            examples=["example/data/people.csv", "intake/2026/*.parquet"],
-            title="Source",
-            description_md="CSV or Parquet file, or a glob such as `intake/2026/*.parquet`. "
-            "A relative path starts at the workspace.",
-        ),
-        "schema": Param(
-            "example/schema.yaml",
-            type="string",
-            minLength=1,
-            title="Schema",
-            description_md="The **public** declaration of the columns. Categories and bins come from here, "
-            "never from the data.",
-        ),
-        "method": Param(
-            "privmrf",
-            type="string",
-            enum=list(METHODS),
-            title="Method",
-            description_md="\n".join(f"- **{name}**: {method.summary}" for name, method in METHODS.items()),
-        ),
-        "epsilon": Param(
-            1.0,
-            type="number",
-            exclusiveMinimum=0,
-            maximum=100,
-            title="Privacy loss ε",
-            description_md="What this release **spends** from the account. Smaller is more private and less "
-            "accurate: below 0.1 is very strict, 0.5 to 2 is usual for an extract, above 8 protects little.",
-        ),
-        "delta": Param(
-            1e-6,
-            type="number",
-            exclusiveMinimum=0,
-            maximum=1e-3,
-            title="Failure probability δ",
-            description_md="Must be the **account's own δ**, which is fixed for its whole life: "
-            "at most 1 / (10 × the largest possible number of records).",
-        ),
-        "release": Param(
-            None,
-            type=["null", "string"],
-            pattern=f"^({NAME})?$",
-            title="Release name",
-            description_md="Leave it **empty** for a new release, named after this run. The name of an earlier "
-            "release **resumes** it: stored answers are used again and nothing is spent twice.",
-        ),
-        "dry_run": Param(
-            False,
-            type="boolean",
-            title="Dry run",
-            description_md="Only **show the cost**: what the release would spend, how that is shared, what would be "
-            "left. Nothing is set aside or read. The answer is in the log of the task *prepare*.",
-        ),
-        "strata": Param(
-            None,
-            type=["null", "string"],
-            examples=["region", "district within state"],
-            title="Strata",
-            description_md="A categorical column, for **one model each of its values**: they are fitted in parallel, "
-            "and together they cost what the dearest of them costs. **district within state** also keeps districts "
-            "consistent with their state. Leave it **empty** for one model of all records.",
-        ),
-        "rows": Param(
-            None,
-            type=["null", "integer"],
-            minimum=1,
-            maximum=10_000_000_000,
-            title="Rows",
-            description_md="Number of synthetic records. Leave it **empty** to use the noisy number of records; "
-            "a number given here is public.",
-            section=OUTPUT,
-        ),
-        "shards": Param(
-            4,
-            type="integer",
-            minimum=1,
-            maximum=1000,
-            title="Shards",
-            description_md="Files of the extract; each is sampled by a task of its own, in parallel.",
-            section=OUTPUT,
-        ),
-        "seed": Param(
-            0,
-            type="integer",
-            minimum=0,
-            maximum=2**53 - 1,  # the largest integer that a browser keeps exactly
-            title="Sampling seed",
-            description_md="Seed of the row sampler, which is post-processing. **Privacy noise has no seed.**",
-            section=OUTPUT,
-        ),
-        "quality_share": Param(
-            0,
-            type="number",
-            minimum=0,
-            maximum=0.5,
-            title="Share for published quality",
-            description_md="Part of ε that buys noisy true errors for the **public** report; 0 buys none.",
-            section=GUARD,
-        ),
-        "bins_share": Param(
-            0,
-            type="number",
-            minimum=0,
-            maximum=0.25,
-            title="Share for bins",
-            description_md="Part of ε that buys the bins of columns that declare `private_quantiles`; 0 if none does.",
-            section=GUARD,
-        ),
-        "approval": Param(
-            False,
-            type="boolean",
-            title="Approval",
-            description_md="Whether a person must **approve** the release before it is published. The run then waits "
-            "under *Required actions*, and the certificate is shown there.",
-            section=GUARD,
-        ),
-        "preset": Param(
-            "default",
-            type="string",
-            enum=sorted({preset for method in METHODS.values() for preset in method.presets}),
-            title="Preset",
-            description_md="The method's named set of constants. Every method has `default`, the recommended one.",
-            section=EXPERT,
-        ),
-        "unit": Param(
-            "person",
-            type="string",
-            minLength=1,
-            title="Unit of privacy",
-            description_md="Whom one record belongs to, as the account declares it.",
-            section=EXPERT,
-        ),
-        "options": Param(
-            None,
-            type=["null", "object"],
-            title="Options",
-            description_md='Overrides of the preset\'s constants, as JSON such as `{"rounds": 8}`.',
-            section=EXPERT,
-        ),
-        "workspace": Param(
-            None,
-            type=["null", "string"],
-            title="Workspace",
-            description_md="Folder with the zones *confidential* and *public*. "
-            "Leave it **empty** for the server's own (SYNTH_WORKSPACE).",
-            section=EXPERT,
-        ),
-    }
+    declared = ReleaseSpec.model_json_schema()["properties"]
+    presets = sorted({preset for method in METHODS.values() for preset in method.presets})
+    choices = {"method": list(METHODS), "preset": presets}
+    fields = {}
+    for name, section in SECTIONS.items():
+        about = dict(ABOUT_THE_RUN[name]) if name in ABOUT_THE_RUN else _shown(name, declared[name])
+        if name in choices:
+            about["enum"] = choices[name]
+        if section:
+            about["section"] = section
+        fields[name] = Param(**about)
+    return fields
+
+
+def _shown(name: str, declared: dict[str, Any]) -> dict[str, Any]:
+    """Returns a field of the spec as a form shows it: of several kinds of values, the one that is typed in.
+
+    A part of the spec with keys of its own has a short form of one line of text. What the spec says in another way,
+    such as `noisy`, is left empty in a form.
+    """
+    kinds = [one for one in declared.get("anyOf", [declared]) if "const" not in one]
+    found = {"type": "string"} if "$ref" in kinds[0] else kinds[0]
+    shown = {key: value for key, value in found.items() if key in ("type", "pattern", *LIMITS)}
+    if shown.get("exclusiveMaximum", 0) > LARGEST_EXACT:
+        del shown["exclusiveMaximum"]
+        shown["maximum"] = LARGEST_EXACT
+    value = BEGIN_WITH.get(name, declared.get("default"))
+    if not isinstance(value, JSON_TYPES[shown["type"]]):
+        value = None
+        shown["type"] = ["null", shown["type"]]
+        if "pattern" in shown:
+            shown["pattern"] = f"^$|{shown['pattern']}"
+    if len(declared.get("examples", ())) > 1:
+        shown["examples"] = [*([value] if value else []), *declared["examples"]]
+    meaning = declared["description"]
+    words = f"{meaning[0].upper()}{meaning[1:]}. {NOTES.get(name, '')}".strip()
+    return {**shown, "default": value, "title": declared["title"], "description_md": words}

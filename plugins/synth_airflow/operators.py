@@ -22,6 +22,7 @@ from synth_core.settings import Settings
 
 if TYPE_CHECKING:
     from synth_core.privacy.accounts import Runner
+    from synth_core.steps import PartId
 
 log = structlog.get_logger("release")
 
@@ -80,8 +81,7 @@ class Prepare(ReleaseOperator):
     def _wanted(self, context: Context) -> tuple[dict[str, Any], Path]:
         if self.spec_file is None:
             return release_spec(context["params"], run_id=context["ti"].run_id)
-        from synth_core.release.releases import dated
-        from synth_core.release.spec import ReleaseSpec
+        from synth_core.release.spec import ReleaseSpec, dated
 
         run = context["dag_run"]
         spec = dated(
@@ -90,8 +90,12 @@ class Prepare(ReleaseOperator):
         return spec.dump(), Path(_workspace({}))
 
 
-class Step(ReleaseOperator):
+class StepTask(ReleaseOperator):
     """One step of the release; it waits, without occupying a worker, while the Dask scheduler does not answer."""
+
+    def __init__(self, *, step: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.step = step
 
     def execute(self, context: Context) -> str:
         """Run the step and return the address of what it wrote."""
@@ -105,72 +109,49 @@ class Step(ReleaseOperator):
         """Go on when the scheduler answers."""
         return self.work(context, event)
 
-    def work(self, context: Context, where: str | None) -> str:
-        """The step itself."""
+    def work(self, context: Context, where: str | None, **part: PartId) -> str:
+        """Run the step, or a part of it."""
         from synth_core import steps
 
         address, who = self.address(context), runner(context)
-        return steps.run_step(self.task_id, address, cluster=where, runner=who, progress=log.info)
+        return steps.run_step(self.step, address, **part, cluster=where, runner=who, progress=log.info)
 
 
-class Strata(ReleaseOperator):
-    """Lists the strata of a stratified release, for one fitting task each; skipped where there are none."""
+class ListParts(ReleaseOperator):
+    """Lists the parts of a step, for one task each; skipped where there are none."""
 
-    def execute(self, context: Context) -> list[str]:
-        """The addresses of the strata."""
+    def __init__(self, *, step: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.step = step
+
+    def execute(self, context: Context) -> list[PartId]:
+        """Return the addresses of strata, or the numbers of shards."""
         from synth_core import steps
 
-        found = steps.strata(self.address(context))
+        found = steps.list_parts(self.step, self.address(context))
         if not found:
-            raise AirflowSkipException("this release has no strata")
+            raise AirflowSkipException(f"this release has no {self.task_id}")
         return found
 
 
-class FitStratum(Step):
-    """Fits the model of one stratum, or of a few that share it; its price is that of one, whatever their number."""
+class StepPart(StepTask):
+    """Runs one part of a step; what strata cost together is the price of the dearest, whatever their number."""
 
-    def __init__(self, *, stratum: str, **kwargs: Any) -> None:
+    def __init__(self, *, part: PartId, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.stratum = stratum
+        self.part = part
 
     def work(self, context: Context, where: str | None) -> str:
-        """Measure and fit."""
-        from synth_core import steps
-
-        address, who = self.address(context), runner(context)
-        return steps.fit_stratum(address, self.stratum, cluster=where, runner=who, progress=log.info)
+        """Run this part."""
+        return super().work(context, where, part=self.part)
 
 
-class Shards(ReleaseOperator):
-    """Lists the shards of the extract, for one sampling task each."""
-
-    def execute(self, context: Context) -> list[int]:
-        """The numbers of the shards."""
-        from synth_core import steps
-
-        return steps.shards(self.address(context))
-
-
-class SampleShard(Step):
-    """Draws one shard of synthetic records from the model; that spends nothing."""
-
-    def __init__(self, *, shard: int, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.shard = shard
-
-    def work(self, context: Context, where: str | None) -> str:
-        """Draw and write the shard."""
-        from synth_core import steps
-
-        return steps.sample_shard(self.address(context), self.shard, cluster=where, runner=runner(context))
-
-
-class Publish(Step):
+class Publish(StepTask):
     """Publishes the extract with its manifest, if ledger, manifest and files agree and the gate has been passed."""
 
     def work(self, context: Context, where: str | None) -> str:
         """Publish, and say so in the asset's event and to those who follow lineage."""
-        from synth_core.events.lineage import tell_lineage
+        from synth_core.events.notices import tell_lineage
 
         manifest = super().work(context, where)
         context["outlet_events"][EXTRACT].extra = {
@@ -231,8 +212,7 @@ def runner(context: Context, *, actor: str = "") -> Runner:
 
 def look_after(workspace: Path) -> None:
     """Record and tell what is new about caps and chain; trouble with that is never a release's trouble."""
-    from synth_core.events.office import Office
-    from synth_core.events.watch import look
+    from synth_core.events.office import Office, look
 
     try:
         look(Office(workspace))

@@ -1,12 +1,13 @@
-"""The order of a release's tasks, in four groups that show the seven steps, with what all of them have in common.
+"""A release's tasks: the list of steps as Airflow shows and runs it, with what all tasks have in common.
 
-A stratified release fits one model for each stratum in tasks of their own, which `fit` then joins.
+A step with parts has one task for each: strata are fitted before `fit` joins them, shards are all of `sample`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from itertools import groupby
 from typing import Any
 
 from airflow.sdk import (
@@ -24,15 +25,14 @@ from synth_airflow.gate import DisclosureGate
 from synth_airflow.listeners import FirstQueued
 from synth_airflow.operators import (
     EXTRACT,
-    FitStratum,
+    ListParts,
     Prepare,
     Publish,
-    SampleShard,
-    Shards,
-    Step,
-    Strata,
+    StepPart,
+    StepTask,
     failed,
 )
+from synth_core.steps import PIPELINE, PartId, Step
 
 TAGS = ["census", "privacy", "release"]
 DEADLINE_HOURS = 24.0
@@ -60,49 +60,57 @@ DEFAULTS = {
 def release_tasks(
     *,
     spec_file: str | None = None,
-    shards: Sequence[int] | None = None,
     gate: bool = True,
-    strata: bool = False,
+    parts: Mapping[str, Sequence[PartId]] | None = None,
 ) -> None:
-    """The tasks of a release, in the DAG of the `with` block; shards that are not known yet are listed by a task.
+    """The tasks of a release, in the DAG of the `with` block.
 
-    With `strata` the release may have strata; if it has none, their tasks are skipped.
+    Args:
+        spec_file: The spec of a series; without it, the spec is what the form says.
+        gate: Whether a person may have to approve the release.
+        parts: Parts of steps that are known when the DAG is made, by what they are called; an empty sequence says that
+            there are none. Those of other steps are listed by a task, and skipped if there are none.
     """
-    with _group(
-        "begin", "prepare, ingest", "Check everything, show the cost, set the budget aside; encode the source"
-    ):
-        prepare, ingest = _task(Prepare, "prepare", spec_file=spec_file), _task(Step, "ingest")
-    with _group("model", "score, select, fit", "Ask with noise, choose a structure, fit the model"):
-        score, select = _task(Step, "score"), _task(Step, "select")
-        fit = _fitted_by_strata(select) if strata else _task(Step, "fit")
-    with _group("extract", "sample", "Draw the synthetic records; spends nothing"):
-        listed = None if shards is not None else _task(Shards, "shards")
-        sample = SampleShard.partial(
-            task_id="sample", map_index_template="shard {{ task.shard }}", doc_md=SampleShard.__doc__
-        ).expand(shard=list(shards) if shards is not None else listed.output)
-    with _group("disclosure", "evaluate, publish", "Judge the extract, let a person decide, publish"):
-        evaluate = _task(Step, "evaluate")
-        approve = _task(DisclosureGate, "approve") if gate else None
-        publish = _task(
-            Publish, "publish", outlets=[EXTRACT], trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
+    before: Any = None
+    for group, steps in groupby(PIPELINE, key=lambda step: step.group):
+        own = list(steps)
+        names = [*(["prepare"] if before is None else []), *(step.name for step in own)]
+        does = " ".join(step.does for step in own)
+        with TaskGroup(group, prefix_group_id=False, group_display_name=", ".join(names), tooltip=does):
+            if before is None:
+                before = Prepare(task_id="prepare", doc_md=Prepare.__doc__, spec_file=spec_file)
+            for step in own:
+                before = _step_tasks(step, before, gate=gate, parts=parts or {})
+
+
+def _step_tasks(step: Step, before: Any, *, gate: bool, parts: Mapping[str, Sequence[PartId]]) -> Any:
+    """The tasks of one step after the task `before`; returns the last of them."""
+    about: dict[str, Any] = {"step": step.name, "doc_md": step.does}
+    known = parts.get(step.parts.name) if step.parts else ()
+    if step.parts and (known is None or known):
+        listed = (
+            None if known else ListParts(task_id=step.parts.name, **about | {"doc_md": ListParts.__doc__})
         )
-    chain(prepare, ingest, score, select)
-    chain(select, fit, *([listed] if listed else []), sample, evaluate, publish)
-    if approve:
-        chain(evaluate, approve, publish)
-
-
-def _fitted_by_strata(select: Any) -> Any:
-    """The task `fit`, after one task for each stratum; without strata these are skipped and it fits by itself."""
-    listed = _task(Strata, "strata")
-    each = FitStratum.partial(
-        task_id="stratum",
-        map_index_template="{{ task.stratum.rpartition('/')[2] }}",
-        doc_md=FitStratum.__doc__,
-    ).expand(stratum=listed.output)
-    fit = _task(Step, "fit", trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
-    chain(select, listed, each, fit)
-    return fit
+        each = StepPart.partial(
+            task_id=step.parts.one if step.parts.joined else step.name,
+            map_index_template=f"{step.parts.one} {{{{ (task.part | string).rpartition('/')[2] }}}}",
+            **about,
+        ).expand(part=listed.output if listed else list(known or ()))
+        chain(before, *([listed] if listed else []), each)
+        if not step.parts.joined:
+            return each
+        about["trigger_rule"] = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
+        task = StepTask(task_id=step.name, **about)
+        chain(each, task)
+    elif step.name == "publish":
+        about["trigger_rule"] = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
+        task = Publish(task_id=step.name, outlets=[EXTRACT], **about)
+        if gate:
+            chain(before, DisclosureGate(task_id="approve", doc_md=DisclosureGate.__doc__), task)
+    else:
+        task = StepTask(task_id=step.name, **about)
+    chain(before, task)
+    return task
 
 
 def deadline(hours: float, *, dataset: str = "") -> DeadlineAlert:
@@ -112,11 +120,3 @@ def deadline(hours: float, *, dataset: str = "") -> DeadlineAlert:
         interval=timedelta(hours=hours),
         callback=AsyncCallback("synth_airflow.listeners.late", kwargs={"hours": hours, "dataset": dataset}),
     )
-
-
-def _group(name: str, steps: str, tooltip: str) -> TaskGroup:
-    return TaskGroup(name, prefix_group_id=False, group_display_name=steps, tooltip=tooltip)
-
-
-def _task(kind: type, name: str, **more: Any) -> Any:
-    return kind(task_id=name, doc_md=kind.__doc__, **more)

@@ -5,6 +5,7 @@ A run spends privacy budget, so each DAG is paused when it first appears and nev
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from airflow.sdk import DAG, Asset, get_parsing_context
 from synth_airflow.pipeline import DEFAULTS, TAGS, deadline, release_tasks
 from synth_airflow.timetables import timetable
 from synth_core.errors import SpecError
-from synth_core.release.releases import Series, read_releases
 from synth_core.release.schedule import Schedule
+from synth_core.release.spec import Series, read_releases
 from synth_core.settings import Settings
+from synth_core.steps import PartId
 
 
 def scheduled_dags() -> dict[str, DAG]:
@@ -87,10 +89,8 @@ def _release_dag(series: Series, schedule: Any) -> DAG:
         default_args=DEFAULTS | ({"pool": spec.pool} if spec.pool else {}),
         deadline=deadline(spec.deadline_hours, dataset=spec.dataset) if spec.deadline_hours else None,
     ) as made:
-        release_tasks(
-            spec_file=str(series.path),
-            shards=range(spec.shards),
-            gate=spec.approval,
-            strata=spec.strata is not None,
-        )
+        parts: dict[str, Sequence[PartId]] = {"shards": range(spec.shards)}
+        if spec.strata is None:
+            parts["strata"] = ()
+        release_tasks(spec_file=str(series.path), gate=spec.approval, parts=parts)
     return made

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +24,13 @@ from synth_core.errors import SpecError
 from synth_core.measurement import Measurement
 from synth_core.privacy.accounts import Answer, Ledger, Reservation, SpendRequest, State
 from synth_core.privacy.budget import Mechanism
-from synth_core.privacy.curator import CountSource, Curator, LedgerCurator, Spending
+from synth_core.privacy.curator import AnyQuery, CountSource, Curator, LedgerCurator, Spending
 from synth_core.privacy.entropy import Entropy, SystemEntropy
 from synth_core.privacy.noise import GRID
-from synth_core.privacy.private import open_private
 from synth_core.privacy.queries import Query
 from synth_core.privacy.strategies import Answers, Strategy
+from synth_core.privacy.wall import open_private
 
-AnyQuery = TypeVar("AnyQuery", bound=Query)
 Experiment = Callable[[Curator], object]
 """Code under audit: it talks to a curator once, from beginning to end; what it returns is ignored."""
 
@@ -42,6 +41,7 @@ HOT_MU2 = Fraction(9)
 """The budget of an audited step: mu = 3 is where few runs tell right from wrong."""
 
 RUNS = 2000
+"""Conversations of an audit, half of them with the canary."""
 
 
 def run_audit(
@@ -93,7 +93,7 @@ class Notebook:
         return self.answers[reservation.key][0]
 
 
-class Witness:
+class Witness(Curator):
     """A curator that passes every question to the audited one and weighs what comes out in both worlds."""
 
     def __init__(self, worlds: Worlds, here: int, *, curator: type[LedgerCurator], entropy: Entropy) -> None:
@@ -102,7 +102,7 @@ class Witness:
         self._notebook = Notebook()
         self._curator = curator(
             counts=worlds[here],
-            ledger=cast(Ledger, self._notebook),  # the three methods a curator calls
+            ledger=cast("Ledger", self._notebook),  # the three methods a curator calls
             spending=Spending(dataset="audit", snapshot="audit", release="audit", step="audit"),
             entropy=entropy,
         )
@@ -117,17 +117,9 @@ class Witness:
         """The public domain of both worlds."""
         return self._curator.domain
 
-    def measure(
-        self,
-        cliques: Sequence[Clique],
-        mu2: Fraction,
-        *,
-        purpose: str,
-        weights: Sequence[float] | None = None,
-        pure: bool = False,
-    ) -> list[Measurement]:
+    def measure(self, cliques: Sequence[Clique], mu2: Fraction, **how: Any) -> list[Measurement]:
         """Ask the audited curator and weigh the noisy counts."""
-        given = self._curator.measure(cliques, mu2, purpose=purpose, weights=weights, pure=pure)
+        given = self._curator.measure(cliques, mu2, **how)
         asked = [measurement.clique for measurement in given]
         exact = [
             np.concatenate([[], *(GRID * table.ravel() for table in _tables(world, asked))])
@@ -137,16 +129,9 @@ class Witness:
         self._weigh_numbers(exact, answer, sizes=[measurement.noisy.size for measurement in given])
         return given
 
-    def answer(
-        self,
-        strategies: Sequence[Strategy],
-        mu2: Fraction,
-        *,
-        purpose: str,
-        weights: Sequence[float] | None = None,
-    ) -> list[Answers]:
+    def answer(self, strategies: Sequence[Strategy], mu2: Fraction, **how: Any) -> list[Answers]:
         """Ask the audited curator and weigh the noisy answers, each in units of its strategy's sensitivity."""
-        given = self._curator.answer(strategies, mu2, purpose=purpose, weights=weights)
+        given = self._curator.answer(strategies, mu2, **how)
         exact = []
         for world in self._worlds:
             tables = _tables(world, [strategy.clique for strategy in strategies])
@@ -158,33 +143,23 @@ class Witness:
         self._weigh_numbers(exact, answer, sizes=sizes, units=units)
         return given
 
-    def score(self, queries: Sequence[Query], mu2: Fraction, *, purpose: str) -> list[float]:
+    def score(self, queries: Sequence[Query], mu2: Fraction, **how: Any) -> list[float]:
         """Ask the audited curator and weigh the noisy scores."""
-        given = self._curator.score(queries, mu2, purpose=purpose)
+        given = self._curator.score(queries, mu2, **how)
         exact = [np.array(_values(world, queries), dtype=np.float64) for world in self._worlds]
         self._weigh_numbers(exact, np.array(given) * GRID, sizes=[1] * len(given))
         return given
 
-    def choose(
-        self,
-        queries: Sequence[AnyQuery],
-        mu2: Fraction,
-        *,
-        purpose: str,
-        count: int = 1,
-        with_replacement: bool = False,
-    ) -> list[AnyQuery]:
+    def choose(self, queries: Sequence[AnyQuery], mu2: Fraction, **how: Any) -> list[AnyQuery]:
         """Ask the audited curator and weigh the choices."""
-        given = self._curator.choose(
-            queries, mu2, purpose=purpose, count=count, with_replacement=with_replacement
-        )
+        given = self._curator.choose(queries, mu2, **how)
         key, self._notebook.fresh = self._notebook.fresh, None
         if key is None:
             return given
         exact = [np.array(_values(world, queries), dtype=np.float64) for world in self._worlds]
         mechanism = self._notebook.requests[key].mechanism
         for answer in self._notebook.answers.get(key, []):
-            self._weigh_choices(exact, answer, mechanism, with_replacement=with_replacement)
+            self._weigh_choices(exact, answer, mechanism, with_replacement=how.get("with_replacement", False))
         stored = self._notebook.answers.get(key, [np.empty(0, np.int64)])[0]
         self._strayed += [id(query) for query in given] != [id(queries[int(at)]) for at in stored]
         return given

@@ -141,7 +141,7 @@ def certify(
 def certified_mu(false_alarms: tuple[int, int], misses: tuple[int, int]) -> float:
     """A mu that is really lost, up to DOUBT, by error counts (errors, runs) of one fixed guessing rule.
 
-    Whoever satisfies mu-GDP forces Phi^-1(1 - false alarm rate) - Phi^-1(miss rate) <= mu on every rule. Both rates
+    mu-GDP forces Phi^-1(1 - false alarm rate) - Phi^-1(miss rate) <= mu on every rule. Both rates
     are replaced by their Clopper-Pearson upper bounds at DOUBT / 2, so the left side is too small rather than too
     large.
     """

@@ -1,1 +1,1 @@
-"""Utility benchmarks: our methods and other libraries', each in a process of its own, on the same data and budget."""
+"""How the cost of a release grows with its size, and what a large census would cost."""

@@ -1,4 +1,7 @@
-"""What one part of a release costs at one size: each task runs in a process of its own, so its memory is its own."""
+"""What one part of a release costs at one size, on a made-up census table that is the same for the same numbers.
+
+Each task runs in a process of its own, so its memory is its own.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +16,22 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
-from synth_core.bench.scale_data import census_blocks, census_schema, write_source
 from synth_core.cluster import Cluster
-from synth_core.domain import Clique, Domain
+from synth_core.domain import Clique, Codes, Domain
 from synth_core.ledger.sql import open_ledger
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.privacy.accounts import Account
-from synth_core.schema.codec import Codes
+from synth_core.schema import Schema
+from synth_core.schema.codec import decode_table
 from synth_core.steps import STEPS, prepare, run_step
 from synth_core.steps.sample import Recipe, write_shard
 from synth_core.storage.counting import PartitionCounts, count_codes, count_partition
@@ -37,6 +43,26 @@ SAMPLE_ROWS = 1_000_000
 SHARD_ROWS = 1_000_000
 PASSES = 12
 """Passes over the data by each number of workers, in turn: the first one warms up."""
+
+BLOCK_ROWS = 250_000
+COLUMNS: tuple[dict[str, Any], ...] = (
+    {"name": "age", "kind": "integer", "bounds": [0, 99], "bins": 20},
+    {"name": "class_of_worker", "values": 9},
+    {"name": "education", "values": 16},
+    {"name": "marital", "values": 7},
+    {"name": "occupation", "values": 15},
+    {"name": "relation", "values": 6},
+    {"name": "ancestry", "values": 5},
+    {"name": "sex", "values": 2},
+    {"name": "birthplace", "values": 42},
+    {"name": "hours", "kind": "integer", "bounds": [0, 79], "bins": 16},
+    {"name": "income", "kind": "integer", "bounds": [0, 49_999], "bins": 20},
+    {"name": "rent", "kind": "integer", "bounds": [0, 1999], "bins": 10},
+    {"name": "tenure", "values": 5},
+    {"name": "veteran", "values": 2},
+    {"name": "vehicles", "values": 4},
+)
+"""The first fifteen columns, of sizes like those of the Adult table; wider tables repeat them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +195,7 @@ def release(task: Task, folder: Path) -> Values:
         workspace.mkdir()
         census_schema(task.columns).save(declared)
         account = Account(dataset="bench", delta=1e-9, cap_epsilon=1.0, largest_n=100_000_000)
-        open_ledger(workspace).declare(account, actor="bench")
+        open_ledger(workspace, create=True).declare(account, actor="bench")
         spec = {
             "release": "bench",
             "dataset": "bench",
@@ -263,6 +289,59 @@ def _clock() -> Iterator[Values]:
     cpu, wall = time.process_time(), time.perf_counter()
     yield values
     values |= {"cpu_s": time.process_time() - cpu, "wall_s": time.perf_counter() - wall}
+
+
+def census_schema(columns: int) -> Schema:
+    """A schema of that many columns."""
+    return Schema.model_validate({"columns": [_column(k) for k in range(columns)]})
+
+
+def census_blocks(rows: int, columns: int, *, seed: int = 0) -> Iterator[NDArray[np.uint8]]:
+    """Codes, one row for each record; each column leans on the one before it and on something all share."""
+    sizes = np.array(census_schema(columns).domain.sizes)
+    for number, start in enumerate(range(0, rows, BLOCK_ROWS)):
+        rng = np.random.default_rng([seed, number])
+        count = min(BLOCK_ROWS, rows - start)
+        shared = rng.random(count, dtype=np.float32)
+        before = shared
+        codes = np.empty((columns, count), dtype=np.uint8)
+        for k, size in enumerate(sizes):
+            own = rng.random(count, dtype=np.float32)
+            before = 0.3 * shared + 0.4 * before + 0.3 * own * own
+            codes[k] = np.minimum(before * before * np.float32(size * 1.2), np.float32(size - 1))
+        yield codes.T
+
+
+def write_source(path: Path, rows: int, columns: int, *, seed: int = 0) -> None:
+    """Write the table as text and numbers, to CSV or Parquet by the name's ending."""
+    schema = census_schema(columns)
+    writer = None
+    for number, codes in enumerate(census_blocks(rows, columns, seed=seed)):
+        block = decode_table(codes, schema, np.random.default_rng([seed, number, 1]))
+        if writer is None:
+            writer = (
+                _csv_writer(path, block.schema)
+                if path.name.endswith(".csv")
+                else pq.ParquetWriter(path, block.schema)
+            )
+        writer.write_table(block)
+    if writer is not None:
+        writer.close()
+
+
+def _csv_writer(path: Path, schema: Any) -> Any:
+    return pa_csv.CSVWriter(path, schema, write_options=pa_csv.WriteOptions(quoting_style="needed"))
+
+
+def _column(number: int) -> dict[str, Any]:
+    turn, kind = divmod(number, len(COLUMNS))
+    column = dict(COLUMNS[kind])
+    if isinstance(column.get("values"), int):
+        column |= {
+            "kind": "categorical",
+            "values": [f"{column['name'][:4]}-{k}" for k in range(column["values"])],
+        }
+    return column | ({"name": f"{column['name']}_{turn + 1}"} if turn else {})
 
 
 def main(order: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
@@ -11,12 +10,10 @@ from synth_core import __version__
 from synth_core.cli import airflow_dags as airflow_command
 from synth_core.cli import audit as audit_command
 from synth_core.cli import bench as bench_commands
-from synth_core.cli import doctor as doctor_command
 from synth_core.cli import evaluate as evaluation_command
 from synth_core.cli import ledger as ledger_commands
 from synth_core.cli import operations as operation_commands
 from synth_core.cli import release as release_commands
-from synth_core.errors import SynthError
 
 app = typer.Typer(
     name="synth",
@@ -37,7 +34,6 @@ release_commands.add_commands(app)
 evaluation_command.add_commands(app)
 audit_command.add_commands(app)
 operation_commands.add_commands(app)
-doctor_command.add_commands(app)
 airflow_command.add_commands(app)
 
 
@@ -54,12 +50,3 @@ def _options(
     ] = False,
 ) -> None:
     pass
-
-
-def main() -> None:
-    """Run the command; a refusal is one line on the error stream and exit code 2."""
-    try:
-        app()
-    except SynthError as refusal:
-        typer.echo(f"synth: {refusal}", err=True)
-        sys.exit(2)

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from synth_core.cli.progress import telling
+from synth_core.cli.progress import report_progress
 from synth_core.errors import SpecError, WallError
 
 
@@ -48,7 +48,7 @@ def audit(
     for name in method or ():
         if name not in METHODS:
             raise SpecError(f"unknown method {name!r}; choose one of: {', '.join(METHODS)}")
-    with telling("Auditing") as progress:
+    with report_progress("Auditing") as progress:
         certificates = list(
             audits(
                 methods=method or list(METHODS),

@@ -1,4 +1,4 @@
-"""Benchmarks from the command line: methods against each other, and how cost grows with the size of a census."""
+"""How cost grows with the size of a census, from the command line."""
 
 from __future__ import annotations
 
@@ -9,62 +9,7 @@ import typer
 
 from synth_core.errors import SpecError
 
-app = typer.Typer(
-    no_args_is_help=True, help="Measure methods against each other, and how cost grows, on public data."
-)
-
-EPSILONS = "0.1,0.2,0.4,0.8,1.6,3.2"
-DATASETS = "nltcs,acs,adult,br2000"
-
-
-@app.callback()
-def _commands() -> None:
-    pass
-
-
-@app.command()
-def utility(
-    data: Annotated[Path, typer.Option(help="Folder with NAME.csv (integer codes) and NAME-domain.json.")],
-    out: Annotated[Path, typer.Option(help="Folder for utility.csv, utility.md and the pictures.")],
-    datasets: Annotated[str, typer.Option(help="Names of data sets.")] = DATASETS,
-    methods: Annotated[str, typer.Option(help="Ours, as `method` or `method:preset`.")] = (
-        "privmrf,privmrf:paper,independent"
-    ),
-    peers: Annotated[str, typer.Option(help="Others: mbi, dpmm, smartnoise, or one method: dpmm/aim.")] = "",
-    epsilons: Annotated[str, typer.Option(help="Privacy losses.")] = EPSILONS,
-    delta: Annotated[float, typer.Option(help="The same for all.")] = 1e-5,
-    runs: Annotated[int, typer.Option(help="Runs of each; means are shown.", min=1)] = 1,
-    measures: Annotated[
-        str,
-        typer.Option(help="`marginals`, `svm` (five folds, synthesized from training folds only), or both."),
-    ] = "marginals",
-    limit: Annotated[float, typer.Option(help="CPU seconds after which a run is given up.", min=1)] = 1800,
-    cache: Annotated[Path, typer.Option(help="Folder for the peers' environments.")] = Path(
-        "bench-out/peers"
-    ),
-) -> None:
-    """Make tables by several methods, judge them against the rows, and draw error against epsilon.
-
-    True errors of the rows are computed without noise: use public data only. It goes on where it was stopped.
-
-    Example: `synth bench utility --data data --datasets adult --methods privmrf --peers dpmm/mst --out bench-out`
-    """
-    from synth_core.bench.contest import MEASURES, contestants, jobs
-    from synth_core.bench.utility import Setting, benchmark
-
-    measured = _list(measures)
-    if not measured or not set(measured) <= set(MEASURES):
-        raise SpecError(f"--measures {measures} is not among: {', '.join(MEASURES)}")
-    wanted = jobs(
-        _list(datasets),
-        contestants(_list(methods), _list(peers)),
-        epsilons=[_number(text) for text in _list(epsilons)],
-        runs=runs,
-        measures=measured,
-    )
-    setting = Setting(data=data, out=out, cache=cache, delta=delta, limit=limit)
-    results = benchmark(list(wanted), setting, tell=lambda line: typer.echo(line, err=True))
-    typer.echo(f"{out / 'utility.csv'}: {len(results.frame)} numbers")
+app = typer.Typer(no_args_is_help=True, help="Measure how cost grows with the size of a generated census.")
 
 
 @app.command()
@@ -128,13 +73,3 @@ def _counts(text: str, option: str) -> list[int]:
 
 def _list(text: str) -> list[str]:
     return [item.strip() for item in text.split(",") if item.strip()]
-
-
-def _number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not value > 0:
-        raise SpecError(f"--epsilons: {text!r} is not a positive number")
-    return value

@@ -1,54 +1,308 @@
-"""`synth doctor`: what could keep this installation from releasing."""
+"""What could keep this installation from releasing, found before anything is spent: `synth doctor`."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
+import importlib
+import os
+import platform
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from importlib import metadata
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from packaging.requirements import Requirement
+
+from synth_core.cluster import connect
+from synth_core.errors import ClusterError, PublishError, SpecError, SynthError
+from synth_core.events.office import Office
+from synth_core.privacy.accounts import State as Entry
+from synth_core.privacy.budget import check_delta
+from synth_core.release.paths import PRIVATE_MODE, ReleasePaths
+from synth_core.release.signing import key_path, private_key
+from synth_core.settings import PREFIX, VARIABLES
+
+SAME_EVERYWHERE = ("synth-core", "dask", "distributed", "numpy", "pandas", "pyarrow", "numba")
+"""Packages that must have one version on the client and on all workers: functions and arrays travel between them."""
+EXTRAS = ("", "cluster", "evaluation", "report", "cli")
+"""Extras whose packages the command line needs; the first is the package itself."""
+LITTLE_SPACE = 10 * 2**30
+"""Bytes of free disk below which the doctor warns."""
+AHEAD = timedelta(minutes=1)
+"""How far the ledger's last record may lie in the future before the clock is suspected."""
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Mount the command."""
-    app.command()(doctor)
+class State(StrEnum):
+    """How a finding stands."""
+
+    GOOD = "ok"
+    WORRYING = "warning"
+    WRONG = "problem"
 
 
-def doctor(
-    workspace: Annotated[
-        Path | None,
-        typer.Option(
-            "--workspace", "-w", envvar="SYNTH_WORKSPACE", help="Folder of the ledger and the zones."
-        ),
-    ] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(envvar="SYNTH_DASK_ADDRESS", help="Address of the Dask scheduler, tcp://host:8786."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
-) -> None:
-    """Check versions, kernels, settings, permissions, ledger, clock, keys, cluster and GPU, and say what to do.
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at, what was seen, and what to do about it."""
 
-    Nothing is changed and nothing is spent. The exit code is 1 if there is a problem.
+    subject: str
+    state: State
+    seen: str
+    remedy: str = ""
 
-    Example: `synth doctor --workspace workspace`
-    """
-    from rich.console import Console
-    from rich.table import Table
 
-    from synth_core.cli.checkup import Patient, State, examine
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patient:
+    """The installation as it is configured."""
 
-    patient = Patient(workspace=workspace.resolve() if workspace else None, cluster=cluster)
-    findings = list(examine(patient))
-    if as_json:
-        typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+    workspace: Path | None = None
+    cluster: str | None = None
+
+
+Check = Callable[[Patient], Iterator[Finding]]
+
+
+def examine(patient: Patient) -> Iterator[Finding]:
+    """Look at everything, one thing after the other; a check that cannot be made is a finding itself."""
+    for check in CHECKS:
+        try:
+            yield from check(patient)
+        except SynthError as refusal:
+            yield Finding(check.__name__, State.WRONG, str(refusal))
+
+
+def interpreter(_: Patient) -> Iterator[Finding]:
+    """Python itself."""
+    supported = (3, 11) <= sys.version_info < (3, 13)
+    yield _judged("python", supported, platform.python_version(), "use Python 3.11 or 3.12")
+    if os.environ.get("PYTHONDONTWRITEBYTECODE"):
+        yield Finding(
+            "python",
+            State.WORRYING,
+            "PYTHONDONTWRITEBYTECODE is set, so every Airflow process compiles its modules anew",
+            "unset it",
+        )
+
+
+def packages(_: Patient) -> Iterator[Finding]:
+    """Whether what this package requires is installed."""
+    wrong = []
+    for line in metadata.requires("synth-core") or []:
+        requirement = Requirement(line)
+        marker = requirement.marker
+        if marker and not any(marker.evaluate({"extra": extra}) for extra in EXTRAS):
+            continue
+        installed = _version(requirement.name)
+        if installed is None:
+            wrong.append(f"{requirement.name} is missing")
+        elif not requirement.specifier.contains(installed, prereleases=True):
+            wrong.append(f"{requirement.name} is {installed}, not {requirement.specifier}")
+    if wrong:
+        yield Finding("packages", State.WRONG, "; ".join(wrong), "install requirements.lock again")
     else:
-        table = Table("", "", "seen", "what to do", box=None, pad_edge=False)
-        colours = {State.GOOD: "green", State.WORRYING: "yellow", State.WRONG: "bold red"}
-        for finding in findings:
-            word = f"[{colours[finding.state]}]{finding.state.value}[/]"
-            table.add_row(word, finding.subject, finding.seen, finding.remedy)
-        Console().print(table)
-    if any(finding.state is State.WRONG for finding in findings):
-        raise typer.Exit(1)
+        airflow = _version("apache-airflow")
+        beside = f"Airflow {airflow}" if airflow else "no Airflow (only the command line runs releases here)"
+        yield Finding("packages", State.GOOD, f"as required; synth-core {_version('synth-core')}, {beside}")
+
+
+def kernels(_: Patient) -> Iterator[Finding]:
+    """Whether the compiled kernels are on disk."""
+    folder = importlib.import_module("synth_core.models.kernels").propagate.stats.cache_path
+    if folder and any(Path(folder).glob("kernels.propagate-*.nbi")):
+        yield Finding("kernels", State.GOOD, "compiled")
+    else:
+        yield Finding(
+            "kernels",
+            State.WORRYING,
+            "not compiled yet, so the first fit of every process waits some seconds",
+            "run `python -m synth_core.warm` as the user who owns the installation",
+        )
+
+
+def settings(_: Patient) -> Iterator[Finding]:
+    """Settings that nothing reads are mistyped ones."""
+    unknown = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in VARIABLES)
+    if unknown:
+        yield Finding(
+            "settings", State.WORRYING, f"nothing reads {', '.join(unknown)}", "see the settings in the docs"
+        )
+    else:
+        count = sum(name in os.environ for name in VARIABLES)
+        yield Finding("settings", State.GOOD, f"{count} of {len(VARIABLES)} variables are set")
+
+
+def workspace(patient: Patient) -> Iterator[Finding]:
+    """The two zones, their permissions and their space."""
+    folder = patient.workspace
+    if folder is None:
+        yield Finding(
+            "workspace", State.WRONG, "none is named", "set SYNTH_WORKSPACE, or name one with --workspace"
+        )
+        return
+    ReleasePaths(folder, "doctor").check_writable()
+    yield Finding("workspace", State.GOOD, f"{folder} can be written to")
+    zone = folder / "confidential"
+    if zone.exists():
+        mode = stat.S_IMODE(zone.stat().st_mode)
+        seen = f"the confidential zone has mode {mode:04o}"
+        yield _judged("workspace", mode & 0o077 == 0, seen, f"chmod {PRIVATE_MODE:04o} {zone}")
+    free = shutil.disk_usage(folder if folder.exists() else folder.parent).free
+    if free < LITTLE_SPACE:
+        yield Finding(
+            "workspace", State.WORRYING, f"{free / 2**30:.0f} GiB are free", "make room before a large ingest"
+        )
+
+
+def ledger(patient: Patient) -> Iterator[Finding]:
+    """Whether the ledger answers and is as it was written, and whether clocks agree with it."""
+    if patient.workspace is None:
+        return
+    office = Office(patient.workspace)
+    status = office.chain_status(fresh=timedelta(0))
+    if status.sound:
+        yield Finding("ledger", State.GOOD, f"{status.records} records, chain unbroken")
+    else:
+        yield Finding(
+            "ledger",
+            State.WRONG,
+            "; ".join(status.problems),
+            "stop all releases and read the runbook on a broken chain",
+        )
+    yield from _deltas(office)
+    now = datetime.now(UTC)
+    last = max((record.at for record in office.ledger.records()), default=now)
+    if last > now + AHEAD:
+        yield Finding(
+            "clock",
+            State.WRONG,
+            f"the last record was written at {last:%Y-%m-%d %H:%M:%S} UTC, which is still to come",
+            "synchronise the clocks of the machines that run tasks",
+        )
+    else:
+        yield Finding(
+            "clock", State.GOOD, f"{now:%Y-%m-%d %H:%M:%S} UTC, not before the ledger's last record"
+        )
+
+
+def _deltas(office: Office) -> Iterator[Finding]:
+    """Accounts whose delta was never compared with their number of records, unless a reason is recorded."""
+    for opened in office.ledger.records():
+        if opened.state is not Entry.ACCOUNT:
+            continue
+        try:
+            check_delta(opened.account.delta, opened.account.largest_n, opened.reason)
+        except SpecError as refusal:
+            subject = f"account {opened.dataset}"
+            yield Finding(
+                subject, State.WORRYING, str(refusal), "delta is for life; use it for the next account"
+            )
+
+
+def keys(patient: Patient) -> Iterator[Finding]:
+    """The key that signs manifests."""
+    if patient.workspace is None:
+        return
+    path = key_path(ReleasePaths(patient.workspace, "doctor"))
+    if not path.exists():
+        yield Finding("signing key", State.GOOD, "none yet; the first publication makes one")
+        return
+    try:
+        private_key(path, create=False)
+    except PublishError as refusal:
+        yield Finding("signing key", State.WRONG, str(refusal))
+        return
+    mode = stat.S_IMODE(path.stat().st_mode)
+    remedy = f"chmod 0600 {path}; if others could read it, make a new one"
+    yield _judged("signing key", mode & 0o077 == 0, f"readable, mode {mode:04o}", remedy)
+
+
+def cluster(patient: Patient) -> Iterator[Finding]:
+    """Whether the Dask cluster answers, has workers, and runs the same code on the same files."""
+    if patient.cluster is None:
+        yield Finding("cluster", State.GOOD, "none is set; tasks use their own threads")
+        return
+    here = facts(patient.workspace)
+    with connect(patient.cluster) as opened:
+        try:
+            workers = opened.on_each_worker(facts, patient.workspace)
+        except ImportError:
+            raise ClusterError(
+                "workers cannot import synth_core; install the same package on them as here"
+            ) from None
+    if not workers:
+        yield Finding(
+            "cluster", State.WRONG, "it answers and has no workers", "start `dask worker` processes"
+        )
+        return
+    yield Finding("cluster", State.GOOD, f"{len(workers)} workers answer")
+    different = sorted(
+        {
+            f"{name} {found.versions.get(name)} instead of {version}"
+            for found in workers.values()
+            for name, version in here.versions.items()
+            if found.versions.get(name) != version
+        }
+    )
+    if different:
+        yield Finding(
+            "cluster",
+            State.WRONG,
+            f"workers have {', '.join(different)}",
+            "install the same lock file on them",
+        )
+    if not all(found.sees_workspace for found in workers.values()):
+        yield Finding(
+            "cluster", State.WRONG, "some workers do not see the workspace", "mount it on every worker"
+        )
+
+
+def gpu(_: Patient) -> Iterator[Finding]:
+    """Graphics cards, and whether the code could use them."""
+    cards = _cards()
+    if not cards:
+        yield Finding("gpu", State.GOOD, "none here; fits run on the CPU")
+    elif _version("cupy-cuda12x") is None:
+        yield Finding(
+            "gpu", State.WORRYING, f"{cards} found, but CuPy is not installed", "install the extra `cuda`"
+        )
+    else:
+        yield Finding("gpu", State.GOOD, f"{cards} found, CuPy {_version('cupy-cuda12x')}")
+
+
+CHECKS: tuple[Check, ...] = (interpreter, packages, kernels, settings, workspace, ledger, keys, cluster, gpu)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a process knows of its own machine."""
+
+    versions: dict[str, str | None]
+    sees_workspace: bool
+
+
+def facts(workspace: Path | None) -> Facts:
+    """The versions that must agree, and whether the workspace is there."""
+    return Facts(
+        {"python": platform.python_version(), **{name: _version(name) for name in SAME_EVERYWHERE}},
+        workspace is None or workspace.is_dir(),
+    )
+
+
+def _judged(subject: str, good: bool, seen: str, remedy: str) -> Finding:
+    return Finding(subject, State.GOOD, seen) if good else Finding(subject, State.WRONG, seen, remedy)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _cards() -> int:
+    from distributed.diagnostics import nvml
+
+    return int(nvml.device_get_count())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from synth_core.cli.progress import telling
+from synth_core.cli.progress import report_progress
 from synth_core.errors import SourceError, SpecError
 from synth_core.files import atomic_write
 
@@ -38,11 +38,11 @@ def evaluate(
 
     Example: `synth evaluate data/people.csv workspace/public/example/extract --schema schema.yaml --out internal/`
     """
-    from synth_core.report.comparison import compare_and_report
+    from synth_core.report.internal import compare_and_report
     from synth_core.schema import Schema
 
     declared = Schema.load(schema)
-    with telling("Comparing the tables") as progress:
+    with report_progress("Comparing the tables") as progress:
         evaluation, report = compare_and_report(
             _read(real),
             _read(synthetic),

@@ -1,7 +1,9 @@
-"""Commands for those who keep releases running: approve or cancel one, check the schedule, read the metrics."""
+"""Commands that keep releases running: approve or cancel one, check schedule and installation, read metrics."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +14,7 @@ from synth_core.errors import SpecError
 
 def add_commands(app: typer.Typer) -> None:
     """Mount the commands."""
-    for command in (approve, cancel, releases, metrics):
+    for command in (approve, cancel, releases, metrics, doctor):
         app.command()(command)
 
 
@@ -66,13 +68,13 @@ def cancel(
 def releases(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of release specs (SYNTH_RELEASES).")],
 ) -> None:
-    """Check all specs of a releases folder, and tell when each is due; exit code 2 if one is broken.
+    """Check all specs of a releases folder, and print when each is due; exit code 2 if one is broken.
 
     Example: `synth releases workspace/releases`
     """
     from datetime import UTC, datetime
 
-    from synth_core.release.releases import read_releases
+    from synth_core.release.spec import read_releases
 
     found = read_releases(folder)
     for series in found.series:
@@ -100,8 +102,7 @@ def metrics(
     Example: `synth metrics --workspace workspace > /var/lib/node_exporter/synth.prom`
     """
     from synth_core.events.office import Office
-    from synth_core.web.metrics import exposition
-    from synth_core.web.metrics_server import metrics_server
+    from synth_core.web.metrics import exposition, metrics_server
 
     if not workspace.is_dir():
         raise SpecError(f"{workspace} is not a workspace; name the folder of the ledger and the zones")
@@ -110,6 +111,45 @@ def metrics(
     else:
         with metrics_server(Office(workspace), serve) as server:
             server.serve_forever()
+
+
+def doctor(
+    workspace: Annotated[
+        Path | None,
+        typer.Option(
+            "--workspace", "-w", envvar="SYNTH_WORKSPACE", help="Folder of the ledger and the zones."
+        ),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(envvar="SYNTH_DASK_ADDRESS", help="Address of the Dask scheduler, tcp://host:8786."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
+    """Check versions, kernels, settings, permissions, ledger, clock, keys, cluster and GPU, and say what to do.
+
+    Nothing is changed and nothing is spent. The exit code is 1 if there is a problem.
+
+    Example: `synth doctor --workspace workspace`
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from synth_core.cli.doctor import Patient, State, examine
+
+    patient = Patient(workspace=workspace.resolve() if workspace else None, cluster=cluster)
+    findings = list(examine(patient))
+    if as_json:
+        typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        table = Table("", "", "seen", "what to do", box=None, pad_edge=False)
+        colours = {State.GOOD: "green", State.WORRYING: "yellow", State.WRONG: "bold red"}
+        for finding in findings:
+            word = f"[{colours[finding.state]}]{finding.state.value}[/]"
+            table.add_row(word, finding.subject, finding.seen, finding.remedy)
+        Console().print(table)
+    if any(finding.state is State.WRONG for finding in findings):
+        raise typer.Exit(1)
 
 
 def _begun(release: str, workspace: Path) -> str:

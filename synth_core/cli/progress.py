@@ -13,7 +13,7 @@ console = Console(stderr=True)
 
 
 @contextmanager
-def telling(title: str) -> Iterator[Callable[[str], None]]:
+def report_progress(title: str) -> Iterator[Callable[[str], None]]:
     """Give a function to report progress with; the title and the seconds taken stay on the screen."""
     start = time.monotonic()
     if sys.stderr.isatty():

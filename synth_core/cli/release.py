@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
-from synth_core.cli.progress import telling
+from synth_core.cli.progress import report_progress
 from synth_core.errors import SpecError
 from synth_core.steps import STEPS
 
@@ -36,8 +37,7 @@ def init(
 
     Example: `synth init my-release && synth run my-release/release.yaml`
     """
-    from synth_core.example.population import write_example
-    from synth_core.example.release import declare_example_account, example_spec
+    from synth_core.example.population import declare_example_account, example_spec, write_example
 
     if directory.exists() and any(directory.iterdir()):
         raise SpecError(f"{directory} is not empty; name a new folder")
@@ -45,7 +45,7 @@ def init(
         directory.mkdir(parents=True, exist_ok=True)
     except OSError:
         raise SpecError(f"{directory} cannot be created; name a folder you may write to") from None
-    with telling("Writing a fictional population"):
+    with report_progress("Writing a fictional population"):
         write_example(directory, rows=rows)
     example_spec().save(directory / "release.yaml")
     declare_example_account(directory / "workspace")
@@ -61,10 +61,9 @@ def plan(spec: SpecFile, workspace: Workspace = None) -> None:
 
     Example: `synth plan my-release/release.yaml`
     """
-    from synth_core.steps.preview import preview_release
+    from synth_core.steps import cost
 
-    preview = preview_release(spec, workspace=_workspace(spec, workspace))
-    for title, lines in preview:
+    for title, lines in cost(spec, workspace=_workspace(spec, workspace)):
         table = Table(title=title, show_header=False, title_justify="left", box=None, pad_edge=False)
         for name, value in lines:
             table.add_row(name, value)
@@ -104,7 +103,7 @@ def run(
         if step in done:
             typer.echo(f"{step} — finished before", err=True)
             continue
-        with telling(step) as progress:
+        with report_progress(step) as progress:
             run_step(step, address, cluster=cluster, progress=progress)
     _tell(summary(address))
 
@@ -137,20 +136,33 @@ def verify(
         raise typer.Exit(1)
 
 
-def methods() -> None:
-    """List the methods and their presets.
+def methods(
+    method: Annotated[
+        str | None, typer.Argument(metavar="METHOD", help="Show the options of this one instead.")
+    ] = None,
+) -> None:
+    """List the methods and their presets, those meant for releases first, or the options of one method.
 
-    Example: `synth methods`
+    Example: `synth methods privmrf`
     """
-    from synth_core.synthesizers.methods import METHODS
+    from synth_core.synthesizers.methods import FOR_RELEASES, METHODS, method_options
 
+    if method is not None and method not in METHODS:
+        raise SpecError(f"unknown method {method!r}; choose one of: {', '.join(METHODS)}")
     table = Table(box=None, pad_edge=False)
-    for column in ("method", "preset", "what it is"):
+    for column in ("method", "preset", "what it is") if method is None else ("option", "preset", "meaning"):
         table.add_column(column, overflow="fold")
-    for method in METHODS.values():
-        table.add_row(f"[bold]{method.name}[/bold]", "", f"{method.summary} ({method.source})")
-        for preset, words in method.presets.items():
-            table.add_row("", preset, words)
+    comparators = [name for name in METHODS if name not in FOR_RELEASES]
+    groups = {"FOR RELEASES": FOR_RELEASES, "COMPARATORS": comparators} if method is None else {}
+    for heading, names in groups.items():
+        table.add_row(f"[dim]{heading}[/dim]")
+        for listed in map(METHODS.__getitem__, names):
+            table.add_row(f"[bold]{listed.name}[/bold]", "", f"{listed.summary} ({listed.source})")
+            for preset, words in listed.presets.items():
+                table.add_row("", preset, words)
+    for name, values, meaning in method_options(method) if method else ():
+        defaults = ", ".join(f"{preset}: {value}" for preset, value in values.items())
+        table.add_row(f"[bold]{name}[/bold]", escape(defaults), escape(meaning))
     _print(table)
 
 

@@ -1,6 +1,11 @@
 """True errors of a synthetic table against the real one; everything here belongs to the confidential zone."""
 
-from synth_core.evaluation.compare import (
+from synth_core.evaluation.classification import Closeness, TargetError
+from synth_core.evaluation.marginals import MarginalErrors, Subgroup
+from synth_core.evaluation.nist import PayGap
+from synth_core.evaluation.tables import CodedTable
+from synth_core.evaluation.true_errors import (
+    Evaluation,
     compare,
     compare_codes,
     compare_tables,
@@ -8,9 +13,6 @@ from synth_core.evaluation.compare import (
     numeric_levels,
     rule_violations,
 )
-from synth_core.evaluation.nist import PayGap
-from synth_core.evaluation.result import Closeness, Evaluation, MarginalErrors, Subgroup, TargetError
-from synth_core.evaluation.tables import CodedTable
 
 __all__ = [
     "Closeness",

@@ -94,7 +94,7 @@ def jensen_shannon(left: Counts, right: Counts) -> float:
     """Jensen–Shannon divergence in bits, from 0 (equal shares) to 1 (no common cell)."""
     p, q = _shares(left, right)
     middle = (p + q) / 2
-    divergence = (_relative_entropy(p, middle) + _relative_entropy(q, middle)) / 2
+    divergence = (relative_entropy(p, middle) + relative_entropy(q, middle)) / 2
     return max(0.0, divergence)  # rounding may leave -1e-17 for equal tables
 
 
@@ -162,6 +162,7 @@ def _shares(left: Counts, right: Counts) -> tuple[NDArray[np.float64], NDArray[n
     return p / p.sum(), q / q.sum()
 
 
-def _relative_entropy(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
+def relative_entropy(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
+    """Kullback-Leibler divergence in bits; cells in which p is 0 add nothing."""
     held = p > 0
     return float((p[held] * np.log2(p[held] / q[held])).sum())

@@ -26,6 +26,7 @@ from synth_core.measurement import Measurement, merge_codes
 from synth_core.privacy.answer_form import Groups
 
 Z95 = NormalDist().inv_cdf(0.975)
+"""Standard deviations on either side of a mean that hold 95 % of a normal distribution."""
 _MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
 
 
@@ -132,7 +133,7 @@ def public_quality(
         total: the noisy number of records.
         bought: errors that were bought from the curator.
         violations: how many rows break each declared rule.
-        answers_used: number of stored answers behind the marginals; as many as there are marginals unless told.
+        answers_used: number of stored answers behind the marginals; as many as there are marginals unless given.
         answers_unused: number of other stored answers, by kind.
     """
     domain = synthetic.domain

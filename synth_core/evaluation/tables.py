@@ -1,4 +1,11 @@
-"""A table of codes too large to hold: what is asked of it is added up over its pieces, wherever they lie."""
+"""A table of codes too large to hold: what is asked of it is added up over its pieces, wherever they lie.
+
+A marginal of very many cells is known by its occupied cells, or by a random part of those (`Cells`). A cell is in the
+part if the hash of its position is below a limit. The limit begins above every hash and is halved while a table has
+more than `MAX_CELLS` occupied cells below it, so a marginal with fewer is complete. Every table hashes alike: a cell
+that is kept is counted over all rows of both. Rows added can only lower the limit, and counts of pieces are thinned
+to the lowest limit before they are added, so the result does not depend on how rows are divided.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.cluster import Cluster
-from synth_core.domain import Clique, Domain
-from synth_core.evaluation.cells import MOST_CELLS, Cells, Counts, count_cells, merged, occupied
-from synth_core.evaluation.distances import Codes
-from synth_core.exclusions import breaking_rows
+from synth_core.domain import Clique, Domain, breaking_rows
+from synth_core.evaluation.distances import Codes, relative_entropy
 from synth_core.privacy.wall import wall
 from synth_core.storage.counting import count_codes
-from synth_core.storage.partitions import read_codes
+from synth_core.storage.ingest import read_codes
 
 Piece: TypeAlias = str | Mapping[str, NDArray[Any]]
 """An encoded partition's address, or columns in memory."""
@@ -26,10 +31,14 @@ SAMPLE_ROWS = 50_000
 """Rows of each table that are judged one by one: SVM and propensity use 30,000 of them at most."""
 
 PIECE_ROWS = 250_000
+"""Rows of one piece of a table in memory."""
 BATCH_CELLS = 4_000_000
 """Cells counted in one pass: bounds what a worker sends and what is held here (8 or 16 bytes a cell)."""
 
-DENSE_CELLS = 2 * MOST_CELLS
+MAX_CELLS = 50_000
+"""A table of as many rows is never thinned; from half as many cells a distance is known to about one in a hundred."""
+
+DENSE_CELLS = 2 * MAX_CELLS
 """Larger marginals are counted by their occupied cells, which then take less room."""
 
 _SEED = 6
@@ -58,7 +67,15 @@ class CodedTable:
 
     @classmethod
     def of(cls, codes: Codes, domain: Domain) -> CodedTable:
-        """A table in memory: an array with a row for each record and a column for each attribute."""
+        """A table in memory.
+
+        Args:
+            codes: a row for each record, a column for each attribute.
+            domain: the attributes and their sizes.
+
+        Returns:
+            The table.
+        """
         starts = range(0, max(1, len(codes)), PIECE_ROWS)
         blocks = (codes[start : start + PIECE_ROWS] for start in starts)
         return cls([dict(zip(domain, block.T, strict=True)) for block in blocks], domain)
@@ -70,16 +87,30 @@ class CodedTable:
 
     @cached_property
     def sample(self) -> Codes:
-        """All rows in their order, or `SAMPLE_ROWS` of them at random; the same whoever draws them."""
+        """All rows in their order, or `SAMPLE_ROWS` of them at random; the same for every caller."""
         drawn: Drawn = self._total(_draw, _fewest_drawn, items=list(enumerate(self._pieces)))
         return drawn[1]
 
     def table(self, clique: Clique) -> Counts:
-        """Counts of one marginal, an axis for each attribute."""
+        """Count one marginal.
+
+        Args:
+            clique: the attributes of the marginal.
+
+        Returns:
+            Counts, an axis for each attribute.
+        """
         return next(self.tables([clique]))
 
     def tables(self, cliques: Sequence[Clique]) -> Iterator[Counts]:
-        """Counts of each marginal, some at a time; small ones are remembered."""
+        """Count several marginals.
+
+        Args:
+            cliques: the attributes of each marginal.
+
+        Returns:
+            Counts of each, some counted at a time; small ones are remembered.
+        """
         for batch in _batches(cliques, self.domain.cells):
             missing = [clique for clique in batch if clique not in self._known]
             counted = self._total(_count, _added, cliques=missing) if missing else []
@@ -91,25 +122,46 @@ class CodedTable:
             yield from map(found.__getitem__, batch)
 
     def cells(self, cliques: Sequence[Clique]) -> Iterator[Cells]:
-        """The occupied cells of each marginal, or a random part of them where there are very many."""
+        """Count the occupied cells of several marginals.
+
+        Args:
+            cliques: the attributes of each marginal.
+
+        Returns:
+            The occupied cells of each, or a random part of them where there are very many.
+        """
         for batch in _batches(cliques, lambda clique: min(self.domain.cells(clique), DENSE_CELLS)):
             dense = [clique for clique in batch if self.domain.cells(clique) <= DENSE_CELLS]
-            found = dict(zip(dense, map(occupied, self.tables(dense)), strict=True))
+            found = dict(zip(dense, map(occupied_cells, self.tables(dense)), strict=True))
             sparse = [clique for clique in batch if clique not in found]
             found |= zip(sparse, self._sparse(sparse), strict=True)
             yield from map(found.__getitem__, batch)
 
     def matching(self, conjunctions: Conjunctions) -> Counts:
-        """For each conjunction, how many rows have one of the codes asked for in every attribute it names."""
+        """Count the rows that match conjunctions.
+
+        Args:
+            conjunctions: which codes are asked for in which attributes.
+
+        Returns:
+            For each conjunction, how many rows have one of the codes asked for in every attribute it names.
+        """
         found: Counts = self._total(_match, _sum, conjunctions=conjunctions)
         return found
 
     def breaking(self, rules: Sequence[str]) -> dict[str, int]:
-        """For each rule of the domain, how many rows break it."""
+        """Count the rows that break rules.
+
+        Args:
+            rules: names of rules of the domain.
+
+        Returns:
+            For each rule, how many rows break it.
+        """
         return dict(zip(rules, self._total(_break, _sum, rules=rules).tolist(), strict=True))
 
     def _sparse(self, cliques: Sequence[Clique]) -> list[Cells]:
-        """The first piece tells the others the limits they may begin at."""
+        """The limits found in the first piece are where the others begin."""
         first, *others = self._pieces
         asked = [(clique, 0) for clique in cliques]
         found: list[Cells] = self._total(_count_cells, _merged, items=[first], asked=asked) if asked else []
@@ -151,7 +203,8 @@ def _count(piece: Piece, *, domain: Domain, cliques: Sequence[Clique]) -> list[C
 
 
 def _added(parts: Sequence[list[Counts]]) -> list[Counts]:
-    return [sum(tables[1:], start=tables[0]) for tables in zip(*parts, strict=True)]
+    with wall():
+        return [sum(tables[1:], start=tables[0]) for tables in zip(*parts, strict=True)]
 
 
 def _count_cells(piece: Piece, *, domain: Domain, asked: Sequence[tuple[Clique, int]]) -> list[Cells]:
@@ -164,7 +217,8 @@ def _count_cells(piece: Piece, *, domain: Domain, asked: Sequence[tuple[Clique, 
 
 
 def _merged(parts: Sequence[list[Cells]]) -> list[Cells]:
-    return [merged(pieces) for pieces in zip(*parts, strict=True)]
+    with wall():
+        return [merge_cells(pieces) for pieces in zip(*parts, strict=True)]
 
 
 def _match(piece: Piece, *, domain: Domain, conjunctions: Conjunctions) -> Counts:
@@ -190,8 +244,9 @@ def _break(piece: Piece, *, domain: Domain, rules: Sequence[str]) -> Counts:
 
 
 def _sum(parts: Sequence[Counts]) -> Counts:
-    total: Counts = np.sum(parts, axis=0)
-    return total
+    with wall():
+        total: Counts = np.sum(parts, axis=0)
+        return total
 
 
 Drawn: TypeAlias = tuple[NDArray[np.float64], Codes]
@@ -206,8 +261,136 @@ def _draw(numbered: tuple[int, Piece], *, domain: Domain) -> Drawn:
 
 
 def _fewest_drawn(parts: Sequence[Drawn]) -> Drawn:
-    draws, rows = (np.concatenate(side) for side in zip(*parts, strict=True))
-    if len(draws) <= SAMPLE_ROWS:
-        return draws, rows
-    kept = np.sort(np.argpartition(draws, SAMPLE_ROWS)[:SAMPLE_ROWS])
-    return draws[kept], rows[kept]
+    with wall():
+        draws, rows = (np.concatenate(side) for side in zip(*parts, strict=True))
+        if len(draws) <= SAMPLE_ROWS:
+            return draws, rows
+        kept = np.sort(np.argpartition(draws, SAMPLE_ROWS)[:SAMPLE_ROWS])
+        return draws[kept], rows[kept]
+
+
+LARGEST_MARGINAL = 2**62
+"""Positions of cells are 64-bit integers; a marginal with more cells than this cannot be judged."""
+
+Counts: TypeAlias = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Cells:
+    """Occupied cells of a marginal: their row-major positions, ascending, and the rows in each.
+
+    Of all occupied cells about one in 2^halvings is here.
+    """
+
+    positions: NDArray[np.int64]
+    counts: Counts
+    halvings: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distances:
+    """How far two tables are apart on one marginal; `estimated` from a part of its cells, or exact."""
+
+    tvd: float
+    l2: float
+    jensen_shannon: float
+    estimated: bool
+
+
+def occupied_cells(table: Counts) -> Cells:
+    """The occupied cells of a table of counts."""
+    positions = np.flatnonzero(table)
+    return Cells(positions, table.ravel()[positions])
+
+
+def count_cells(columns: Sequence[NDArray[Any]], shape: Sequence[int], *, halvings: int = 0) -> Cells:
+    """Count the rows of every occupied cell below a limit; the columns are the marginal's, in the shape's order.
+
+    Where other rows of the table are known to lower the limit, beginning there saves sorting what will not stay.
+    """
+    positions = np.zeros(len(columns[0]), dtype=np.int64)
+    for column, size in zip(columns, shape, strict=True):
+        positions *= size
+        positions += column
+    if halvings:
+        positions = positions[_hash(positions) < _limit(halvings)]
+    positions.sort()
+    starts = _starts(positions)
+    return _thinned(Cells(positions[starts], np.diff(starts, append=len(positions)), halvings))
+
+
+def merge_cells(parts: Sequence[Cells]) -> Cells:
+    """The cells of several pieces of a table together."""
+    halvings = max(part.halvings for part in parts)
+    kept = [_below(part, halvings) for part in parts]
+    positions, counts = (
+        np.concatenate([getattr(part, name) for part in kept]) for name in ("positions", "counts")
+    )
+    order = np.argsort(positions, kind="stable")
+    starts = _starts(positions[order])
+    return _thinned(Cells(positions[order][starts], np.add.reduceat(counts[order], starts), halvings))
+
+
+def align_cells(left: Cells, right: Cells) -> tuple[Counts, Counts]:
+    """Counts of both tables over the same cells: those of either, below the lower of the two limits."""
+    halvings = max(left.halvings, right.halvings)
+    sides = _below(left, halvings), _below(right, halvings)
+    positions = np.union1d(sides[0].positions, sides[1].positions)
+    counts = np.zeros((2, len(positions)), dtype=np.int64)
+    for row, side in zip(counts, sides, strict=True):
+        row[np.searchsorted(positions, side.positions)] = side.counts
+    return counts[0], counts[1]
+
+
+def distances(real: Cells, synthetic: Cells, *, rows: tuple[int, int]) -> Distances:
+    """Distances of two tables, of which `rows` are the lengths.
+
+    Each is a sum over cells, and the shares of both tables sum to 2 over all of them. So a sum over a random part of
+    the cells, over half of what the shares sum to there, estimates the whole: which cells were drawn matters little,
+    because heavy ones weigh in both sums. With all cells that half is 1.
+    """
+    left, right = align_cells(real, synthetic)
+    p, q = left / rows[0], right / rows[1]
+    part = float(p.sum() + q.sum()) / 2
+    middle = (p + q) / 2
+    bits = relative_entropy(p, middle) + relative_entropy(q, middle)
+    return Distances(
+        tvd=float(np.abs(p - q).sum() / 2) / part,
+        l2=float(np.sqrt(((p - q) ** 2).sum() / part)),
+        jensen_shannon=max(0.0, bits / 2 / part),
+        estimated=max(real.halvings, synthetic.halvings) > 0,
+    )
+
+
+def _starts(ascending: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Where each value occurs first."""
+    return np.flatnonzero(np.diff(ascending, prepend=-1))
+
+
+def _thinned(cells: Cells) -> Cells:
+    """The cells below the highest limit that leaves few enough."""
+    if len(cells.positions) <= MAX_CELLS:
+        return cells
+    hashes, halvings = _hash(cells.positions), cells.halvings
+    while np.count_nonzero(kept := hashes < _limit(halvings)) > MAX_CELLS:
+        halvings += 1
+    return Cells(cells.positions[kept], cells.counts[kept], halvings)
+
+
+def _below(cells: Cells, halvings: int) -> Cells:
+    if halvings == cells.halvings:
+        return cells
+    kept = _hash(cells.positions) < _limit(halvings)
+    return Cells(cells.positions[kept], cells.counts[kept], halvings)
+
+
+def _limit(halvings: int) -> np.uint64:
+    return np.uint64((2**64 - 1) >> halvings)
+
+
+def _hash(positions: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Steele, Lea and Flood's SplitMix64: one to one, and as even as chance in its upper bits."""
+    mixed = positions.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))

@@ -14,11 +14,13 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from synth_core.errors import ClusterError, SynthError, WallError
 from synth_core.privacy.accounts import Runner
@@ -65,13 +67,10 @@ class Event:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Event:
         """Read what `to_json` wrote; names that a later version added are passed over."""
-        known = {name: value for name, value in values.items() if name in {item.name for item in fields(cls)}}
-        return replace(
-            cls(**known),
-            kind=Kind(values["kind"]),
-            runner=Runner(**values.get("runner", {})),
-            at=datetime.fromisoformat(values["at"]),
-        )
+        return _EVENT.validate_python(values)
+
+
+_EVENT = TypeAdapter(Event)
 
 
 def event_log(workspace: Path) -> Path:
@@ -139,5 +138,5 @@ def _in_words(error: BaseException | None) -> tuple[Kind, str]:
 def _parsed(line: bytes) -> Event | None:
     try:
         return Event.from_json(json.loads(line))
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except ValueError:
         return None

@@ -1,25 +1,41 @@
-"""The one place where a workspace's ledger, releases and events are read for pages, metrics and alarms."""
+"""The one place where a workspace's ledger, releases and events are read for pages, metrics and alarms.
+
+`look` records and tells when a cap or a limit is near, or the chain is broken.
+"""
 
 from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from synth_core.errors import LedgerError, SpecError
-from synth_core.events.journal import Event, read
+from synth_core.events.journal import Event, Kind, append, read
+from synth_core.events.notices import tell
 from synth_core.ledger.database import database_file, parse_url
 from synth_core.ledger.sql import SqlLedger, ledger_url, open_ledger
 from synth_core.privacy.accounts import Balance
+from synth_core.privacy.budget import epsilon_of
+from synth_core.privacy.wording import exact_text, left_text, loss_text
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import NAME
 
 FRESH = timedelta(minutes=1)
 """For so long the result of a verification is shown again: it re-hashes the whole chain."""
+
+LEVELS = (0.95, 0.80)
+"""Shares of the cap, in mu^2, at which people are called; each once for a cap."""
+
+REFUSAL_LEVELS = (1.0, 0.5)
+"""Shares of the limit of refusals at which people are called; each once for a limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +67,7 @@ class Office:
     def ledger(self) -> SqlLedger:
         """The ledger, opened anew if its file was replaced; unlike a release, someone who looks does not create one."""
         file = database_file(parse_url(self._url))
-        if file and not file.exists():
-            raise LedgerError(
-                "there is no ledger yet; declare an account with: synth ledger account, "
-                "or set SYNTH_WORKSPACE or SYNTH_LEDGER_URL"
-            )
-        identity = file.stat().st_ino if file else 0
+        identity = file.stat().st_ino if file and file.exists() else 0
         if self._opened is None or self._opened[0] != identity:
             self._opened = identity, open_ledger(self.workspace, self._url)
         return self._opened[1]
@@ -132,3 +143,92 @@ def _rows(public: Path, shards: tuple[str, ...], _digest: str) -> int:
         return sum(pq.read_metadata(public / name).num_rows for name in shards)
     except OSError:
         return 0
+
+
+def look(office: Office) -> list[Event]:
+    """What is new since the last look, recorded in the event log and told; safe to call as often as one likes."""
+    known = office.events()
+    status = office.chain_status(fresh=timedelta(0))
+    news = _chain_news(status.problems, known)
+    with suppress(LedgerError):  # a chain that cannot be folded is in the news already
+        balances = office.balances()
+        news += [*cap_news(balances, known), *refusal_news(balances, known)]
+    _publish(office, news)
+    return news
+
+
+def look_at_refusals(office: Office) -> list[Event]:
+    """The same for refusals alone, right after one was given; `look` finds what a crash kept this from telling."""
+    news: list[Event] = []
+    with suppress(LedgerError):
+        news = refusal_news(office.balances(), office.events())
+    _publish(office, news)
+    return news
+
+
+def _publish(office: Office, news: Sequence[Event]) -> None:
+    for event in news:
+        append(office.workspace, event)
+        tell(event)
+
+
+def refusal_news(balances: Iterable[Balance], known: Sequence[Event]) -> list[Event]:
+    """Accounts that have reached a level of their limit of refusals for the first time."""
+    news = []
+    for balance in balances:
+        name, given, limit = balance.account.dataset, balance.refusals, balance.account.refusal_limit
+        same = [one for one in known if one.kind is Kind.LIMIT and (one.dataset, one.limit) == (name, limit)]
+        if level := _new_level(REFUSAL_LEVELS, given / limit if limit else 1.0, same):
+            text = (
+                f"{given} of at most {limit} refusals have depended on the records of {name!r}, and each tells "
+                f"something of them without noise; see who asked: synth ledger show --dataset {quote(name)} --last 0"
+            )
+            news.append(Event(kind=Kind.LIMIT, dataset=name, level=level, limit=limit, text=text))
+    return news
+
+
+def cap_news(balances: Iterable[Balance], known: Sequence[Event]) -> list[Event]:
+    """Accounts that have reached a level of their cap for the first time."""
+    news = []
+    for balance in balances:
+        name, cap = balance.account.dataset, balance.account.cap_epsilon
+        same = [
+            one for one in known if one.kind is Kind.CAP and (one.dataset, one.cap_epsilon) == (name, cap)
+        ]
+        if level := _new_level(LEVELS, committed_share(balance), same):
+            news.append(_cap_event(balance, level))
+    return news
+
+
+def _new_level(levels: Sequence[float], share: float, known: Sequence[Event]) -> float | None:
+    """The highest level that a share has reached; None if there is none, or people were called for it."""
+    reached = next((level for level in levels if share >= level), None)
+    called = max((event.level or 0 for event in known), default=0)
+    return reached if reached is not None and called < reached else None
+
+
+def committed_share(balance: Balance) -> float:
+    """What is spent and set aside as a share of the cap, in mu^2, which adds up."""
+    return float(1 - balance.remaining_mu2 / balance.cap_mu2)
+
+
+def _cap_event(balance: Balance, level: float) -> Event:
+    account = balance.account
+    left = epsilon_of(max(balance.remaining_mu2, Fraction(0)), account.delta)
+    return Event(
+        kind=Kind.CAP,
+        dataset=account.dataset,
+        level=level,
+        cap_epsilon=account.cap_epsilon,
+        text=f"{loss_text(100 * committed_share(balance), 0)}% of the cap of epsilon "
+        f"{exact_text(account.cap_epsilon)} (delta {exact_text(account.delta)}) is spent or set aside; "
+        f"a release of up to epsilon {left_text(left, 2)} still fits",
+    )
+
+
+def _chain_news(problems: Sequence[str], known: Sequence[Event]) -> list[Event]:
+    if not problems:
+        return []
+    text = f"{problems[0]} ({len(problems)} found); stop all releases and run: synth ledger verify"
+    alarms = [event.text for event in known if event.kind is Kind.CHAIN]
+    return [] if alarms[-1:] == [text] else [Event(kind=Kind.CHAIN, text=text)]

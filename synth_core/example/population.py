@@ -1,4 +1,4 @@
-"""A fictional population for the demonstration: people in households, with strong dependence and exact edit rules.
+"""The example release: a fictional population of people in households, with strong dependence and exact edit rules.
 
 Nothing in it describes real people or places. Every table below is made up; rows are probabilities or log-odds.
 """
@@ -15,6 +15,9 @@ import yaml
 from numpy.typing import NDArray
 
 from synth_core.errors import SpecError
+from synth_core.ledger.sql import open_ledger
+from synth_core.privacy.accounts import Account
+from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
 
 Indices: TypeAlias = NDArray[np.int64]
@@ -22,6 +25,11 @@ Floats: TypeAlias = NDArray[np.float64]
 
 EXAMPLE_ROWS = 50_000
 EXAMPLE_SEED = 1
+
+DATASET = "fictional-census"
+DELTA = 1e-6
+EPSILON = 1.0
+CAP_EPSILON = 4.0
 
 HEAD, PARTNER, CHILD, PARENT, LODGER = range(5)
 ALONE, COUPLE, FAMILY, LONE_PARENT, THREE_GENERATIONS, SHARED = range(6)
@@ -123,6 +131,28 @@ def write_example(directory: str | Path, *, rows: int = EXAMPLE_ROWS, seed: int 
     (folder / "data").mkdir(parents=True, exist_ok=True)
     (folder / "schema.yaml").write_text(_schema_text(), encoding="utf-8")
     generate(rows, seed).to_csv(folder / "data" / "people.csv", index=False)
+
+
+def example_spec() -> ReleaseSpec:
+    """A spec that runs as it is beside the example's schema and data."""
+    return ReleaseSpec.parse(
+        {
+            "release": "example",
+            "dataset": DATASET,
+            "source": "data/people.csv",
+            "schema": "schema.yaml",
+            "method": "privmrf",
+            "epsilon": EPSILON,
+            "delta": DELTA,
+        }
+    )
+
+
+def declare_example_account(workspace: Path) -> None:
+    """Declare the example's account; declaring it again changes nothing."""
+    workspace.mkdir(parents=True, exist_ok=True)
+    account = Account(dataset=DATASET, unit="person", delta=DELTA, cap_epsilon=CAP_EPSILON, largest_n=100_000)
+    open_ledger(workspace, create=True).declare(account, actor="example")
 
 
 def _schema_text() -> str:

@@ -6,14 +6,30 @@ pure: it knows no database, and it prices every spend from its mechanism, never 
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from fractions import Fraction
 from functools import lru_cache
 
 from synth_core.ledger.rows import GENESIS, Row, account_of, mechanism_of, stratum_of
-from synth_core.privacy.accounts import Account, Balance, Head, Runner, State, Stratum, compose
+from synth_core.privacy.accounts import (
+    CHARGED,
+    ZERO,
+    Account,
+    Balance,
+    Composition,
+    Head,
+    Record,
+    Runner,
+    State,
+    Stratum,
+    compose,
+    which_count,
+)
 from synth_core.privacy.budget import group_mu2, mu2_of
-from synth_core.privacy.composition import ZERO, Composition
 
 FOLLOWS: dict[State, frozenset[State | None]] = {
     State.RESERVED: frozenset({None, State.REFUNDED, State.FORFEITED}),  # of the attempt before
@@ -47,13 +63,13 @@ class Attempt:
 
 
 @dataclass(slots=True)
-class Spending:
+class Commitment:
     """What one release has charged and still holds."""
 
     hold: Fraction = ZERO
     limit: Fraction = ZERO  # the largest hold it ever had: what it said it would cost
     ended: int = 0  # the record that closed its last hold
-    forfeited: Fraction = ZERO  # charged for attempts that were given up, which nobody could foresee
+    forfeited: Fraction = ZERO  # charged for attempts that were given up, which no plan foresees
     charges: Composition = field(default_factory=Composition)
 
     @property
@@ -63,7 +79,7 @@ class Spending:
 
     @property
     def committed(self) -> Fraction:
-        """What nobody else may spend: a hold covers the charges up to its size."""
+        """What other releases may not spend: a hold covers the charges up to its size."""
         return max(self.charged, self.hold)
 
     def ended_for(self, runner: Runner) -> bool:
@@ -83,7 +99,7 @@ class Book:
     latest: dict[str, int] = field(default_factory=dict)
     answered: dict[str, tuple[int, str]] = field(default_factory=dict)
     noted: set[str] = field(default_factory=set)
-    spending: dict[str, dict[str, Spending]] = field(default_factory=dict)
+    spending: dict[str, dict[str, Commitment]] = field(default_factory=dict)
     committed: dict[str, Fraction] = field(default_factory=dict)  # of each account by itself
     groups: dict[str, frozenset[str]] = field(default_factory=dict)
     refusals: dict[str, int] = field(default_factory=dict)
@@ -129,9 +145,9 @@ class Book:
             if release.hold > release.charged and (member, name) != (dataset, besides)
         ]
 
-    def release(self, dataset: str, release: str) -> Spending:
+    def release(self, dataset: str, release: str) -> Commitment:
         """What the release has charged and holds; nothing, if it is new."""
-        return self.spending[dataset].get(release, Spending())
+        return self.spending[dataset].get(release, Commitment())
 
     def balance(self, dataset: str) -> Balance:
         """The account's state of affairs, with all accounts that hold rows of the same people."""
@@ -206,13 +222,13 @@ class Book:
             self.answered[key] = (number, row["answer_digest"])
 
     def _charge(self, attempt: Attempt, mu2: Fraction) -> None:
-        release = self.spending[attempt.dataset].setdefault(attempt.release, Spending())
+        release = self.spending[attempt.dataset].setdefault(attempt.release, Commitment())
         before = release.committed
         release.charges.add(attempt.snapshot, attempt.stratum, mu2)
         self.committed[attempt.dataset] += release.committed - before
 
     def _hold(self, dataset: str, name: str, mu2: Fraction) -> None:
-        release = self.spending[dataset].setdefault(name, Spending())
+        release = self.spending[dataset].setdefault(name, Commitment())
         before = release.committed
         release.hold, release.limit = mu2, max(release.limit, mu2)
         self.committed[dataset] += release.committed - before
@@ -228,3 +244,70 @@ def cap_mu2(account: Account) -> Fraction:
 def spend_mu2(mechanism: str, rows_per_unit: int) -> Fraction:
     """What a mechanism, as written in a row, costs a unit that owns up to `rows_per_unit` records."""
     return group_mu2(mechanism_of(mechanism).mu2(), rows_per_unit)
+
+
+def charged_records(records: Sequence[Record]) -> list[Record]:
+    """The latest record of each attempt that counts against the account."""
+    latest: dict[tuple[str, int], Record] = {}
+    for record in sorted(records, key=lambda record: record.id):
+        if record.key and record.state in CHARGED | {State.REFUNDED}:
+            latest[record.key, record.attempt] = record
+    return [record for record in latest.values() if record.state in CHARGED]
+
+
+def counted_records(records: Sequence[Record]) -> list[Record]:
+    """The charged records of a release whose prices add up to its own.
+
+    Their sum is what the ledger charges for the release (see `composition`).
+    """
+    charged = charged_records(records)
+    counting = which_count([(record.snapshot, record.stratum, record.mu2) for record in charged])
+    return [record for record, counts in zip(charged, counting, strict=True) if counts]
+
+
+def cost_by_step(records: Sequence[Record]) -> dict[str, Fraction]:
+    """mu^2 of each step of a release, of which the sum is the release's own."""
+    costs: dict[str, Fraction] = {record.step: Fraction(0) for record in records}
+    for record in counted_records(records):
+        costs[record.step] += record.mu2
+    return costs
+
+
+RECENT = 6
+"""Number of latest releases that the schedule is read from, so that an old habit does not count for ever."""
+
+MIN_INTERVAL = timedelta(days=1)
+"""Least mean time between releases that is a schedule; releases of one afternoon are trials."""
+MAX_FORECAST = timedelta(days=365 * 30)
+"""How far ahead a cap is forecast."""
+
+
+def runway(records: Iterable[Record], balance: Balance) -> str | None:
+    """The forecast in words; None without a schedule, or if the cap is not reached for a generation."""
+    recent = _releases(records, balance.account.dataset)[-RECENT:]
+    if len(recent) < 2:
+        return None
+    (first, _), (last, _) = recent[0], recent[-1]
+    interval = (last - first) / (len(recent) - 1)
+    if interval < MIN_INTERVAL:
+        return None
+    cost = sum((mu2 for _, mu2 in recent), ZERO) / len(recent)
+    affordable = math.floor(balance.remaining_mu2 / cost)
+    if (affordable + 1) * interval > MAX_FORECAST:
+        return None
+    reached = last + (affordable + 1) * interval
+    return f"at the present schedule the cap is reached in {reached.year}-Q{(reached.month + 2) // 3}"
+
+
+def _releases(records: Iterable[Record], dataset: str) -> list[tuple[datetime, Fraction]]:
+    """When each release of the data set began to spend, and what it was charged, in time order."""
+    releases: defaultdict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        if record.dataset == dataset and record.key:
+            releases[record.release].append(record)
+    costs = {name: sum(cost_by_step(own).values(), ZERO) for name, own in releases.items()}
+    return sorted(
+        (min(record.at for record in own if record.state is State.RESERVED), costs[name])
+        for name, own in releases.items()
+        if costs[name]
+    )

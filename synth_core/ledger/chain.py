@@ -26,9 +26,9 @@ from synth_core.errors import LedgerError
 from synth_core.ledger.book import Book, cap_mu2
 from synth_core.ledger.database import Database, Fault, database_file
 from synth_core.ledger.head import KEPT, disagreement, kept_heads, published_heads, write_head
-from synth_core.ledger.rows import GENESIS, RECORDS, Row, canonical, fraction_text, hash_of
-from synth_core.privacy.accounts import Account, Head, State
-from synth_core.privacy.composition import ZERO
+from synth_core.ledger.rows import GENESIS, Row, canonical, fraction_text, hash_of
+from synth_core.ledger.tables import RECORDS
+from synth_core.privacy.accounts import ZERO, Account, Head, State
 
 T = TypeVar("T")
 
@@ -114,7 +114,7 @@ class Chain:
     """Reads and appends records; `fault` is called at each point where a crash must do no harm.
 
     A chain in which a record is missing that a kept head, a manifest of the workspace or this process knows is refused.
-    One that has records but no head is not appended to: nobody could tell whether it was rolled back.
+    One that has records but no head is not appended to: a rollback could not be detected.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class Chain:
         """The book with all records folded in; refused if one is missing."""
         process = self._process
         if process.page and process.page.appended:
-            process.book = Book()  # the transaction before was not committed, or nobody knows: read again
+            process.book = Book()  # the transaction before may not have been committed: read again
         process.page = None
         try:
             # Heads are read before the transaction sees its first record: one that is later is no proof of a rollback.

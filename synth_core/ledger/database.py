@@ -9,24 +9,28 @@ it were missing, isolation and the unique previous hash would still let exactly 
 
 from __future__ import annotations
 
+import os
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.pool import StaticPool
 
 from synth_core.errors import LedgerError
+from synth_core.ledger.tables import SCHEMA_VERSION, bring_up_to_date, version_of
 
-SCHEMA_VERSION = "0002"
 ADVISORY_LOCK = 0x5EED_1ED6E4  # any constant: it names the ledger's queue among a server's advisory locks
 WAIT_SECONDS = 20
+"""Seconds to wait for another writer before the ledger is reported busy."""
 PAUSES = (0.01, 0.03, 0.1, 0.3, 1.0)
+"""Seconds between the attempts of a transaction that lost a race."""
 
 SQLITE_BUSY = frozenset({5, 6})  # SQLITE_BUSY, SQLITE_LOCKED
 POSTGRESQL_RETRY = frozenset(
@@ -88,14 +92,15 @@ class Database:
     def __init__(self, url: URL, *, fault: Fault) -> None:
         self._rules = RULES[url.get_backend_name()]
         self._engine = _engine(url)
+        weakref.finalize(self, _close, self._engine, os.getpid())
         with self.reading() as connection:
-            version = _version(connection)
+            version = version_of(connection)
         if version != SCHEMA_VERSION:
-            self.write(_migrate, fault=lambda point: fault(f"migrate:{point}"))
+            self.write(bring_up_to_date, fault=lambda point: fault(f"migrate:{point}"))
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One consistent view of the ledger that blocks nobody."""
+        """One consistent view of the ledger that blocks no writer."""
         try:
             with self._engine.connect() as connection:
                 connection.exec_driver_sql(self._rules.begin_reading)
@@ -137,6 +142,12 @@ class Database:
             return result
 
 
+def _close(engine: Engine, owner: int) -> None:
+    """Let SQLite move what is in its journal into the file, so that the file alone is the ledger."""
+    if os.getpid() == owner:  # a fork leaves its parent's connections alone
+        engine.dispose()
+
+
 def _finish(connection: Connection, statement: str) -> None:
     """Leave the connection clean; one that cannot be cleaned is thrown away and takes its locks along."""
     try:
@@ -147,7 +158,7 @@ def _finish(connection: Connection, statement: str) -> None:
 
 
 def _engine(url: URL) -> Engine:
-    # Transactions are begun and ended in plain SQL (`Rules`), so the driver is told to keep its hands off.
+    # Transactions are begun and ended in plain SQL (`Rules`), so the driver's own transactions are switched off.
     options: dict[str, Any] = {"isolation_level": "AUTOCOMMIT"}
     if url.get_backend_name() == "sqlite":
         options["connect_args"] = {"timeout": WAIT_SECONDS, "check_same_thread": False}
@@ -173,28 +184,6 @@ def _prepare_sqlite(connection: Any, _: object) -> None:
 def _prepare_postgresql(connection: Any, _: object) -> None:
     with connection.cursor() as cursor:
         cursor.execute(f"SET lock_timeout = '{WAIT_SECONDS}s'")
-
-
-def _version(connection: Connection) -> str | None:
-    if not inspect(connection).has_table("ledger_version"):
-        return None
-    return connection.execute(text("SELECT version_num FROM ledger_version")).scalar()
-
-
-def _migrate(connection: Connection) -> None:
-    version = _version(connection)
-    if version == SCHEMA_VERSION:
-        return  # another process was faster
-    if version is not None and version > SCHEMA_VERSION:
-        raise LedgerError(f"the ledger has schema {version}, newer than this program's; upgrade synth-core")
-    from alembic import command  # a quarter of a second that a ledger of this schema never needs
-    from alembic.config import Config
-
-    config = Config()
-    folder = str(Path(__file__).with_name("migrations"))
-    config.set_main_option("script_location", folder.replace("%", "%%"))
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")
 
 
 def _worth_retrying(error: DBAPIError) -> bool:

@@ -1,7 +1,7 @@
 """Where the chain's end is known outside of the database, by which a rolled-back ledger is recognised.
 
 A head is kept in small files: beside a SQLite file, and in a second place that SYNTH_LEDGER_HEAD names, out of reach of
-whoever restores the ledger's folder. Every published manifest knows one too: the record up to which it was signed.
+anyone who restores the ledger's folder. Every published manifest knows one too: the record up to which it was signed.
 """
 
 from __future__ import annotations

@@ -108,7 +108,15 @@ def require_room(book: Book, request: SpendRequest, mu2: Fraction, *, given_up: 
 
 
 def require_going_on(book: Book, request: SpendRequest) -> None:
-    """Refuse a spend of somebody who was at work for the release when it was ended."""
+    """Refuse a spend for a closed release.
+
+    Args:
+        book: the account's records, added up.
+        request: the spend, with its runner.
+
+    Raises:
+        ReleaseEnded: the release was closed after this runner started.
+    """
     if book.release(request.dataset, request.release).ended_for(request.runner):
         raise ReleaseEnded(
             f"release {request.release!r} was ended while step {request.step!r} was at work; nothing more is charged: "

@@ -1,10 +1,12 @@
-"""The ledger's two tables, and how a record becomes a row whose hash covers every column.
+"""How a record becomes a row whose hash covers every column, and a row a record.
 
 All facts are kept as text exactly as they are hashed, so that an auditor can read and re-hash them with SQL and
 sha256 alone. A record whose `form` is empty was written before there was that column, and its hash does not cover it.
-There is one chain for all accounts: its head is a single hash that proves every account at once, and a whole account
-cannot vanish unnoticed. The price, that writers of different accounts wait for each other, is a few milliseconds.
-An account is its own records: with no table of accounts nothing in the database is mutable.
+
+Records that are shown have a snapshot's number within its release in place of its digest (`show_records`). The keyed
+digest of a snapshot is the same for the same data, in every release of a workspace. Shown to anybody, it would tell
+for free whether two releases were made from the same confidential rows. A number that starts anew in each release
+says only what the release itself shows: that it asked the same data again, or other data.
 """
 
 from __future__ import annotations
@@ -12,16 +14,17 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from datetime import datetime
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, String, Table, Text, text
 
 from synth_core.errors import LedgerError
+from synth_core.ledger.tables import RECORDS
 from synth_core.privacy.accounts import Account, Answer, Record, Runner, SpendRequest, State, Stratum
 from synth_core.privacy.answer_form import AnswerForm
 from synth_core.privacy.budget import NONE, Mechanism
@@ -31,61 +34,6 @@ Row = dict[str, Any]
 
 GENESIS = "0" * 64
 """What the first record names as the hash before it."""
-
-ASKED = "key <> ''"
-"""Which records belong to a question: an account, a cap or a hold has no key."""
-
-METADATA = MetaData()
-
-RECORDS = Table(
-    "ledger_records",
-    METADATA,
-    # SQLite makes only a plain INTEGER key the row's own number.
-    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
-    Column("previous_hash", String(64), nullable=False, unique=True),
-    Column("hash", String(64), nullable=False, unique=True),
-    Column("state", String(16), nullable=False),
-    Column("dataset", Text, nullable=False),
-    Column("account", Text, nullable=False),
-    Column("key", String(64), nullable=False),
-    Column("attempt", Integer, nullable=False),
-    Column("snapshot", Text, nullable=False),
-    Column("stratum", Text, nullable=False),
-    Column("release", Text, nullable=False),
-    Column("step", Text, nullable=False),
-    Column("purpose", Text, nullable=False),
-    Column("mechanism", Text, nullable=False),
-    Column("asked", Text, nullable=False),
-    Column("mu2", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("runner", Text, nullable=False),
-    Column("library", Text, nullable=False),
-    Column("entropy", Text, nullable=False),
-    Column("cap_mu2", Text, nullable=False),
-    Column("remaining_mu2", Text, nullable=False),
-    Column("answer_digest", String(64), nullable=False),
-    Column("at", String(32), nullable=False),
-    Column("form", Text, nullable=False, server_default=""),
-    Index("ledger_records_dataset_release", "dataset", "release"),
-    # The database itself refuses a second record of one state for one attempt.
-    Index(
-        "ledger_records_once",
-        "key",
-        "attempt",
-        "state",
-        unique=True,
-        sqlite_where=text(ASKED),
-        postgresql_where=text(ASKED),
-    ),
-)
-
-ANSWERS = Table(
-    "ledger_answers",
-    METADATA,
-    Column("key", String(64), primary_key=True),
-    Column("digest", String(64), nullable=False),
-    Column("vector", LargeBinary, nullable=False),
-)
 
 COLUMNS = tuple(column.name for column in RECORDS.columns)
 
@@ -212,7 +160,7 @@ def fraction_text(value: Fraction) -> str:
     return f"{value.numerator}/{value.denominator}"
 
 
-def packed(answer: Answer) -> Row:
+def pack_answer(answer: Answer) -> Row:
     """An answer as columns: compressed little-endian 64-bit integers and the digest of the integers."""
     vector = np.asarray(answer)
     if vector.dtype != np.int64 or vector.ndim != 1:
@@ -221,7 +169,7 @@ def packed(answer: Answer) -> Row:
     return {"digest": hashlib.sha256(raw).hexdigest(), "vector": zlib.compress(raw, 1)}
 
 
-def unpacked(vector: bytes, digest: str) -> Answer:
+def unpack_answer(vector: bytes, digest: str) -> Answer:
     """The stored integers, read-only; refused unless they have the digest that the chain recorded."""
     try:
         raw = zlib.decompress(vector)
@@ -232,3 +180,42 @@ def unpacked(vector: bytes, digest: str) -> Answer:
     answer = np.frombuffer(raw, dtype="<i8").astype(np.int64, copy=False)
     answer.setflags(write=False)
     return answer
+
+
+class SnapshotNumbers:
+    """Numbers of snapshots, in the order in which each release first names them; records come oldest first."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], list[str]] = {}
+
+    def label(self, dataset: str, release: str, snapshot: str) -> str:
+        """The snapshot's number as text; empty for a record that names none."""
+        if not snapshot:
+            return ""
+        known = self._known.setdefault((dataset, release), [])
+        if snapshot not in known:
+            known.append(snapshot)
+        return str(known.index(snapshot) + 1)
+
+
+def show_records(records: Sequence[Record]) -> list[Record]:
+    """The records with numbers in place of digests.
+
+    Args:
+        records: All records of their releases, oldest first.
+
+    Returns:
+        Copies of them; their hashes are those of the ledger, and cover the digests.
+    """
+    numbers = SnapshotNumbers()
+    return [
+        replace(record, snapshot=numbers.label(record.dataset, record.release, record.snapshot))
+        for record in records
+    ]
+
+
+def show_rows(rows: Iterable[Row]) -> Iterator[Row]:
+    """The same for rows as they are stored."""
+    numbers = SnapshotNumbers()
+    for row in rows:
+        yield row | {"snapshot": numbers.label(row["dataset"], row["release"], row["snapshot"])}

@@ -17,7 +17,6 @@ from synth_core.files import atomic_write
 from synth_core.ledger.book import Book, cap_mu2, spend_mu2
 from synth_core.ledger.chain import Chain, Page, all_rows
 from synth_core.ledger.database import Fault, database_file, no_fault, parse_url
-from synth_core.ledger.export import show_rows
 from synth_core.ledger.head import KEPT, head_places, kept_heads
 from synth_core.ledger.refusals import (
     account_in,
@@ -35,20 +34,20 @@ from synth_core.ledger.refusals import (
     require_sound,
 )
 from synth_core.ledger.rows import (
-    ANSWERS,
-    ASKED,
     FACTS,
-    RECORDS,
     Row,
     canonical,
     facts_of,
     facts_without_request,
-    packed,
+    pack_answer,
     record_of,
-    unpacked,
+    show_rows,
+    unpack_answer,
 )
+from synth_core.ledger.tables import ANSWERS, ASKED, RECORDS
 from synth_core.ledger.verify import problems
 from synth_core.privacy.accounts import (
+    ZERO,
     Account,
     Answer,
     Balance,
@@ -59,7 +58,6 @@ from synth_core.privacy.accounts import (
     SpendRequest,
     State,
 )
-from synth_core.privacy.composition import ZERO
 from synth_core.settings import Settings
 
 P = ParamSpec("P")
@@ -81,14 +79,42 @@ def ledger_url(workspace: Path, url: str | None) -> str:
     )
 
 
-def open_ledger(workspace: Path, url: str | None = None) -> SqlLedger:
-    """The ledger that pays for a workspace's releases; it must have every record that their manifests know.
+def open_ledger(
+    workspace: Path | None,
+    url: str | None = None,
+    *,
+    create: bool = False,
+    compare: bool = True,
+    dataset: str = "NAME",
+) -> SqlLedger:
+    """Open the ledger that pays for a workspace's releases; it must have every record that their manifests know.
 
     Args:
-        workspace: the folder with the published releases.
+        workspace: the folder with the published releases; None takes the folder of the ledger that `url` names.
         url: another ledger than SYNTH_LEDGER_URL or the workspace's own file.
+        create: make the ledger, and its folder, if there is none; without it a mistyped folder is noticed.
+        compare: compare it with heads that are kept elsewhere; without, it is read as it is, also if rolled back.
+        dataset: the account that is looked for; a refusal says how to declare it.
+
+    Raises:
+        LedgerError: there is no such ledger, or its folder cannot be made.
     """
-    return SqlLedger(ledger_url(workspace, url), workspace=workspace)
+    where = ledger_url(workspace or Path(), url)
+    file = database_file(parse_url(where))
+    home = workspace or (file.parent if file else None)
+    folder = file.parent if file else home
+    if create and folder:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            raise LedgerError(f"{folder} cannot be created; name a folder you may write to") from None
+    elif file and not file.exists():
+        raise LedgerError(
+            f"there is no ledger at {file}; name its folder with --workspace or SYNTH_WORKSPACE, or its database with "
+            f"SYNTH_LEDGER_URL, or declare the account first: synth ledger account {dataset} --epsilon CAP "
+            f"--delta DELTA --largest-n N --workspace {home}"
+        )
+    return SqlLedger(where, workspace=home) if compare else SqlLedger(where, head_paths=())
 
 
 def _one_transaction(
@@ -273,14 +299,14 @@ class SqlLedger:
     @_one_transaction
     def store(self, page: Page, reservation: Reservation, answer: Answer) -> Answer:
         """Keep the answer for ever and return it; where the key has one already, that one is returned."""
-        key, columns = reservation.key, packed(answer)
+        key, columns = reservation.key, pack_answer(answer)
         if key in page.book.answered:
             return _stored(page, key)
         require_order(page.book, State.MEASURED, reservation)
         page.connection.execute(insert(ANSWERS), {"key": key, **columns})
         page.fault("answer-inserted")
         _move(page, State.MEASURED, key, reservation.attempt, answer_digest=columns["digest"])
-        return unpacked(columns["vector"], columns["digest"])
+        return unpack_answer(columns["vector"], columns["digest"])
 
     @_one_transaction
     def refund(self, page: Page, reservation: Reservation, *, reason: str) -> None:
@@ -336,7 +362,7 @@ class SqlLedger:
             return [record_of(dict(row)) for row in connection.execute(query).mappings()]
 
     def head(self) -> Head:
-        """The chain's end, to be kept where nobody who can write the database can write."""
+        """The chain's end, to be kept out of reach of everyone who can write to the database."""
         with self.chain.reading() as (_, book):
             return book.head
 
@@ -404,7 +430,7 @@ def _move(
 
 def _stored(page: Page, key: str) -> Answer:
     vector = page.connection.execute(STORED, {"key": key}).scalar()
-    return unpacked(vector or b"", page.book.answered[key][1])
+    return unpack_answer(vector or b"", page.book.answered[key][1])
 
 
 def _any_record(connection: Connection) -> bool:

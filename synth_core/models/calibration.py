@@ -1,12 +1,14 @@
 """Exact belief propagation in array-API code: beliefs of every clique of a junction tree, on any array library.
 
 The rules of the tree's domain take part as tables that are 0 where no record can be, so beliefs are exactly 0 there.
+
+A marginal that no clique of the tree holds is found by variable elimination (`eliminate_variables`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -14,9 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from synth_core.arrays import namespace
-from synth_core.domain import Clique, Domain
+from synth_core.domain import Clique, Domain, forbidden_tables
 from synth_core.errors import FeasibilityError
-from synth_core.exclusions import forbidden_tables
 from synth_core.models.junction_tree import JunctionTree
 
 GROUPING = 32
@@ -29,7 +30,7 @@ class OutOfRangeError(ArithmeticError):
     """Linear space underflowed; the pass must be repeated in log space."""
 
 
-class Table(NamedTuple):
+class Factor(NamedTuple):
     """An array with one axis for each attribute of its clique, in the domain's order."""
 
     clique: Clique
@@ -40,19 +41,19 @@ class Table(NamedTuple):
 class Calibration:
     """The marginal of every tree clique (each summing to 1), and the log-partition function."""
 
-    beliefs: tuple[Table, ...]
+    beliefs: tuple[Factor, ...]
     log_mass: float
 
 
 @lru_cache(maxsize=16)
-def exclusions(domain: Domain) -> tuple[Table, ...]:
+def exclusions(domain: Domain) -> tuple[Factor, ...]:
     """The domain's rules as log potentials: 0 where a record may be, minus infinity where none can."""
     return tuple(
-        Table(clique, np.where(forbidden, -math.inf, 0.0)) for clique, forbidden in forbidden_tables(domain)
+        Factor(clique, np.where(forbidden, -math.inf, 0.0)) for clique, forbidden in forbidden_tables(domain)
     )
 
 
-def calibrate(tree: JunctionTree, potentials: Sequence[Table]) -> Calibration:
+def calibrate(tree: JunctionTree, potentials: Sequence[Factor]) -> Calibration:
     """Beliefs of all tree cliques from log potentials; linear space first, log space where that underflows."""
     try:
         return calibrate_in(Linear(), tree, potentials)
@@ -60,18 +61,18 @@ def calibrate(tree: JunctionTree, potentials: Sequence[Table]) -> Calibration:
         return calibrate_in(Log(), tree, potentials)
 
 
-def split(domain: Domain, cliques: Iterable[Clique], vector: Any) -> list[Table]:
+def split_tables(domain: Domain, cliques: Iterable[Clique], vector: Any) -> list[Factor]:
     """Read one vector as the tables of the cliques, one after the other."""
     xp = namespace(vector)
     tables, start = [], 0
     for clique in cliques:
         end = start + domain.cells(clique)
-        tables.append(Table(clique, xp.reshape(vector[start:end], domain.shape(clique))))
+        tables.append(Factor(clique, xp.reshape(vector[start:end], domain.shape(clique))))
         start = end
     return tables
 
 
-def projections(table: Table, targets: Iterable[Clique]) -> dict[Clique, Any]:
+def projections(table: Factor, targets: Iterable[Clique]) -> dict[Clique, Any]:
     """Sums of the table onto each target, sharing partial sums.
 
     The table is first summed down to the union of the targets; then the largest axis that some target lacks is
@@ -84,7 +85,7 @@ def projections(table: Table, targets: Iterable[Clique]) -> dict[Clique, Any]:
     xp = namespace(table.values)
     gone = tuple(k for k, a in enumerate(table.clique) if a not in union)
     if gone:
-        table = Table(tuple(a for a in table.clique if a in union), xp.sum(table.values, axis=gone))
+        table = Factor(tuple(a for a in table.clique if a in union), xp.sum(table.values, axis=gone))
     found = {table.clique: table.values} if table.clique in wanted else {}
     rest = [target for target in wanted if target != table.clique]
     if not rest:
@@ -93,7 +94,7 @@ def projections(table: Table, targets: Iterable[Clique]) -> dict[Clique, Any]:
     axis = max(lacked, key=lambda k: table.values.shape[k])
     attribute = table.clique[axis]
     without = [target for target in rest if attribute not in target]
-    smaller = Table(table.clique[:axis] + table.clique[axis + 1 :], xp.sum(table.values, axis=axis))
+    smaller = Factor(table.clique[:axis] + table.clique[axis + 1 :], xp.sum(table.values, axis=axis))
     return {
         **found,
         **projections(smaller, without),
@@ -102,7 +103,7 @@ def projections(table: Table, targets: Iterable[Clique]) -> dict[Clique, Any]:
 
 
 def inside_cliques(
-    tree: JunctionTree, beliefs: Sequence[Table], targets: Iterable[Clique]
+    tree: JunctionTree, beliefs: Sequence[Factor], targets: Iterable[Clique]
 ) -> dict[Clique, Any]:
     """Marginals of targets that lie inside cliques of the tree, in one go for each clique."""
     wanted: dict[int, list[Clique]] = {}
@@ -204,17 +205,17 @@ class Log(Linear):
         return namespace(x).exp(x)
 
 
-def calibrate_in(algebra: Linear, tree: JunctionTree, potentials: Sequence[Table]) -> Calibration:
+def calibrate_in(algebra: Linear, tree: JunctionTree, potentials: Sequence[Factor]) -> Calibration:
     """Two sweeps in the given algebra: towards the roots, then away from them."""
     xp = namespace(potentials[0].values) if potentials else np
-    members: list[list[Table]] = [[] for _ in tree.cliques]
+    members: list[list[Factor]] = [[] for _ in tree.cliques]
     log_mass = 0.0
     for table in potentials:
         values, peak = algebra.enter(table.values)
         log_mass += peak
-        members[_host(tree, table.clique)].append(Table(table.clique, values))
+        members[_host(tree, table.clique)].append(Factor(table.clique, values))
     for table in exclusions(tree.domain):
-        known = Table(table.clique, algebra.known(xp.asarray(table.values)))
+        known = Factor(table.clique, algebra.known(xp.asarray(table.values)))
         members[_host(tree, table.clique)].append(known)
     separators = [tree.separator(i) for i in range(len(tree.cliques))]
     products: list[Any] = [None] * len(tree.cliques)
@@ -224,16 +225,16 @@ def calibrate_in(algebra: Linear, tree: JunctionTree, potentials: Sequence[Table
         messages[i], peak = algebra.scaled(_onto(algebra, products[i], separators[i]))
         log_mass += peak
         if tree.parents[i] >= 0:
-            members[tree.parents[i]].append(Table(separators[i], messages[i]))
-    beliefs: list[Table] = []
+            members[tree.parents[i]].append(Factor(separators[i], messages[i]))
+    beliefs: list[Factor] = []
     for i, parent in enumerate(tree.parents):
         known = _onto(algebra, beliefs[parent], separators[i]) if parent >= 0 else algebra.one(xp)
-        news = Table(separators[i], algebra.over(known, messages[i]))
+        news = Factor(separators[i], algebra.over(known, messages[i]))
         belief = algebra.times(products[i].values, _aligned(news, tree.cliques[i]))
         mass = algebra.total(belief, tuple(range(len(tree.cliques[i]))))
-        beliefs.append(Table(tree.cliques[i], algebra.over(belief, mass)))
+        beliefs.append(Factor(tree.cliques[i], algebra.over(belief, mass)))
         products[i] = None
-    return Calibration(tuple(Table(b.clique, algebra.leave(b.values)) for b in beliefs), log_mass)
+    return Calibration(tuple(Factor(b.clique, algebra.leave(b.values)) for b in beliefs), log_mass)
 
 
 def _host(tree: JunctionTree, clique: Clique) -> int:
@@ -243,29 +244,116 @@ def _host(tree: JunctionTree, clique: Clique) -> int:
     return found
 
 
-def _aligned(table: Table, clique: Clique) -> Any:
+def _aligned(table: Factor, clique: Clique) -> Any:
     """The table's values with an axis of length 1 for each attribute of the clique it lacks."""
     sizes = dict(zip(table.clique, table.values.shape, strict=True))
     return namespace(table.values).reshape(table.values, tuple(sizes.get(a, 1) for a in clique))
 
 
-def _onto(algebra: Linear, table: Table, target: Clique) -> Any:
+def _onto(algebra: Linear, table: Factor, target: Clique) -> Any:
     return algebra.total(table.values, tuple(k for k, a in enumerate(table.clique) if a not in target))
 
 
-def _product(algebra: Linear, tree: JunctionTree, i: int, members: list[Table], xp: Any) -> Table:
+def _product(algebra: Linear, tree: JunctionTree, i: int, members: list[Factor], xp: Any) -> Factor:
     """The product of tables over clique i, small tables among themselves first."""
     clique = tree.cliques[i]
     limit = tree.domain.cells(clique) // GROUPING
-    groups: list[Table] = []
+    groups: list[Factor] = []
     for table in sorted(members, key=lambda t: tree.domain.cells(t.clique)):
         union = tree.domain.clique((*table.clique, *groups[-1].clique)) if groups else ()
         if groups and tree.domain.cells(union) <= limit:
             merged = algebra.times(_aligned(groups[-1], union), _aligned(table, union))
-            groups[-1] = Table(union, merged)
+            groups[-1] = Factor(union, merged)
         else:
             groups.append(table)
     whole = xp.reshape(algebra.one(xp), (1,) * len(clique))
     for group in groups:
         whole = algebra.times(whole, _aligned(group, clique))
-    return Table(clique, xp.broadcast_to(whole, tree.domain.shape(clique)))
+    return Factor(clique, xp.broadcast_to(whole, tree.domain.shape(clique)))
+
+
+LARGEST_TABLE = 2**28
+"""Cells of the largest intermediate table (2 GiB); einsum letters are not the limit before this is."""
+
+
+def eliminate_variables(tables: Sequence[Factor], keep: Iterable[str], sizes: Mapping[str, int]) -> Factor:
+    """The product of the tables summed over every attribute that is not kept, smallest intermediate first.
+
+    Values may be negative.
+    """
+    kept = tuple(keep)
+    pool = list(tables)
+    pending = {a for table in pool for a in table.clique} - set(kept)
+    while pending:
+        attribute = min(pending, key=lambda a: (math.prod(sizes[b] for b in _around(pool, a)), a))
+        scope = _around(pool, attribute) - {attribute}
+        _check(scope, sizes)
+        bucket = [table for table in pool if attribute in table.clique]
+        pool = [table for table in pool if attribute not in table.clique]
+        pool.append(contract_tables(bucket, tuple(sorted(scope))))
+        pending.discard(attribute)
+    _check(kept, sizes)
+    return contract_tables(pool, kept)
+
+
+def _around(tables: Sequence[Factor], attribute: str) -> set[str]:
+    return {a for table in tables if attribute in table.clique for a in table.clique}
+
+
+def _check(scope: Iterable[str], sizes: Mapping[str, int]) -> None:
+    cells = math.prod(sizes[a] for a in scope)
+    if cells > LARGEST_TABLE:
+        raise FeasibilityError(
+            f"a table over {', '.join(sorted(scope))} would need {cells:,} cells; ask for fewer attributes at once"
+        )
+
+
+def contract_tables(operands: Sequence[Factor], output: Clique) -> Factor:
+    """Multiply numpy tables and sum out every attribute the output lacks."""
+    letters = {a: k for k, a in enumerate(dict.fromkeys(a for t in operands for a in t.clique))}
+    if not operands:
+        return Factor(output, np.ones(()))
+    terms: list[Any] = []
+    for table in operands:
+        terms += [table.values, [letters[a] for a in table.clique]]
+    return Factor(output, np.einsum(*terms, [letters[a] for a in output], optimize=True))
+
+
+def conditionals(tree: JunctionTree, beliefs: Sequence[Factor], *, keep: set[str]) -> list[Factor]:
+    """Tables whose product, summed over the attributes not kept, is the kept attributes' distribution.
+
+    Below the smallest subtree that holds the kept attributes everything sums to 1 and is left out; its top enters
+    as a marginal and every other clique as a conditional given its separator.
+    """
+    needed: set[int] = set()
+    for i in reversed(range(len(tree.cliques))):
+        own = set(tree.cliques[i]) - set(tree.separator(i))
+        if own & keep:
+            needed.add(i)
+        if i in needed and tree.parents[i] >= 0:
+            needed.add(tree.parents[i])
+    tops = [i for i in sorted(needed) if tree.parents[i] not in needed]
+    for top in tops:
+        _descend(tree, top, needed, keep)
+    tables = []
+    for i in sorted(needed):
+        belief = beliefs[i]
+        if tree.parents[i] in needed:
+            axes = tuple(k for k, a in enumerate(belief.clique) if a not in tree.separator(i))
+            given = belief.values.sum(axis=axes, keepdims=True)
+            belief = Factor(
+                belief.clique,
+                np.divide(belief.values, given, out=np.zeros_like(belief.values), where=given > 0),
+            )
+        tables.append(belief)
+    return tables
+
+
+def _descend(tree: JunctionTree, top: int, needed: set[int], keep: set[str]) -> None:
+    """Drop the top while all it contributes to the kept attributes is also in its only needed child."""
+    while True:
+        children = [i for i in needed if tree.parents[i] == top]
+        if len(children) != 1 or not (keep & set(tree.cliques[top])) <= set(tree.cliques[children[0]]):
+            return
+        needed.discard(top)
+        top = children[0]

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from synth_core.domain import Domain, Impossible
+from synth_core.domain import LARGEST_RULE, Domain, Impossible
 from synth_core.errors import FeasibilityError
-from synth_core.exclusions import LARGEST_RULE
 from synth_core.models.calibration import calibrate, inside_cliques
 from synth_core.models.junction_tree import junction_tree
 from synth_core.schema import Schema

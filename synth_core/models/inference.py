@@ -17,12 +17,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.arrays import Arrays, chosen, namespace
+from synth_core.arrays import Arrays, default_backend, namespace
 from synth_core.domain import Clique
 from synth_core.models import kernels
-from synth_core.models.calibration import calibrate, inside_cliques, split
+from synth_core.models.calibration import calibrate, inside_cliques, split_tables
 from synth_core.models.junction_tree import JunctionTree
-from synth_core.models.plan import Index, Layout, Plan, plan
+from synth_core.models.plan import Index, Layout, PassPlan, plan
 
 Vector = NDArray[np.float64]
 
@@ -33,6 +33,7 @@ HEAD_START = 16
 """The other threads begin later, by about this part of their work: of a clique's rows the first takes so much more."""
 
 PAGE = 4096
+"""Bytes of a page of memory."""
 HALF_WAY = 1024
 """A processor takes a load for one of what was just stored when their addresses agree within a page, and waits. A
 row and the groups' tables advance together, mostly by powers of two: begun apart, they stay apart."""
@@ -48,7 +49,7 @@ class Oracle(Protocol):
 
 def marginal_oracle(tree: JunctionTree, cliques: Sequence[Clique], arrays: Arrays | None = None) -> Oracle:
     """The fastest exact oracle for the array library in use."""
-    arrays = arrays or chosen()
+    arrays = arrays or default_backend()
     if arrays.compiled:
         return CompiledOracle(plan(tree, cliques), threads=arrays.threads)
     return GenericOracle(tree, tuple(cliques))
@@ -64,7 +65,7 @@ class GenericOracle:
     def __call__(self, potentials: Any) -> tuple[Any, float]:
         """One pass; in log space if linear space runs out of range."""
         xp = namespace(potentials)
-        calibration = calibrate(self.tree, split(self.tree.domain, self.cliques, potentials))
+        calibration = calibrate(self.tree, split_tables(self.tree.domain, self.cliques, potentials))
         found = inside_cliques(self.tree, calibration.beliefs, self.cliques)
         parts = [xp.reshape(found[clique], (-1,)) for clique in self.cliques]
         return (xp.concat(parts) if parts else potentials), calibration.log_mass
@@ -78,7 +79,7 @@ class CompiledOracle:
     Where that leaves the range too, the pass is made in log space.
     """
 
-    def __init__(self, plan: Plan, *, threads: int = 1) -> None:
+    def __init__(self, plan: PassPlan, *, threads: int = 1) -> None:
         layout = plan.layout
         parts = threads if _large(layout).any() else 1
         works = _works(plan, parts)
@@ -200,7 +201,7 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
-def _works(plan: Plan, parts: int) -> list[kernels.Work]:
+def _works(plan: PassPlan, parts: int) -> list[kernels.Work]:
     """The memory of each thread, and its rows."""
     layout = plan.layout
     lines = np.concatenate(([0], np.cumsum(layout.rows * layout.lines)))

@@ -5,7 +5,12 @@ whose maximum falls below `TINY` before scaling means that a product of few such
 caller repeats the pass in log space. Above it, cells down to TINY relative to the largest keep full precision.
 
 Several threads may sweep a clique, each some of its rows. The message is then the sum of what they found, and each
-marginal the mixture of theirs, so that none needs to hear of another before all are done.
+marginal the mixture of theirs, so that none waits for another before all are done.
+
+Example: a clique of a (2 codes) and b (3 codes) holds the tables (1, 0.5) over a and (1, 1, 0.2) over b. With a as
+the outer and b as the inner axis it has two rows of one line of three cells; the first table weights the lines, the
+second is a narrow group of one row. The rows sum to 2.2 and 1.1, so the mass is 3.3, the marginal of a is (2/3, 1/3),
+and the message over a, scaled to maximum 1, is (1, 0.5).
 """
 
 from __future__ import annotations
@@ -15,14 +20,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from synth_core.arrays import Floats
 from synth_core.compiled import compiled
 from synth_core.models.plan import Layout
 
 TINY = 1e-200
+"""Least maximum of a message before scaling; below it linear space ran out of range."""
 SMALLEST = np.finfo(np.float64).tiny
 """Rows of less mass than this, whose inverse is out of range, count for nothing beside a pass's mass above TINY."""
 
-Cells = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 
@@ -32,15 +38,15 @@ class Work(NamedTuple):
     Threads share the tables and the lines, in which they write to their own stretches; the rest each has to itself.
     """
 
-    cells: Cells  # all tables: measured ones filled by the caller, separators by the pass
+    cells: Floats  # all tables: measured ones filled by the caller, separators by the pass
     line_start: Index  # for each clique where its lines begin in `weights` and `totals`
-    weights: Cells  # a weight for each line
-    totals: Cells  # a sum for each line
-    messages: Cells  # the tables again, where sums towards parents go: the first thread's are `cells`
-    marginals: Cells  # the tables' marginals
-    factors: Cells  # the groups' products
-    sums: Cells  # the groups' sums
-    row: Cells
+    weights: Floats  # a weight for each line
+    totals: Floats  # a sum for each line
+    messages: Floats  # the tables again, where sums towards parents go: the first thread's are `cells`
+    marginals: Floats  # the tables' marginals
+    factors: Floats  # the groups' products
+    sums: Floats  # the groups' sums
+    row: Floats
     row_begin: Index  # for each clique
     row_end: Index
     group_begin: Index  # for each group the rows of it that the cliques' rows meet
@@ -48,14 +54,14 @@ class Work(NamedTuple):
 
 
 @compiled
-def _fill(layout: Layout, group: int, begin: int, end: int, cells: Cells, value: float) -> None:
+def _fill(layout: Layout, group: int, begin: int, end: int, cells: Floats, value: float) -> None:
     """Set rows begin … end of a group to a value."""
     base, width = layout.group_start[group], layout.group_width[group]
     cells[base + begin * width : base + end * width] = value
 
 
 @compiled
-def _expand(layout: Layout, link: int, begin: int, end: int, cells: Cells, factors: Cells) -> None:
+def _expand(layout: Layout, link: int, begin: int, end: int, cells: Floats, factors: Floats) -> None:
     """Multiply a table into rows begin … end of its group."""
     group = layout.link_group[link]
     rows, width = end - begin, layout.group_width[group]
@@ -83,7 +89,9 @@ def _expand(layout: Layout, link: int, begin: int, end: int, cells: Cells, facto
 
 
 @compiled
-def _reduce(layout: Layout, link: int, begin: int, end: int, sums: Cells, cells: Cells, scale: float) -> None:
+def _reduce(
+    layout: Layout, link: int, begin: int, end: int, sums: Floats, cells: Floats, scale: float
+) -> None:
     """Sum rows begin … end of a group onto one of its tables."""
     group = layout.link_group[link]
     rows, width = end - begin, layout.group_width[group]
@@ -113,7 +121,7 @@ def _reduce(layout: Layout, link: int, begin: int, end: int, sums: Cells, cells:
 
 
 @compiled
-def _weigh(layout: Layout, link: int, begin: int, end: int, cells: Cells, weights: Cells) -> None:
+def _weigh(layout: Layout, link: int, begin: int, end: int, cells: Floats, weights: Floats) -> None:
     """Multiply a table without inner axes into the weights of lines begin … end."""
     start = layout.table_start[layout.link_table[link]]
     row_map = layout.row_map[layout.link_rows[link] + begin : layout.link_rows[link] + end]
@@ -124,7 +132,7 @@ def _weigh(layout: Layout, link: int, begin: int, end: int, cells: Cells, weight
 
 @compiled
 def _reduce_lines(
-    layout: Layout, link: int, begin: int, end: int, totals: Cells, cells: Cells, scale: float
+    layout: Layout, link: int, begin: int, end: int, totals: Floats, cells: Floats, scale: float
 ) -> None:
     """Sum one number for each of lines begin … end onto a table without inner axes."""
     start = layout.table_start[layout.link_table[link]]
@@ -140,7 +148,7 @@ def _reduce_lines(
 
 
 @compiled
-def _row(layout: Layout, i: int, a: int, weights: Cells, factors: Cells, row: Cells) -> None:
+def _row(layout: Layout, i: int, a: int, weights: Floats, factors: Floats, row: Floats) -> None:
     """Row a of the clique: the weights of its lines times the row of every group."""
     lines, block = layout.lines[i], layout.block[i]
     for u in range(lines):
@@ -159,7 +167,7 @@ def _row(layout: Layout, i: int, a: int, weights: Cells, factors: Cells, row: Ce
 
 
 @compiled
-def _add_row(layout: Layout, i: int, a: int, group: int, row: Cells, sums: Cells) -> None:
+def _add_row(layout: Layout, i: int, a: int, group: int, row: Floats, sums: Floats) -> None:
     """Add row a of the clique to a group's table of sums."""
     at = layout.group_start[group] + layout.offsets[layout.group_offset[group] + a]
     width = layout.group_width[group]
@@ -171,7 +179,7 @@ def _add_row(layout: Layout, i: int, a: int, group: int, row: Cells, sums: Cells
 
 
 @compiled
-def _total_lines(layout: Layout, i: int, a: int, row: Cells, totals: Cells) -> None:
+def _total_lines(layout: Layout, i: int, a: int, row: Floats, totals: Floats) -> None:
     """One sum for each line of row a."""
     lines, block = layout.lines[i], layout.block[i]
     for u in range(lines):
@@ -183,7 +191,7 @@ def _total_lines(layout: Layout, i: int, a: int, row: Cells, totals: Cells) -> N
 
 
 @compiled
-def _prepare(layout: Layout, i: int, begin: int, end: int, weights: Cells, work: Work) -> None:
+def _prepare(layout: Layout, i: int, begin: int, end: int, weights: Floats, work: Work) -> None:
     """Multiply a clique's tables into its groups and lines begin … end, all but the message from its parent."""
     weights[begin:end] = 1.0
     for g in range(layout.clique_groups[i], layout.clique_groups[i + 1]):
@@ -221,7 +229,7 @@ def sum_up(layout: Layout, i: int, work: Work) -> None:
 
 
 @compiled
-def send(layout: Layout, i: int, cells: Cells) -> float:
+def send(layout: Layout, i: int, cells: Floats) -> float:
     """Scale the sums on a separator to maximum 1: the message to the parent; the maximum before is returned."""
     table = layout.link_table[layout.parent_link[i]]
     message = cells[layout.table_start[table] : layout.table_start[table + 1]]
@@ -231,7 +239,7 @@ def send(layout: Layout, i: int, cells: Cells) -> float:
 
 
 @compiled
-def receive(layout: Layout, i: int, cells: Cells, marginals: Cells) -> None:
+def receive(layout: Layout, i: int, cells: Floats, marginals: Floats) -> None:
     """Replace a clique's message by what its parent knows beyond it: the marginal divided by the message."""
     table = layout.link_table[layout.parent_link[i]]
     for c in range(layout.table_start[table], layout.table_start[table + 1]):
@@ -274,7 +282,7 @@ def sum_all(layout: Layout, i: int, work: Work) -> float:
 
 
 @compiled
-def mix(layout: Layout, i: int, mass: float, other_mass: float, marginals: Cells, other: Cells) -> float:
+def mix(layout: Layout, i: int, mass: float, other_mass: float, marginals: Floats, other: Floats) -> float:
     """Mix another thread's marginals of a clique's tables into the first one's, by their masses; their sum."""
     both = mass + other_mass
     if both == 0.0:  # so far no thread had any rows

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +17,12 @@ from numpy.typing import NDArray
 from synth_core.arrays import NUMPY
 from synth_core.domain import Clique, Domain
 from synth_core.errors import FeasibilityError, SchemaError
-from synth_core.models.calibration import Table, projections, split
-from synth_core.models.linear import Answered, total_of
-from synth_core.models.maximum_entropy import Progress, maximum_entropy
-from synth_core.models.problem import Problem, merge
+from synth_core.models.calibration import Factor, projections, split_tables
+from synth_core.models.linear import Answered, estimate_total
+from synth_core.models.losses import Problem
+from synth_core.models.maximum_entropy import FitProgress, maximum_entropy
 from synth_core.models.sampling import Codes, sample_rows
-from synth_core.models.stored import read_model, write_model
+from synth_core.models.stored import StoredModel, read_model, write_model
 
 Logs = NDArray[np.float64]
 
@@ -34,8 +35,8 @@ DAMPING = 0.3
 class Agreement:
     """Beliefs of clusters and single attributes (each summing to 1), the Bethe log-partition, and how it ended."""
 
-    clusters: tuple[Table, ...]
-    singles: tuple[Table, ...]
+    clusters: tuple[Factor, ...]
+    singles: tuple[Factor, ...]
     log_mass: float
     passes: int
     converged: bool
@@ -60,46 +61,46 @@ class LoopyOracle:
 
     def agree(self, potentials: Logs) -> Agreement:
         """Pass messages until they stand still."""
-        tables = split(self.domain, self.cliques, potentials)
-        heard = {a: np.zeros(self.domain.size(a)) for a in self.domain}
+        tables = split_tables(self.domain, self.cliques, potentials)
+        incoming = {a: np.zeros(self.domain.size(a)) for a in self.domain}
         for messages in self._messages:
             for a, message in messages.items():
-                heard[a] = heard[a] + message
+                incoming[a] = incoming[a] + message
         change, passes = np.inf, 0
         while passes < self.max_passes and change > self.tolerance:
-            change = max((self._update(k, table, heard) for k, table in enumerate(tables)), default=0.0)
+            change = max((self._update(k, table, incoming) for k, table in enumerate(tables)), default=0.0)
             passes += 1
-        clusters = tuple(self._belief(k, table, heard) for k, table in enumerate(tables))
-        singles = tuple(Table((a,), _normalised(heard[a])) for a in self.domain)
+        clusters = tuple(self._belief(k, table, incoming) for k, table in enumerate(tables))
+        singles = tuple(Factor((a,), _normalised(incoming[a])) for a in self.domain)
         log_mass = _bethe(tables, clusters, singles)
         return Agreement(clusters, singles, log_mass, passes, converged=bool(change <= self.tolerance))
 
-    def _incoming(self, k: int, table: Table, heard: dict[str, Logs]) -> Logs:
+    def _incoming(self, k: int, table: Factor, incoming: dict[str, Logs]) -> Logs:
         """The cluster's potential with what all other clusters say about its attributes."""
         logs = np.array(table.values)
         for axis, a in enumerate(table.clique):
-            others = heard[a] - self._messages[k][a]
+            others = incoming[a] - self._messages[k][a]
             logs += others.reshape([-1 if j == axis else 1 for j in range(logs.ndim)])
         return logs
 
-    def _update(self, k: int, table: Table, heard: dict[str, Logs]) -> float:
+    def _update(self, k: int, table: Factor, incoming: dict[str, Logs]) -> float:
         """Send the cluster's messages to its attributes; the largest change of one."""
-        logs = self._incoming(k, table, heard)
+        logs = self._incoming(k, table, incoming)
         values = np.exp(logs - logs.max())
-        sums = projections(Table(table.clique, values), [(a,) for a in table.clique])
+        sums = projections(Factor(table.clique, values), [(a,) for a in table.clique])
         change = 0.0
         for a in table.clique:
             old = self._messages[k][a]
             with np.errstate(divide="ignore"):
-                fresh = np.maximum(np.log(sums[(a,)]), -1e4) - (heard[a] - old)
+                fresh = np.maximum(np.log(sums[(a,)]), -1e4) - (incoming[a] - old)
             fresh = DAMPING * old + (1 - DAMPING) * (fresh - fresh.max())
             change = max(change, float(np.abs(fresh - old).max()))
-            heard[a] = heard[a] - old + fresh
+            incoming[a] = incoming[a] - old + fresh
             self._messages[k][a] = fresh
         return change
 
-    def _belief(self, k: int, table: Table, heard: dict[str, Logs]) -> Table:
-        return Table(table.clique, _normalised(self._incoming(k, table, heard)))
+    def _belief(self, k: int, table: Factor, incoming: dict[str, Logs]) -> Factor:
+        return Factor(table.clique, _normalised(self._incoming(k, table, incoming)))
 
 
 def _normalised(logs: Logs) -> Logs:
@@ -107,7 +108,7 @@ def _normalised(logs: Logs) -> Logs:
     return np.asarray(values / values.sum())
 
 
-def _bethe(tables: Sequence[Table], clusters: Sequence[Table], singles: Sequence[Table]) -> float:
+def _bethe(tables: Sequence[Factor], clusters: Sequence[Factor], singles: Sequence[Factor]) -> float:
     """Expected potentials plus the Bethe entropy: clusters, less each attribute once for every cluster but one."""
     energy = sum(float(np.vdot(t.values, b.values)) for t, b in zip(tables, clusters, strict=True))
     entropy = sum(_entropy(b.values) for b in clusters)
@@ -122,7 +123,7 @@ def _entropy(values: Logs) -> float:
     return -float(positive @ np.log(positive))
 
 
-class ClusterGraphField:
+class ClusterGraphField(StoredModel):
     """An approximate Markov random field: potentials on cliques, calibrated by loopy propagation."""
 
     __slots__ = ("_agreement", "cliques", "domain", "potentials", "total")
@@ -164,13 +165,11 @@ class ClusterGraphField:
         tables = (*self.agreement.clusters, *self.agreement.singles)
         return sample_rows(self.domain, tables, rows, rng=rng)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model (format as of `MarkovRandomField.save`)."""
+    def _write(self, path: str | os.PathLike[str]) -> None:
         write_model(path, FORMAT, self.domain, self.cliques, self.potentials, total=self.total)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> ClusterGraphField:
-        """Read a model written by `save`."""
+    def _read(cls, path: str | os.PathLike[str]) -> Self:
         domain, cliques, potentials, total = read_model(path, FORMAT)
         return cls(domain, cliques, potentials, total=total)
 
@@ -182,13 +181,28 @@ def estimate_loopy(
     total: float | None = None,
     until: float = 1.0,
     max_passes: int = 300,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[FitProgress], None] | None = None,
 ) -> ClusterGraphField:
-    """Fit like `estimators.estimate`, with loopy propagation for the marginals: any tree-width, approximate."""
+    """Fit like `maximum_entropy.estimate`, with loopy propagation for the marginals.
+
+    Args:
+        domain: the attributes and their sizes.
+        measurements: noisy marginals, or noisy answers to linear queries.
+        total: number of records; estimated from the measurements if it is None.
+        until: stop when the loss is at most `until` times its expectation under noise alone.
+        max_passes: upper limit of the passes of loopy propagation.
+        progress: called with where the fit stands, before each step.
+
+    Returns:
+        An approximate model; its cluster graph may have any tree-width.
+
+    Raises:
+        ValueError: there are no measurements.
+    """
     if not measurements:
         raise ValueError("a model cannot be estimated without measurements")
-    n = max(total_of(measurements) if total is None else total, 1.0)
-    problem = Problem.of(domain, merge(domain, measurements), total=n, arrays=NUMPY)
+    n = max(estimate_total(measurements) if total is None else total, 1.0)
+    problem = Problem.of(domain, measurements, total=n, arrays=NUMPY)
     oracle = LoopyOracle(domain, problem.cliques)
     start = problem.multipliers(None)
     found = maximum_entropy(problem, oracle, start, until=until, max_passes=max_passes, progress=progress)

@@ -1,6 +1,6 @@
 """Private-PGM's own estimators, for any convex loss: Algorithm 1 (proximal) and Algorithm 2 (accelerated).
 
-`estimators.estimate` is faster for the squared loss; these serve every other loss, and comparison.
+`maximum_entropy.estimate` is faster for the squared loss; these serve every other loss, and comparison.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from synth_core.arrays import Arrays, chosen, namespace, to_numpy
+from synth_core.arrays import Arrays, default_backend, namespace, to_numpy
 from synth_core.domain import Domain
 from synth_core.measurement import Measurement
 from synth_core.models.inference import Oracle, marginal_oracle
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.linear import Vector
-from synth_core.models.losses import Loss
+from synth_core.models.losses import Loss, Problem
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.maximum_entropy import maximum_entropy
-from synth_core.models.problem import Problem
 
 SHORTEST = 1e-30
 """A step this short is taken as it is: the loss is flat to the last digit."""
@@ -48,17 +47,32 @@ def estimate_by_loss(
     progress: Callable[[Iterate], None] | None = None,
     arrays: Arrays | None = None,
 ) -> MarkovRandomField:
-    """Minimise any convex loss of marginals by Algorithm 1; the best iterate as a Markov random field.
+    """Fit a Markov random field by any convex loss of its marginals (Private-PGM, Algorithm 1).
 
-    Ends when the loss is at most `until`, when it no longer decreases, or after `max_passes` passes.
+    Args:
+        domain: the attributes, their sizes and their rules.
+        loss: a convex function of marginals.
+        total: number of records.
+        warm: a model whose potentials the fit starts from, if it has the loss's cliques.
+        until: stop when the loss is at most this.
+        max_passes: upper limit of the passes of belief propagation.
+        limit_cells: upper limit of the junction tree in cells; None sets none.
+        progress: called with each accepted step.
+        arrays: the array library; `default_backend` if it is None.
+
+    Returns:
+        The model of least loss that was seen.
+
+    Raises:
+        FeasibilityError: the junction tree would be larger than `limit_cells`.
     """
-    arrays = arrays or chosen()
+    arrays = arrays or default_backend()
     tree = junction_tree(domain, loss.cliques, limit_cells=limit_cells)
     cells = sum(map(domain.cells, loss.cliques))
     start = arrays.xp.zeros(cells)
     if warm is not None and warm.cliques == loss.cliques:
         start = arrays.xp.asarray(np.array(warm.potentials))
-    iterates = proximal(marginal_oracle(tree, loss.cliques, arrays), loss, start, total=total)
+    iterates = descend_mirror(marginal_oracle(tree, loss.cliques, arrays), loss, start, total=total)
     best = next(iterates)
     iterate: Iterate | None = best
     while iterate is not None:
@@ -70,7 +84,7 @@ def estimate_by_loss(
     return MarkovRandomField(tree, loss.cliques, to_numpy(best.potentials), total=total)
 
 
-def proximal(
+def descend_mirror(
     oracle: Oracle, loss: Loss, start: Vector, *, total: float, tolerance: float = 1e-9
 ) -> Iterator[Iterate]:
     """Algorithm 1: entropic mirror descent, theta ← theta - eta grad L(mu).
@@ -106,13 +120,13 @@ def proximal(
     yield Iterate(passes, value, potentials, marginals)
 
 
-def accelerated(
+def accelerate_descent(
     oracle: Oracle, loss: Loss, cells: Vector, *, total: float, smoothness: float
 ) -> Iterator[Iterate]:
     """Algorithm 2: Nesterov's dual averaging for losses with a Lipschitz gradient; `cells` is a vector of zeros.
 
     `smoothness` is the gradient's Lipschitz constant over distributions. The averaged marginals of an iterate belong
-    to no potentials yet; `recovered` finds them.
+    to no potentials yet; `recover_model` finds them.
     """
     xp = namespace(cells)
     average = xp.zeros_like(cells)
@@ -129,14 +143,14 @@ def accelerated(
         yield Iterate(passes, loss(marginals)[0], potentials, marginals)
 
 
-def recovered(
+def recover_model(
     domain: Domain, loss: Loss, iterate: Iterate, *, total: float, arrays: Arrays | None = None
 ) -> MarkovRandomField:
     """The Markov random field whose marginals are those of an averaged iterate, by maximum likelihood.
 
     The averaged marginals are fitted as if they were measured with a noise of one thousandth of a record a cell.
     """
-    arrays = arrays or chosen()
+    arrays = arrays or default_backend()
     tree = junction_tree(domain, loss.cliques)
     values, start, tables = to_numpy(iterate.marginals), 0, []
     for clique in loss.cliques:

@@ -1,4 +1,4 @@
-"""A model of a divided table: one model for each part, with the columns that tell the parts apart put back."""
+"""A model of a divided table, one model for each part, and any stored model read back by its format."""
 
 from __future__ import annotations
 
@@ -9,23 +9,33 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
+from typing import Protocol, Self
 from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
-from synth_core.errors import SchemaError, SourceError
+from synth_core.errors import SourceError
+from synth_core.models import bayesian_network, markov_random_field
+from synth_core.models.bayesian_network import BayesianNetwork
 from synth_core.models.junction_tree import JunctionTree, junction_tree
+from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.sampling import Codes, code_type
-from synth_core.models.stored import excluded_json, excluded_records, opened_arrays
+from synth_core.models.stored import (
+    StoredModel,
+    excluded_json,
+    excluded_records,
+    open_arrays,
+    read_arrays,
+    write_arrays,
+)
 
 FORMAT = "synth-core/mixture/1"
 
 
-class PartModel(Protocol):
-    """What a part's model must be able to do."""
+class Model(Protocol):
+    """A fitted distribution; everything about it is public."""
 
     @property
     def domain(self) -> Domain:
@@ -63,14 +73,14 @@ class Component:
     only, which of the table's codes they are.
     """
 
-    model: PartModel
+    model: Model
     rows: float
     constants: dict[str, int]
     codes: dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, eq=False)
-class Mixture:
+class Mixture(StoredModel):
     """Records that follow each part's own model, in the proportion of the parts' rows."""
 
     domain: Domain
@@ -82,7 +92,14 @@ class Mixture:
         return float(sum(component.rows for component in self.components))
 
     def marginal(self, clique: Iterable[str]) -> NDArray[np.float64]:
-        """Expected counts of the clique's cells, one axis for each attribute in the order given."""
+        """Expected counts of the clique's cells.
+
+        Args:
+            clique: attributes, in any order.
+
+        Returns:
+            Expected counts, one axis for each attribute in the order given.
+        """
         asked = tuple(clique)
         table = np.zeros(self.domain.shape(asked))
         for component in self.components:
@@ -94,15 +111,32 @@ class Mixture:
         return table
 
     def sample(self, rows: int, rng: np.random.Generator) -> Codes:
-        """Rows of codes in the domain's order, part after part."""
+        """Draw rows of codes, part after part.
+
+        Args:
+            rows: number of rows.
+            rng: source of randomness; equal states give equal rows.
+
+        Returns:
+            One row for each record, one column for each attribute in the domain's order.
+        """
         return self.sample_shard(rows, rng, shards=1, number=0)
 
     def sample_shard(self, total: int, rng: np.random.Generator, *, shards: int, number: int) -> Codes:
-        """One of the shards of `total` rows; all together have each part's share of rows, however many they are.
+        """Draw one shard of a table.
 
         Row i of the whole table, parts one after the other, goes to shard i mod `shards`.
+
+        Args:
+            total: number of rows of all shards together.
+            rng: source of randomness; equal states give equal rows.
+            shards: number of shards.
+            number: which of them, from 0.
+
+        Returns:
+            The shard's rows; all shards together have each part's share of rows.
         """
-        borders = np.cumsum([0, *apportioned([c.rows for c in self.components], total)])
+        borders = np.cumsum([0, *apportion([c.rows for c in self.components], total)])
         dealt = -((number - borders) // shards)  # rows of this shard before each border
         pieces = [
             self._restored(component, component.model.sample(int(size), rng))
@@ -127,8 +161,7 @@ class Mixture:
         """The junction tree of all parts' marginals: what depends on what in some part, for people."""
         return junction_tree(self.domain, self.cliques)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the mixture as one file: a header, and every part's own file inside."""
+    def _write(self, path: str | os.PathLike[str]) -> None:
         header = {
             "format": FORMAT,
             "attributes": self.domain.attributes,
@@ -138,34 +171,28 @@ class Mixture:
                 {"rows": c.rows, "constants": c.constants, "codes": c.codes} for c in self.components
             ],
         }
-        entries = {"header": _bytes(json.dumps(header).encode())}
+        parts = {}
         with TemporaryDirectory() as folder:
             for number, component in enumerate(self.components):
                 one = Path(folder) / f"{number}.npz"
                 component.model.save(one)
-                entries[f"part{number}"] = _bytes(one.read_bytes())
-        with Path(path).open("wb") as file:
-            np.savez(file, allow_pickle=False, **entries)
+                parts[f"part{number}"] = np.frombuffer(one.read_bytes(), dtype=np.uint8)
+        write_arrays(path, header, **parts)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], load_part: Callable[[Path], PartModel]) -> Mixture:
-        """Read a mixture written by `save`; `load_part` reads a part's model, whatever its kind."""
-        try:
-            with opened_arrays(path) as stored, TemporaryDirectory() as folder:
-                header = json.loads(stored["header"].tobytes())
-                excluded = excluded_records(header.get("impossible", ()))
-                domain = Domain(tuple(header["attributes"]), tuple(header["sizes"]), excluded)
-                components = tuple(
-                    Component(
-                        load_part(_unpacked(Path(folder) / f"{number}.npz", stored[f"part{number}"])),
-                        float(raw["rows"]),
-                        dict(raw["constants"]),
-                        {name: tuple(codes) for name, codes in raw["codes"].items()},
-                    )
-                    for number, raw in enumerate(header["components"])
+    def _read(cls, path: str | os.PathLike[str]) -> Self:
+        with read_arrays(path, FORMAT) as (header, stored), TemporaryDirectory() as folder:
+            excluded = excluded_records(header.get("impossible", ()))
+            domain = Domain(tuple(header["attributes"]), tuple(header["sizes"]), excluded)
+            components = tuple(
+                Component(
+                    load_model(_unpacked(Path(folder) / f"{number}.npz", stored[f"part{number}"])),
+                    float(raw["rows"]),
+                    dict(raw["constants"]),
+                    {name: tuple(codes) for name, codes in raw["codes"].items()},
                 )
-        except (OSError, EOFError, BadZipFile, ValueError, KeyError, TypeError, SchemaError) as error:
-            raise SourceError(f"{Path(path).name} is not a stored model of format {FORMAT}") from error
+                for number, raw in enumerate(header["components"])
+            )
         return cls(domain, components)
 
     def _restored(self, component: Component, codes: Codes) -> Codes:
@@ -181,7 +208,36 @@ class Mixture:
         return rows
 
 
-def apportioned(weights: Sequence[float], total: int) -> list[int]:
+AnyModel = MarkovRandomField | BayesianNetwork | Mixture
+LOADERS: dict[str, Callable[[str | os.PathLike[str]], AnyModel]] = {
+    markov_random_field.FORMAT: MarkovRandomField.load,
+    bayesian_network.FORMAT: BayesianNetwork.load,
+    FORMAT: Mixture.load,
+}
+"""How each stored format is read."""
+
+
+def load_model(path: str | os.PathLike[str]) -> AnyModel:
+    """Read a stored model of any kind; its file names its format.
+
+    Args:
+        path: a file that a model's `save` wrote.
+
+    Returns:
+        The model: a Markov random field, a Bayesian network or a mixture of them.
+
+    Raises:
+        SourceError: the file is no stored model of a known format.
+    """
+    try:
+        with open_arrays(path) as stored:
+            loader = LOADERS[json.loads(stored["header"].tobytes())["format"]]
+    except (OSError, EOFError, BadZipFile, ValueError, KeyError) as error:
+        raise SourceError(f"{Path(path).name} is not a stored model") from error
+    return loader(path)
+
+
+def apportion(weights: Sequence[float], total: int) -> list[int]:
     """Whole numbers that add up to `total`, each the floor or the ceiling of its share; alike where nothing weighs."""
     positive = np.maximum(np.asarray(weights, dtype=np.float64), 0.0)
     if positive.sum() <= 0:
@@ -203,10 +259,6 @@ def _place(domain: Domain, component: Component, asked: Clique) -> tuple[NDArray
         for name in asked
     ]
     return np.ix_(*(np.asarray(codes, dtype=np.int64) for codes in own))
-
-
-def _bytes(content: bytes) -> NDArray[np.uint8]:
-    return np.frombuffer(content, dtype=np.uint8)
 
 
 def _unpacked(path: Path, content: NDArray[np.uint8]) -> Path:

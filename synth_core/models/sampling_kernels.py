@@ -1,4 +1,9 @@
-"""Compiled kernels that draw rows clique by clique, given the attributes drawn before."""
+"""Compiled kernels that draw rows clique by clique, exchange them for better ones, or draw them record by record.
+
+Example of dealing: weights (1, 2, 1) and 2 rows give expected counts (0.5, 1, 0.5), which reach to 0.5, 1.5 and 2.
+From the random start 0.3 the points 0.3 and 1.3 fall into the first and the second cell: one row each, and none in
+the third.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from synth_core.arrays import Floats
 from synth_core.compiled import compiled
 
 Columns = NDArray[Any]
-Cells = NDArray[np.float64]
 Index = NDArray[np.int64]
 Index32 = NDArray[np.int32]
 
@@ -61,7 +66,7 @@ def _write(columns: Columns, fresh: Index, divisors: Index, sizes: Index, codes:
 
 
 @compiled
-def _allot(weights: Cells, rows: int, start: float, dealt: NDArray[np.int32]) -> None:
+def _allot(weights: Floats, rows: int, start: float, dealt: NDArray[np.int32]) -> None:
     """Fill `dealt` with cells: the integer part of each expected count, the fractions by systematic sampling.
 
     Cell k is dealt floor or ceil of its expected count e_k, with mean e_k: it is dealt as often as the points
@@ -95,7 +100,7 @@ def deal(
     fresh: Index,
     divisors: Index,
     sizes: Index,
-    table: Cells,
+    table: Floats,
     seed: np.uint64,
 ) -> None:
     """Draw the fresh columns: in each group of equal given values, cells are allotted and then shuffled."""
@@ -135,7 +140,7 @@ def draw(
     fresh: Index,
     divisors: Index,
     sizes: Index,
-    cumulated: Cells,
+    cumulated: Floats,
     seed: np.uint64,
 ) -> None:
     """Draw the fresh columns independently for each row, by inversion of the conditional distribution."""
@@ -170,8 +175,8 @@ def _cell(row: Columns, k: int, places: Index32, strides: Index32, starts: Index
 
 
 @compiled
-def counted(rows: Columns, places: Index32, strides: Index32, starts: Index32, counts: Cells) -> Cells:
-    """Add the rows to the counts of the tables (see `representative`)."""
+def count_tables(rows: Columns, places: Index32, strides: Index32, starts: Index32, counts: Floats) -> Floats:
+    """Add the rows to the counts of the tables (see `sampling.representative_rows`)."""
     for r in range(rows.shape[0]):
         row = rows[r]
         for k in range(starts.size):
@@ -213,3 +218,88 @@ def exchange(
             for k in range(starts.size):
                 costs[coming[k], 0] += costs[coming[k], 1]
                 costs[going[k], 0] -= costs[going[k], 1]
+
+
+EMPTY = 1e-6
+"""A row with no more records than this has nothing to draw from."""
+
+
+RESTARTS = 10
+"""How many times `tries` a record starts again from its first step before it is completed without going back."""
+
+
+@compiled
+def _mass(row: Floats) -> float:
+    mass = 0.0
+    for value in row:
+        mass += max(value, 0.0)
+    return mass
+
+
+@compiled
+def _cell_at(row: Floats, point: float) -> int:
+    """The cell in whose stretch of the cumulated positive values the point lies."""
+    found = 0
+    for k in range(row.size):
+        if row[k] > 0.0:
+            found = k
+            point -= row[k]
+            if point < 0.0:
+                break
+    return found
+
+
+@compiled
+def draw_records(
+    columns: NDArray[Any],
+    places: Index,
+    strides: Index,
+    given: Index,
+    fresh: Index,
+    widths: Index,
+    starts: Index,
+    left: Floats,
+    whole: Floats,
+    countdown: bool,
+    tries: int,
+    seed: np.uint64,
+) -> None:
+    """Fill the columns record by record.
+
+    Step s reads the columns places[s, :given[s]] as a row number and draws a cell of that row of its table, which
+    starts at starts[s] and has rows of widths[s] cells; the cell's digits are the columns that follow in `places`.
+    `left` are the tables to draw from: with `countdown` each record takes its cells away (Section 3.3). If a row has
+    nothing left, the record goes back one step, after every `tries` vain attempts one step further (Section 3.3.1);
+    when starting again has not helped many times, the row of `whole`, never empty, is used.
+    """
+    steps, rows = widths.size, columns.shape[1]
+    cells = np.empty(steps, np.int64)
+    failures = np.zeros(steps, np.int64)
+    counter = seed
+    for r in range(rows):
+        failures[:] = 0
+        s = 0
+        while s < steps:
+            start = starts[s]
+            for k in range(given[s]):
+                start += np.int64(columns[places[s, k], r]) * strides[s, k] * widths[s]
+            row = left[start : start + widths[s]]
+            mass = _mass(row)
+            if mass <= EMPTY:
+                failures[s] += 1
+                if s > 0 and failures[s] <= tries * (s + RESTARTS):
+                    s = max(0, s - 1 - (failures[s] - 1) // tries)
+                    continue
+                row = whole[start : start + widths[s]]
+                mass = _mass(row)
+            counter += GOLDEN
+            cell = _cell_at(row, _uniform(counter) * mass)
+            cells[s] = start + cell
+            for k in range(given[s], given[s] + fresh[s]):
+                digit = cell // strides[s, k]
+                columns[places[s, k], r] = digit
+                cell -= digit * strides[s, k]
+            s += 1
+        if countdown:
+            for k in range(steps):
+                left[cells[k]] -= 1.0

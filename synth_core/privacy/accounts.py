@@ -8,20 +8,27 @@ The protocol (one key = one noisy answer, for ever):
 4. A retry that finds MEASURED reuses the answer; RESERVED goes on; MEASURING without an answer is FORFEITED
    (it stays charged, because the crash may depend on values) and a new attempt is reserved.
 
-Whoever was at work for a release when its hold was closed may reserve nothing more for it: a run that was cancelled
-does not notice at once. Whoever begins after that may, so that a release is resumed by running it again.
+A runner that was at work for a release when its hold was closed may reserve nothing more for it: a run that was
+cancelled does not notice at once. A runner that starts later may, so that a release is resumed by running it again.
 
 Two more promises are kept by records of their own. A source file belongs to one account (`bind`), and so does every
 snapshot that was measured; accounts that are declared to hold rows of the same people are composed: what one of them
 spends counts against the caps of all. And a refusal that depends on confidential records is counted (`refuse`) before
 anybody sees its text, up to the account's limit.
+
+`Composition` is how spends add up, the one rule for the ledger, its forecast, manifests and certificates. They add up
+with one exception. The parts of a partition share no unit, so adding or removing a unit changes the
+answers about one of them only, and of all parts the dearest counts. This holds inside one snapshot of the data. In
+another snapshot the same unit may lie in another part, and then it has answers about both parts to its name: spends
+on different snapshots always add up.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -32,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.privacy.answer_form import AnswerForm
-from synth_core.privacy.budget import Mechanism
+from synth_core.privacy.budget import Mechanism, parallel_mu2
 
 Answer = NDArray[np.int64]
 """A stored noisy answer is always a vector of integers: grid counts, grid scores or chosen positions."""
@@ -95,7 +102,8 @@ class Stratum:
 class Runner:
     """Who ran the step: names and numbers of the runner, never anything about the data.
 
-    `since` is how many records the ledger had when the runner began, or None if it does not end with its release.
+    `since` is the chain's length when the runner started; spends are refused if the release was closed later. None
+    disables the check.
     """
 
     dag: str = ""
@@ -322,3 +330,70 @@ def compose(groups: dict[str, frozenset[str]], account: Account) -> None:
     own = groups.get(account.dataset, frozenset({account.dataset}))
     group = own.union(*(groups[other] for other in account.shares_rows_with))
     groups.update(dict.fromkeys(group, group))
+
+
+Spend = tuple[str, Stratum | None, Fraction]
+"""Snapshot, stratum (None for a question about all records) and mu^2 of one charge."""
+
+ZERO = Fraction(0)
+
+
+@dataclass(slots=True)
+class Composition:
+    """A running sum of spends; a refund is added with a negative price."""
+
+    whole: Fraction = ZERO
+    parts: defaultdict[tuple[str, str], dict[str, Fraction]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+
+    @property
+    def mu2(self) -> Fraction:
+        """The price of everything that was added."""
+        return self.whole + sum((parallel_mu2(parts) for parts in self.parts.values()), ZERO)
+
+    def mu2_with(self, snapshot: str, stratum: Stratum | None, mu2: Fraction) -> Fraction:
+        """The price after one more spend."""
+        if stratum is None:
+            return self.mu2 + mu2
+        parts = self.parts.get((snapshot, stratum.partition), {})
+        grown = parts.get(stratum.part, ZERO) + mu2
+        return self.mu2 + max(ZERO, grown - parallel_mu2(parts))
+
+    def add(self, snapshot: str, stratum: Stratum | None, mu2: Fraction) -> None:
+        """Take one spend into account."""
+        if stratum is None:
+            self.whole += mu2
+        else:
+            parts = self.parts[snapshot, stratum.partition]
+            parts[stratum.part] = parts.get(stratum.part, ZERO) + mu2
+
+
+def which_count(spends: Sequence[Spend]) -> list[bool]:
+    """Which of the spends make up the price of all of them.
+
+    Args:
+        spends: charges of one release.
+
+    Returns:
+        For each spend whether its price is part of the sum: those about all records, and those of the dearest part of
+        each partition of each snapshot (the first by name among equals). Their sum is `Composition.mu2`.
+    """
+    composition = Composition()
+    for spend in spends:
+        composition.add(*spend)
+    dearest = {place: _dearest(parts) for place, parts in composition.parts.items()}
+    return [
+        stratum is None or dearest[snapshot, stratum.partition] == stratum.part
+        for snapshot, stratum, _ in spends
+    ]
+
+
+def snapshot_numbers(snapshots: Iterable[str]) -> list[int]:
+    """The snapshots as 1, 2, … in the order of their first appearance, which say no more than which are the same."""
+    numbers: dict[str, int] = {}
+    return [numbers.setdefault(snapshot, len(numbers) + 1) for snapshot in snapshots]
+
+
+def _dearest(parts: dict[str, Fraction]) -> str:
+    return min(parts, key=lambda part: (-parts[part], part))

@@ -1,7 +1,7 @@
 """What was asked and what the answer is: the part of a ledger record by which an answer is found and read again.
 
 A question's fingerprint is a digest of everything that determines it, so that another reference, weight, box, group or
-matrix makes another question. The blocks say what the numbers of the stored vector are, so that nobody has to guess.
+matrix makes another question. The blocks say what the numbers of the stored vector are, so that nothing is guessed.
 Both are public: they come from public declarations and from answers that were given before.
 """
 

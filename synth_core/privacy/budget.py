@@ -245,7 +245,7 @@ def check_delta(delta: float, largest_n: int | None, reason: str = "") -> None:
 
     Args:
         delta: The account's delta, for its whole life.
-        largest_n: A public upper bound of the number of records; None if nobody has declared one.
+        largest_n: A public upper bound of the number of records; None if none was declared.
         reason: Why a larger delta, or none to compare with, is accepted; it becomes part of the ledger.
 
     Raises:

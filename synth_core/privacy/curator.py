@@ -17,21 +17,20 @@ from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
-from synth_core.exclusions import without_impossible
-from synth_core.measurement import Measurement
+from synth_core.measurement import Measurement, without_impossible
 from synth_core.privacy.accounts import Answer, Ledger, Runner, SpendRequest, Stratum
 from synth_core.privacy.answer_form import AnswerForm, Block, Kind, fingerprint
 from synth_core.privacy.budget import Mechanism, exponential_for, gaussian_for, laplace_for
 from synth_core.privacy.entropy import Entropy, SystemEntropy
 from synth_core.privacy.noise import GRID, exponential_choice, grid_noise, noisy_counts, purely_noisy_counts
-from synth_core.privacy.private import Private, open_private
 from synth_core.privacy.queries import Counts, Query
 from synth_core.privacy.strategies import Answers, Strategy
 from synth_core.privacy.strategies import fingerprint as short_fingerprint
-from synth_core.privacy.wall import wall
+from synth_core.privacy.wall import Private, open_private, wall
 
 AnyQuery = TypeVar("AnyQuery", bound=Query)
 WEIGHT_GRID = 2**20
+"""Denominator of the shares that a call's weights are rounded to."""
 
 
 class Curator(Protocol):

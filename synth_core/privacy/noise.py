@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.errors import SpecError, WallError
-from synth_core.privacy.coin import below
 from synth_core.privacy.entropy import Entropy
-from synth_core.privacy.staircase import BAND, Decay, draw, staircase
+from synth_core.privacy.staircase import BAND, Decay, below, draw, staircase
 
 GRID = 256
 """Noisy counts are multiples of 1/GRID records."""

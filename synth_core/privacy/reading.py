@@ -39,7 +39,7 @@ def count_refusals(
         What `read` returns.
 
     Raises:
-        RefusalsExhausted: the account has given all the refusals it may; nothing was read, or nothing is told.
+        RefusalsExhausted: the account has given all the refusals it may; nothing was read, or its refusal is withheld.
         SynthError: the refusal of `read`, after it was counted.
     """
     refusal: SynthError

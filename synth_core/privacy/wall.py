@@ -2,6 +2,8 @@
 
 It guards against accidents: a library that quotes a cell in an exception, or logs one. Output of a debugger, of a
 `print`, or of code written to leak is not stopped here; the linters and the review are there for that.
+
+Exact counts and rows travel in `Private`: it can be carried, but not looked at by accident.
 """
 
 from __future__ import annotations
@@ -11,11 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
-from typing import Any
+from typing import Any, Generic, NoReturn, TypeVar
 
 from synth_core.errors import SynthError, WallError
 
 WITHHELD = "a message from inside the confidential zone was withheld"
+"""Text in place of a library's log message."""
 OWN_LOGGERS = "synth_core"
 """Our own log lines are worded for the public, so they pass."""
 
@@ -46,7 +49,7 @@ def wall() -> Iterator[None]:
 
 
 def _withhold_records() -> None:
-    """Make every log record pass by the wall, once in a process, whoever has set the record factory before."""
+    """Make every log record pass by the wall, once in a process, whatever record factory was set before."""
     with _installing:
         make = logging.getLogRecordFactory()
         if getattr(make, "guards_the_wall", False):
@@ -62,3 +65,41 @@ def _withhold_records() -> None:
 
         guarded.guards_the_wall = True  # type: ignore[attr-defined]
         logging.setLogRecordFactory(guarded)
+
+
+T = TypeVar("T")
+
+
+class Private(Generic[T]):
+    """Holds a confidential value; has no arithmetic, no comparison, no text and no pickle.
+
+    It guards against accidents (a log line, an XCom, a sum with a public number), not against malice: Python
+    cannot stop code that is written to break in. `open_private` is the only door, and a test lists the modules
+    that may use it.
+    """
+
+    __slots__ = ("__value",)
+
+    def __init__(self, value: T) -> None:
+        self.__value = value
+
+    def __repr__(self) -> str:
+        return "Private(…)"
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+    def __refuse(self, *_: object, **__: object) -> NoReturn:
+        raise WallError(
+            "a confidential value cannot be compared, counted, copied, stored or sent; ask the curator"
+        )
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __refuse
+    __hash__ = __bool__ = __len__ = __iter__ = __int__ = __float__ = __index__ = __refuse
+    __reduce__ = __reduce_ex__ = __getstate__ = __copy__ = __deepcopy__ = __array__ = __refuse
+
+
+def open_private(private: Private[T]) -> T:
+    """The exact value; only the curator, the audit and the confidential-zone storage may call this."""
+    value: Any = private._Private__value  # type: ignore[attr-defined] # noqa: SLF001
+    return value  # type: ignore[no-any-return]

@@ -1,17 +1,18 @@
-"""The manifest: what was released, what it cost in privacy, and the checksum of every published file."""
+"""The manifest: what was released, by which software, at which privacy loss, and the checksum of every file."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import platform
+import sys
 from collections.abc import Sequence
-from fractions import Fraction
+from functools import cache
+from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
 
-from synth_core.files import atomic_write, sha256_file
-from synth_core.privacy.accounts import CHARGED, Record, State
-from synth_core.privacy.composition import which_count
+from synth_core.files import sha256_file
 from synth_core.release.paths import MANIFEST, SIGNATURE
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
@@ -21,32 +22,8 @@ FORMAT = 3
 DECLARED, BOUGHT = "declared in the public schema", "private quantiles, bought"
 """Where a column's codes come from."""
 
-
-def charged_records(records: Sequence[Record]) -> list[Record]:
-    """The latest record of each attempt that counts against the account."""
-    latest: dict[tuple[str, int], Record] = {}
-    for record in sorted(records, key=lambda record: record.id):
-        if record.key and record.state in CHARGED | {State.REFUNDED}:
-            latest[record.key, record.attempt] = record
-    return [record for record in latest.values() if record.state in CHARGED]
-
-
-def counted_records(records: Sequence[Record]) -> list[Record]:
-    """The charged records of a release whose prices add up to its own.
-
-    Their sum is what the ledger charges for the release (see `composition`).
-    """
-    charged = charged_records(records)
-    counting = which_count([(record.snapshot, record.stratum, record.mu2) for record in charged])
-    return [record for record, counts in zip(charged, counting, strict=True) if counts]
-
-
-def cost_by_step(records: Sequence[Record]) -> dict[str, Fraction]:
-    """mu^2 of each step of a release, of which the sum is the release's own."""
-    costs: dict[str, Fraction] = {record.step: Fraction(0) for record in records}
-    for record in counted_records(records):
-        costs[record.step] += record.mu2
-    return costs
+LOCK = "requirements.lock"
+"""The file from which an image or a checkout was installed."""
 
 
 def build(
@@ -65,7 +42,7 @@ def build(
 
     Args:
         spec: The release as it was asked for.
-        guarantee: What `release.statement` gives at the publication record.
+        guarantee: What `release.certificate.guarantee` gives at the publication record.
         schema: The public schema, with the bins that were bought.
         cliques: Columns that the model joins.
         quality: The public quality in short.
@@ -84,7 +61,7 @@ def build(
             column.name: {
                 "kind": column.kind,
                 "codes": column.size,
-                "origin": BOUGHT if column.name in schema.buying else DECLARED,
+                "origin": BOUGHT if column.name in schema.private_bin_columns else DECLARED,
                 "unseen": column.unseen,
                 "nullable": column.nullable,
             }
@@ -114,12 +91,6 @@ def digest_of(content: dict[str, Any]) -> str:
     content = {key: value for key, value in content.items() if key not in ("digest", "provenance")}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def write(manifest: dict[str, Any], path: Path) -> None:
-    """Write the manifest for people and programs to read."""
-    with atomic_write(path) as temporary:
-        temporary.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
 def previous_manifest(public_zone: Path, *, dataset: str, release: str) -> dict[str, Any] | None:
@@ -155,3 +126,27 @@ def problems(manifest: dict[str, Any], public: Path) -> list[str]:
         elif sha256_file(path) != digest:
             found.append(f"{name}: does not match its checksum")
     return found
+
+
+def software() -> dict[str, str | None]:
+    """Our version, Python's, a digest of all that is installed, and one of the lock it was installed from, if known."""
+    lock = lock_file()
+    return {
+        "software": f"synth-core {version('synth-core')}",
+        "python": platform.python_version(),
+        "packages_digest": _packages_digest(),
+        "lock_digest": None if lock is None else sha256_file(lock),
+    }
+
+
+@cache
+def _packages_digest() -> str:
+    """Computed once for a process: it reads the metadata of hundreds of packages."""
+    installed = sorted(f"{found.name}=={found.version}" for found in distributions())
+    return hashlib.sha256("\n".join(installed).encode()).hexdigest()
+
+
+def lock_file() -> Path | None:
+    """The lock in the root of this environment, where an image keeps it, or else the one of this checkout."""
+    places = Path(sys.prefix) / LOCK, Path(__file__).resolve().parents[2] / LOCK
+    return next((place for place in places if place.is_file()), None)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from synth_core.errors import SpecError
-from synth_core.release.division import Division
 from synth_core.release.spec import ReleaseSpec
+from synth_core.release.strata import Division
 
 PRIVATE_MODE = 0o700
 """Mode of folders that only their owner may enter."""
@@ -16,6 +18,29 @@ PRIVATE_MODE = 0o700
 MANIFEST, SIGNATURE, PUBLIC_KEY = "manifest.json", "manifest.sig", "signing-key.pem"
 SIGNED = (MANIFEST, SIGNATURE, PUBLIC_KEY)
 """Names of the manifest and of what proves it: published, though no manifest can list itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file or folder of each release: the folder in which it lies, and its name there."""
+
+    folder: Callable[[Any], Path]
+    name: str = ""
+
+    def __get__(self, paths: ReleasePaths, _: type[ReleasePaths] | None = None) -> Path:
+        return self.folder(paths) / self.name
+
+
+def _confidential(paths: ReleasePaths) -> Path:
+    return paths.confidential
+
+
+def _home(paths: ReleasePaths) -> Path:
+    return paths.home
+
+
+def _part(paths: StratumPaths) -> Path:
+    return paths.part
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,89 +85,56 @@ class ReleasePaths:
         """Where the release's public files are now: published, or still in its draft."""
         return self.public if self.published else self.draft
 
-    @property
-    def snapshot_key(self) -> Path:
-        """Key of the snapshot digest: one for the workspace, so that unchanged data has an unchanged digest."""
-        return self.workspace / "confidential" / "snapshot.key"
+    ledger = _File(lambda paths: paths.workspace, "ledger.sqlite")
+    """The workspace's ledger, unless another database is configured."""
+    snapshot_key = _File(lambda paths: paths.workspace, "confidential/snapshot.key")
+    """Key of the snapshot digest: one for the workspace, so that unchanged data has an unchanged digest."""
 
-    @property
-    def encoded(self) -> Path:
-        """Encoded partitions of the source."""
-        return self.confidential / "encoded"
+    spec = _File(_confidential, "release.yaml")
+    """The spec as it is run; it names the source's address, so it stays inside."""
+    encoded = _File(_confidential, "encoded")
+    """Encoded partitions of the source."""
+    grid = _File(_confidential, "grid")
+    """Rows on the grid over which bins are bought; gone when the release is ingested."""
+    grid_snapshot = _File(_confidential, "grid/snapshot.json")
+    """What was ingested on the grid."""
+    snapshot = _File(_confidential, "snapshot.json")
+    """What was ingested: keyed digest and partition names."""
+    divided_rows = _File(_confidential, "strata")
+    """Encoded rows of each part of a release with strata."""
+    evaluation = _File(_confidential, "evaluation.json")
+    """True errors, internal."""
+    internal_report = _File(_confidential, "report.html")
+    """The report with true errors, internal."""
 
-    @property
-    def grid(self) -> Path:
-        """Rows on the grid over which bins are bought; gone when the release is ingested."""
-        return self.confidential / "grid"
-
-    @property
-    def grid_snapshot(self) -> Path:
-        """What was ingested on the grid."""
-        return self.grid / "snapshot.json"
-
-    @property
-    def snapshot(self) -> Path:
-        """What was ingested: keyed digest and partition names."""
-        return self.confidential / "snapshot.json"
-
-    @property
-    def evaluation(self) -> Path:
-        """True errors, internal."""
-        return self.confidential / "evaluation.json"
-
-    @property
-    def internal_report(self) -> Path:
-        """The report with true errors, internal."""
-        return self.confidential / "report.html"
-
-    @property
-    def spec(self) -> Path:
-        """The spec as it is run; it names the source's address, so it stays inside."""
-        return self.confidential / "release.yaml"
-
-    @property
-    def schema(self) -> Path:
-        """The schema as it was run."""
-        return self.home / "schema.yaml"
-
-    @property
-    def scores(self) -> Path:
-        """Result of the score step."""
-        return self.home / "scores.json"
-
-    @property
-    def structure(self) -> Path:
-        """Result of the select step."""
-        return self.home / "structure.json"
-
-    @property
-    def agreed(self) -> Path:
-        """The scores from which the select step selects."""
-        return self.scores
-
-    @property
-    def model(self) -> Path:
-        """Result of the fit step."""
-        return self.home / "model.npz"
-
-    @property
-    def division(self) -> Path:
-        """How a stratified release is divided."""
-        return self.home / "strata.json"
-
-    @property
-    def divided_rows(self) -> Path:
-        """Encoded rows of each part of a stratified release."""
-        return self.confidential / "strata"
-
-    def stratum(self, folder: str) -> StratumPaths:
-        """The addresses of one part of a stratified release."""
-        return StratumPaths(self.workspace, self.release, folder)
-
-    @property
-    def extract(self) -> Path:
-        """Folder of the synthetic table's shards."""
-        return self.home / "extract"
+    schema = _File(_home, "schema.yaml")
+    """The schema as it was run."""
+    division = _File(_home, "strata.json")
+    """How a release with strata is divided."""
+    scores = _File(_home, "scores.json")
+    """Result of the step `score`."""
+    agreed = _File(_home, "scores.json")
+    """The scores from which the step `select` selects."""
+    structure = _File(_home, "structure.json")
+    """Result of the step `select`."""
+    model = _File(_home, "model.npz")
+    """Result of the step `fit`."""
+    extract = _File(_home, "extract")
+    """Folder of the synthetic table's shards."""
+    quality = _File(_home, "quality.json")
+    """Quality from noisy answers, public."""
+    public_report = _File(_home, "report.html")
+    """The report for everybody."""
+    certificate = _File(_home, "certificate.json")
+    """The privacy guarantee and every spend behind it."""
+    deployment = _File(_home, "deployment.yaml")
+    """The release as an entry for a registry of deployments."""
+    manifest = _File(_home, MANIFEST)
+    """What was released, at which cost, with checksums."""
+    signature = _File(_home, SIGNATURE)
+    """Signature of the manifest's bytes."""
+    public_key = _File(_home, PUBLIC_KEY)
+    """Public half of the key that signed the manifest."""
 
     def shard(self, number: int) -> Path:
         """One shard of the synthetic table."""
@@ -153,40 +145,15 @@ class ReleasePaths:
         parquet = [self.shard(number) for number in range(count)]
         return [*parquet, *(path.with_suffix(".csv") for path in parquet if csv)]
 
-    @property
-    def quality(self) -> Path:
-        """Quality from noisy answers, public."""
-        return self.home / "quality.json"
+    def stratum(self, folder: str) -> StratumPaths:
+        """The addresses of one part of a release with strata."""
+        return StratumPaths(self.workspace, self.release, folder)
 
-    @property
-    def public_report(self) -> Path:
-        """The report for everybody."""
-        return self.home / "report.html"
-
-    @property
-    def certificate(self) -> Path:
-        """The privacy guarantee and every spend behind it."""
-        return self.home / "certificate.json"
-
-    @property
-    def deployment(self) -> Path:
-        """The release as an entry for a registry of deployments."""
-        return self.home / "deployment.yaml"
-
-    @property
-    def manifest(self) -> Path:
-        """What was released, at which cost, with checksums."""
-        return self.home / MANIFEST
-
-    @property
-    def signature(self) -> Path:
-        """Signature of the manifest's bytes."""
-        return self.home / SIGNATURE
-
-    @property
-    def public_key(self) -> Path:
-        """Public half of the key that signed the manifest."""
-        return self.home / PUBLIC_KEY
+    def strata(self, spec: ReleaseSpec) -> list[StratumPaths]:
+        """The addresses of all parts, once `score` has divided the rows; none without strata."""
+        if spec.strata is None:
+            return []
+        return [self.stratum(part.folder) for part in Division.load(self.division).parts]
 
     def artifacts(self, spec: ReleaseSpec) -> dict[str, list[Path]]:
         """Every file of the release by the step that writes it; only what proves the manifest is not among them.
@@ -199,9 +166,7 @@ class ReleasePaths:
         Returns:
             Paths by the name of the step. Files of strata are known when the step `score` has divided the rows.
         """
-        parts: list[StratumPaths] = []
-        if spec.strata and self.division.exists():
-            parts = [self.stratum(part.folder) for part in Division.load(self.division).parts]
+        parts = self.strata(spec) if self.division.exists() else []
         return {
             "ingest": [self.schema],
             "score": [self.scores, *([self.division] if spec.strata else []), *(one.scores for one in parts)],
@@ -213,9 +178,9 @@ class ReleasePaths:
         }
 
     @property
-    def ledger(self) -> Path:
-        """The workspace's ledger, unless another database is configured."""
-        return self.workspace / "ledger.sqlite"
+    def internal(self) -> dict[str, list[Path]]:
+        """Files of the confidential zone that show that a step is finished, by its name."""
+        return {"ingest": [self.snapshot], "evaluate": [self.evaluation, self.internal_report]}
 
     @classmethod
     def of_address(cls, address: str | Path) -> ReleasePaths:
@@ -264,27 +229,10 @@ class StratumPaths(ReleasePaths):
         """The part's public folder."""
         return self.home / "strata" / self.folder
 
-    @property
-    def encoded(self) -> Path:
-        """Encoded rows of the part."""
-        return self.divided_rows / self.folder
-
-    @property
-    def scores(self) -> Path:
-        """Result of the part's score step."""
-        return self.part / "scores.json"
-
-    @property
-    def agreed(self) -> Path:
-        """The part's scores after they were made to agree with what is known of all parts."""
-        return self.part / "agreed.json"
-
-    @property
-    def structure(self) -> Path:
-        """Result of the part's select step."""
-        return self.part / "structure.json"
-
-    @property
-    def model(self) -> Path:
-        """Result of the part's fit step."""
-        return self.part / "model.npz"
+    encoded = _File(lambda paths: paths.divided_rows / paths.folder)
+    """Encoded rows of the part."""
+    scores = _File(_part, "scores.json")
+    agreed = _File(_part, "agreed.json")
+    """The part's scores after they were made to agree with what is known of all parts."""
+    structure = _File(_part, "structure.json")
+    model = _File(_part, "model.npz")

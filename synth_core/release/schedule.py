@@ -1,8 +1,14 @@
-"""When the releases of a spec are made: by cron, by a calendar in words, or when an upstream asset is updated."""
+"""When the releases of a spec are made: by cron, by a calendar in words, or when an upstream asset is updated.
+
+Every day a calendar names is counted from the first day of a month, quarter, half-year or year; "after quarter end" and
+"of quarter" are the same count, because the day after a quarter's end is the first day of the next. A count that some
+period is too short for is refused, so each period has exactly one day and the days of a calendar never change order.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from typing import Any, Self
 from zoneinfo import ZoneInfo
@@ -10,9 +16,20 @@ from zoneinfo import ZoneInfo
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from synth_core.errors import SpecError
-from synth_core.release.calendar import Calendar
 
 CRON = re.compile(r"\S+( \S+){4}")
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+PERIODS = {"month": 1, "quarter": 3, "half-year": 6, "year": 12}
+WORDS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+LAST = -1
+SHORTEST = {1: 28, 3: 90, 6: 181, 12: 365}
+"""Days of the shortest period of so many months."""
+
+PHRASE = re.compile(
+    r"(?P<ordinal>[a-z]+|\d+(?:st|nd|rd|th)) (?P<day>working day|day|[a-z]+day) "
+    r"(?:after (?P<ended>month|quarter|half-year|year) end|of (?P<running>month|quarter|half-year|year))"
+)
+EXAMPLES = '"third Tuesday after quarter end", "last Friday of month", "10th working day after month end"'
 
 
 class Schedule(BaseModel):
@@ -93,14 +110,28 @@ class Schedule(BaseModel):
         return f"after each update of {self.asset}"
 
     def after(self, moment: datetime) -> datetime:
-        """The calendar's first moment after this one."""
+        """Find the calendar's next moment.
+
+        Args:
+            moment: A moment with its time zone.
+
+        Returns:
+            The first moment after it.
+        """
         calendar = Calendar.parse(self.calendar or "")
         day = calendar.after(moment.astimezone(ZoneInfo(self.timezone)).date() - timedelta(days=1))
         found = self._on(day)
         return found if found > moment else self._on(calendar.after(day))
 
     def until(self, moment: datetime) -> datetime:
-        """The calendar's last moment that is not after this one."""
+        """Find the calendar's last moment.
+
+        Args:
+            moment: A moment with its time zone.
+
+        Returns:
+            The last moment that is not after it.
+        """
         calendar = Calendar.parse(self.calendar or "")
         day = calendar.until(moment.astimezone(ZoneInfo(self.timezone)).date())
         found = self._on(day)
@@ -108,3 +139,77 @@ class Schedule(BaseModel):
 
     def _on(self, day: date) -> datetime:
         return datetime.combine(day, time.fromisoformat(self.at), ZoneInfo(self.timezone))
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """One day of each period: the `ordinal`-th of its kind, or the last."""
+
+    words: str
+    ordinal: int
+    day: str
+    months: int
+
+    @classmethod
+    def parse(cls, words: str) -> Calendar:
+        """Understand a phrase; one that has no day in some period is refused."""
+        found = PHRASE.fullmatch(" ".join(words.lower().split()))
+        ordinal = _number(found["ordinal"]) if found else None
+        day = found["day"] if found else ""
+        if not found or ordinal is None or day not in (*WEEKDAYS, "day", "working day"):
+            raise SpecError(f"{words!r} is not a release calendar; write for example {EXAMPLES}")
+        if ordinal == LAST and found["ended"]:
+            raise SpecError(f"{words!r}: there is no last day after an end; write `of` instead of `after`")
+        months = PERIODS[found["ended"] or found["running"]]
+        most = _fewest(day, SHORTEST[months])
+        if ordinal > most:
+            raise SpecError(f"{words!r}: some periods have only {most}; choose an earlier one, or `last`")
+        return cls(words, ordinal, day, months)
+
+    def after(self, day: date) -> date:
+        """The calendar's first day after this one."""
+        start = self._start(day)
+        found = self._in_period(start)
+        return found if found > day else self._in_period(_shifted(start, self.months))
+
+    def until(self, day: date) -> date:
+        """The calendar's last day that is not after this one."""
+        start = self._start(day)
+        found = self._in_period(start)
+        return found if found <= day else self._in_period(_shifted(start, -self.months))
+
+    def _start(self, day: date) -> date:
+        return date(day.year, day.month - (day.month - 1) % self.months, 1)
+
+    def _in_period(self, start: date) -> date:
+        length = (_shifted(start, self.months) - start).days
+        days = [start + timedelta(days=number) for number in range(length)]
+        found = [day for day in days if self._counts(day)]
+        return found[-1] if self.ordinal == LAST else found[self.ordinal - 1]
+
+    def _counts(self, day: date) -> bool:
+        if self.day == "working day":
+            return day.weekday() < 5
+        return self.day in ("day", WEEKDAYS[day.weekday()])
+
+
+def _number(ordinal: str) -> int | None:
+    if ordinal == "last":
+        return LAST
+    if ordinal in WORDS:
+        return WORDS.index(ordinal) + 1
+    number = int(ordinal[:-2]) if ordinal[0].isdecimal() else 0
+    return number or None
+
+
+def _fewest(day: str, days: int) -> int:
+    """How many days of a kind each period of so many days has at least, whatever weekday it begins with."""
+    if day == "day":
+        return days
+    weeks, rest = divmod(days, 7)
+    return 5 * weeks + max(0, rest - 2) if day == "working day" else weeks
+
+
+def _shifted(start: date, months: int) -> date:
+    years, month = divmod(start.month - 1 + months, 12)
+    return date(start.year + years, month + 1, 1)

@@ -1,13 +1,16 @@
-"""The release spec: the one YAML file a person writes to ask for a release."""
+"""The release spec: the one YAML file a person writes to ask for a release, and the folder with one for each series."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from synth_core.errors import SpecError
 from synth_core.release.schedule import Schedule
@@ -19,70 +22,174 @@ NAME = re.compile(r"^[a-z0-9][a-z0-9._-]{0,99}$")
 ROUTINE = ("schedule", "pool", "deadline_hours")
 """Keys about when and where releases are run: they may change without making it another release."""
 
+ALTERNATIVES = ("constrained-int", "literal['noisy']", "constrained-str", "tuple[constrained-str, ...]")
+"""What pydantic calls the alternatives of a field, which no person has written."""
+
+LONGEST_NAME = 82
+"""A series' name has to leave room for date and time: names of releases have at most 100 characters."""
+
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the compiled one is eight times as fast
 
 
+def _is_a_name(value: str) -> str:
+    if not NAME.match(value):
+        raise ValueError("use 1 to 100 of a-z, 0-9, '.', '_', '-', starting with a letter or digit")
+    return value
+
+
+Name = Annotated[str, AfterValidator(_is_a_name), WithJsonSchema({"type": "string", "pattern": NAME.pattern})]
+Address = Annotated[str, Field(min_length=1)]
+
+
 class ReleaseSpec(BaseModel):
-    """What to release, from which source, by which method, at which price."""
+    """What to release, from which source, by which method, at which price.
+
+    Each field carries its title, meaning, limits and an example: the handbook's pages and the form in Airflow are made
+    from them.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    release: str = Field(
-        description="name of this release; running the same name again resumes it at no further cost"
+    release: Name = Field(
+        title="Release name",
+        examples=["2026-q1"],
+        description="name of this release; running the same name again resumes it: stored answers are used again and "
+        "nothing is spent twice",
     )
-    dataset: str = Field(description="ledger account that pays; declared once with `synth ledger account`")
-    source: str | tuple[str, ...] = Field(
-        description="CSV or Parquet file, glob, folder or s3:// address, or a list of these; relative to the spec file"
+    dataset: Name = Field(
+        title="Data set",
+        examples=["census-2026"],
+        description="ledger account that pays, declared once with `synth ledger account`",
     )
-    schema_: str = Field(alias="schema", description="schema file, relative to the spec file")
-    method: str = Field(default="privmrf", description="see `synth methods`")
-    preset: str = Field(default="default", description="see `synth methods`")
-    options: dict[str, Any] = Field(default_factory=dict, description="overrides of the preset's constants")
-    epsilon: Annotated[float, Field(gt=0, le=100)] = Field(description="privacy loss of this release")
-    delta: Annotated[float, Field(gt=0, lt=1)] = Field(description="must be the account's delta")
+    source: Address | tuple[Address, ...] = Field(
+        title="Source",
+        examples=["intake/*.parquet", "people.csv"],
+        description="CSV (also .gz) or Parquet: a file, a glob, a folder, or an s3://, gs:// or abfs:// address; or a "
+        "list of these. Relative to the spec file",
+    )
+    schema_: Address = Field(
+        alias="schema",
+        title="Schema",
+        examples=["schema.yaml"],
+        description="file with the public declaration of the columns: categories and bins come from here, never from "
+        "the data. Relative to the spec file",
+    )
+    method: str = Field(
+        default="privmrf", title="Method", description="what fits the model, see `synth methods`"
+    )
+    preset: str = Field(
+        default="default",
+        title="Preset",
+        description="the method's named set of constants, see `synth methods`; `default` is recommended",
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, title="Options", description="constants of the preset to replace, by name"
+    )
+    epsilon: float = Field(
+        gt=0,
+        le=100,
+        title="Privacy loss ε",
+        examples=[1.0],
+        description="privacy loss that this release spends from the account. Smaller is more private and less "
+        "accurate: below 0.1 is very strict, 0.5 to 2 is usual for an extract, above 8 protects little",
+    )
+    delta: float = Field(
+        gt=0,
+        lt=1,
+        title="Failure probability δ",
+        examples=[1e-6],
+        description="must be the account's delta, which is fixed for its whole life: at most 1 / (10 × the largest "
+        "possible number of records)",
+    )
     strata: Strata | None = Field(
-        default=None, description="a column, for one model each of its values; see docs/strata.md"
+        default=None,
+        title="Strata",
+        examples=["region", "district within state"],
+        description="a categorical column, for one model each of its values, fitted in parallel; together they cost "
+        "what the dearest of them costs. `district within state` also keeps districts consistent with their state. "
+        "Left out: one model of all records",
     )
     rows: Literal["noisy"] | Annotated[int, Field(ge=1, le=10_000_000_000)] = Field(
-        default="noisy", description="`noisy` (the noisy number of records) or a public number"
+        default="noisy",
+        title="Rows",
+        description="number of synthetic records: `noisy` takes the noisy number of records, another number is public",
     )
-    shards: Annotated[int, Field(ge=1, le=10_000)] = Field(default=4, description="number of output files")
-    csv: bool = Field(default=False, description="whether the shards are written as CSV files too")
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
-        default=0, description="seed of the row sampler, which is post-processing; privacy noise has no seed"
+    shards: int = Field(
+        default=4,
+        ge=1,
+        le=10_000,
+        title="Shards",
+        description="number of files of the extract, drawn in parallel",
     )
-    quality_share: Annotated[float, Field(ge=0, le=0.5)] = Field(
+    csv: bool = Field(
+        default=False, title="CSV", description="whether the shards are written as CSV files too"
+    )
+    seed: int = Field(
+        default=0,
+        ge=0,
+        lt=2**63,
+        title="Sampling seed",
+        description="seed of the row sampler, which is post-processing; privacy noise has no seed",
+    )
+    quality_share: float = Field(
         default=0.0,
+        ge=0,
+        le=0.5,
+        title="Share for published quality",
         description="share of the budget that buys noisy true errors for the public report; 0 buys none",
     )
-    bins_share: Annotated[float, Field(ge=0, le=0.25)] = Field(
+    bins_share: float = Field(
         default=0.0,
-        description="share of the budget that buys the bins of columns with `private_quantiles`, all of them together",
+        ge=0,
+        le=0.25,
+        title="Share for bins",
+        description="share of the budget that buys the bins of columns with `private_quantiles`, all of them together; "
+        "0 if there are none",
     )
-    unit: str = Field(default="person", description="unit of privacy: one record belongs to one such unit")
+    unit: str = Field(
+        default="person",
+        min_length=1,
+        title="Unit of privacy",
+        description="whom one record belongs to, as the account declares it",
+    )
     approval: bool = Field(
-        default=False, description="whether a person must approve the release before it is published"
+        default=False,
+        title="Approval",
+        description="whether a person must approve the release before it is published, after seeing the certificate",
     )
     schedule: Schedule | None = Field(
-        default=None, description="when Airflow makes a release: cron, a calendar in words, or an asset"
+        default=None,
+        title="Schedule",
+        examples=["third Tuesday after quarter end"],
+        description="when Airflow makes a release: a cron line, a calendar in words, or an asset; left out: never",
     )
     pool: str | None = Field(
-        default=None, description="Airflow pool of the release's tasks; made with one slot if there is none"
+        default=None,
+        title="Pool",
+        examples=["census"],
+        description="Airflow pool of the release's tasks; made with one slot if there is none",
     )
     deadline_hours: Annotated[float, Field(gt=0, le=8760)] | None = Field(
-        default=None, description="people are told when a run takes longer"
+        default=None,
+        title="Deadline",
+        examples=[12],
+        description="hours after which people are told that an Airflow run is not finished",
     )
-
-    @field_validator("release", "dataset")
-    @classmethod
-    def _is_a_name(cls, value: str) -> str:
-        if not NAME.match(value):
-            raise ValueError("use 1 to 100 of a-z, 0-9, '.', '_', '-', starting with a letter or digit")
-        return value
 
     @classmethod
     def parse(cls, values: dict[str, Any], *, where: str = "release spec") -> ReleaseSpec:
-        """Validate a mapping; every problem is named in one line."""
+        """Validate a mapping; every problem is named in one line.
+
+        Args:
+            values: The keys and values of a spec.
+            where: What a refusal begins with, such as the file's name.
+
+        Returns:
+            The spec.
+
+        Raises:
+            SpecError: A key is unknown, missing or has a value outside its limits.
+        """
         if not isinstance(values, dict):
             raise SpecError(f"{where}: expected keys and values; see `synth init` for an example")
         try:
@@ -92,7 +199,17 @@ class ReleaseSpec(BaseModel):
 
     @classmethod
     def load(cls, path: Path) -> ReleaseSpec:
-        """Read a spec file; source and schema become paths relative to the caller's directory."""
+        """Read a spec file.
+
+        Args:
+            path: The YAML file.
+
+        Returns:
+            The spec, with source and schema relative to the caller's directory.
+
+        Raises:
+            SpecError: The file cannot be read, is not YAML, or is no valid spec.
+        """
         try:
             values = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)  # noqa: S506 — a safe loader
         except OSError:
@@ -114,7 +231,11 @@ class ReleaseSpec(BaseModel):
         return self.model_dump(by_alias=True)
 
     def save(self, path: Path) -> None:
-        """Write the spec as YAML."""
+        """Write the spec as YAML.
+
+        Args:
+            path: The file to write.
+        """
         path.write_text(yaml.safe_dump(self.dump(), sort_keys=False, allow_unicode=True), encoding="utf-8")
 
 
@@ -125,9 +246,7 @@ def _beside(spec: Path, address: str) -> str:
 def _in_words(error: ValidationError) -> str:
     words = []
     for problem in error.errors(include_url=False, include_input=False, include_context=False):
-        key = ".".join(
-            str(part) for part in problem["loc"] if part not in ("constrained-int", "literal['noisy']")
-        )
+        key = ".".join(str(part) for part in problem["loc"] if part not in ALTERNATIVES)
         if problem["type"] == "extra_forbidden":
             owner: type[BaseModel] = Strata if problem["loc"][0] == "strata" else ReleaseSpec
             known = ", ".join(field.alias or name for name, field in owner.model_fields.items())
@@ -137,3 +256,56 @@ def _in_words(error: ValidationError) -> str:
         else:
             words.append(f"{key}: {problem['msg'].removeprefix('Value error, ')}")
     return "; ".join(dict.fromkeys(words))
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A spec file of the folder and what it says."""
+
+    path: Path
+    spec: ReleaseSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Releases:
+    """All that a releases folder holds: the series that can run, and for each other file what is wrong with it."""
+
+    series: tuple[Series, ...]
+    broken: tuple[str, ...]
+
+
+def read_releases(folder: Path) -> Releases:
+    """Read every YAML file of the folder, not of its subfolders; one that is wrong does not hide the others."""
+    if not folder.is_dir():
+        raise SpecError(
+            f"SYNTH_RELEASES: {folder} is not a folder; create it, or name the folder of the specs"
+        )
+    found: dict[str, Series] = {}
+    broken = []
+    for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
+        try:
+            spec = ReleaseSpec.load(path)
+            if len(spec.release) > LONGEST_NAME:
+                raise SpecError(
+                    f"{path}: release names of a series get a date; use at most {LONGEST_NAME} characters"
+                )
+            if spec.release in found:
+                raise SpecError(
+                    f"{path}: release {spec.release!r} is also in {found[spec.release].path.name}; "
+                    "give each series a name of its own"
+                )
+            found[spec.release] = Series(path, spec)
+        except SpecError as wrong:
+            broken.append(str(wrong))
+    return Releases(tuple(found.values()), tuple(broken))
+
+
+def dated(spec: ReleaseSpec, moment: datetime, *, planned: bool) -> ReleaseSpec:
+    """The spec of the single release that a series makes at a moment; its name carries the date.
+
+    `planned` says that cron or calendar named the moment. Moments that may share a day carry the time too.
+    """
+    zone = ZoneInfo(spec.schedule.timezone if spec.schedule else "UTC")
+    alone = planned and spec.schedule is not None and spec.schedule.at_most_daily
+    date = f"{moment.astimezone(zone):{'%Y-%m-%d' if alone else '%Y-%m-%d-%H%M%S'}}"
+    return ReleaseSpec.parse({**spec.dump(), "release": f"{spec.release}-{date}", "schedule": None})

@@ -7,6 +7,7 @@ import os
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -18,15 +19,66 @@ from synth_core.errors import LedgerError, PublishError, SpecError
 from synth_core.ledger.database import database_file, parse_url
 from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.accounts import Record
-from synth_core.release import certificate as certificates
 from synth_core.release import manifest as manifests
-from synth_core.release import signing, statement
+from synth_core.release import signing
+from synth_core.release.certificate import certificate_problems, guarantee_problems
 from synth_core.release.paths import MANIFEST, PUBLIC_KEY, SIGNATURE, SIGNED, ReleasePaths
-from synth_core.release.verification import Check, Verification
 from synth_core.settings import Settings
 
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
 """What reading a file of another shape than a manifest raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that a verification looked at, or would have.
+
+    Attributes:
+        name: The thing: signature, files, certificate or ledger.
+        says: What agrees with what; of a thing that was not checked, why.
+        problems: What disagrees, each beginning with the name of the file or thing.
+        checked: Whether it was looked at.
+    """
+
+    name: str
+    says: str
+    problems: tuple[str, ...] = ()
+    checked: bool = True
+
+    @property
+    def outcome(self) -> str:
+        """The result in two words: agrees, DISAGREES or not checked."""
+        if self.problems:
+            return "DISAGREES"
+        return "agrees" if self.checked else "not checked"
+
+    @property
+    def words(self) -> str:
+        """What there is to say: the problems, or else what was checked or why it was not."""
+        return "; ".join(self.problems) or self.says
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Every check of one release.
+
+    Attributes:
+        checks: Signature, files, certificate and, where it was asked for, ledger, in this order.
+        signer: Fingerprint of the key beside the manifest, "unknown" if there is none.
+    """
+
+    checks: tuple[Check, ...]
+    signer: str
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Everything that disagrees."""
+        return tuple(problem for check in self.checks for problem in check.problems)
+
+    @property
+    def sound(self) -> bool:
+        """Whether all that was checked agrees; it says nothing of what was not checked."""
+        return not self.problems
 
 
 def check_release(folder: Path, *, key: Path | None = None) -> Verification:
@@ -175,7 +227,7 @@ def _certificate_check(manifest: dict[str, Any], folder: Path) -> Check:
     except (OSError, *UNREADABLE):
         return Check("certificate", "certificate.json cannot be read", checked=False)
     says = f"its {spends} spends have the prices of their mechanisms and add up to what the manifest states"
-    return Check("certificate", says, tuple(certificates.problems(certificate, manifest)))
+    return Check("certificate", says, tuple(certificate_problems(certificate, manifest)))
 
 
 def _ledger_check(manifest: dict[str, Any], folder: Path) -> Check:
@@ -201,7 +253,7 @@ def _ledger_check(manifest: dict[str, Any], folder: Path) -> Check:
     if workspace is None and not found and all(record.dataset != dataset for record in records):
         says = f"the ledger that SYNTH_LEDGER_URL names has no account of data set {dataset!r}"
         return Check("ledger", says, checked=False)
-    found += _head_problems(manifest, records) or statement.problems(manifest, records)
+    found += _head_problems(manifest, records) or guarantee_problems(manifest, records)
     says = (
         f"its chain of {len(records)} records is as it was written, gives the same guarantee, "
         "and has the record that the manifest was signed over"

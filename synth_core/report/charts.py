@@ -1,26 +1,19 @@
-"""The pictures of a report: each takes plain numbers and texts and returns one inline SVG."""
+"""The pictures of a report: each takes plain numbers and texts and returns one inline SVG.
+
+A picture is rectangles, lines, dots and texts in the page's own colours and font (`Canvas`). Lengths are points of
+the picture's own scale; the page scales a picture to the width it has. A colour is the name of a CSS variable of the
+page, so that a dark page recolours it, and nothing depends on fonts or settings of this machine.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+from typing import Literal
 
 import numpy as np
-
-from synth_core.report.canvas import (
-    INK,
-    MUTED,
-    PAPER,
-    REFERENCE,
-    RULE,
-    SIZE,
-    SYNTHETIC,
-    WARNING,
-    Canvas,
-    shortened,
-    text_width,
-)
 
 WIDE, NARROW = 345.0, 266.0
 """Points: two wide or three narrow pictures fit beside each other on a desk, and each is readable on a phone."""
@@ -127,7 +120,7 @@ def heatmap(labels: Sequence[str], values: Sequence[Sequence[float]]) -> str:
         The picture.
     """
     count, scale = len(labels), max(max(row) for row in values) or 1.0
-    short = [shortened(label, 14) for label in labels]
+    short = [shorten(label, 14) for label in labels]
     size = 8.0 if count <= 20 else 5.5
     margin = max(text_width(label, size) for label in short) + 6
     cell = (WIDE - margin) / count
@@ -207,7 +200,7 @@ def indented_tree(labels: Sequence[str], parents: Sequence[int]) -> str:
     for node in order:
         canvas.dot(x(node), y(node), 2, SYNTHETIC)
         room = math.floor((WIDE - x(node) - 8) / text_width("x", 8))
-        canvas.text(x(node) + 6, y(node), shortened(labels[node], max(8, min(58, room))), size=8)
+        canvas.text(x(node) + 6, y(node), shorten(labels[node], max(8, min(58, room))), size=8)
     return canvas.svg()
 
 
@@ -226,7 +219,7 @@ def _depth_first(parents: Sequence[int]) -> tuple[list[int], dict[int, int]]:
 
 def _label_rows(canvas: Canvas, labels: Sequence[str], *, longest: int, row: float) -> float:
     """Write the labels of rows on the left; returns where the bars begin."""
-    short = [shortened(label, longest) for label in labels]
+    short = [shorten(label, longest) for label in labels]
     begin = max((text_width(label) for label in short), default=0.0) + 6
     for place, label in enumerate(short):
         canvas.text(begin - 5, (place + 0.5) * row, label, anchor="end")
@@ -257,3 +250,88 @@ def _ticks(largest: float, most: int, *, whole: bool = False) -> list[float]:
     step = next(power * nice for nice in (1, 2, 2.5, 5, 10, 20) if power * nice >= rough * (1 - 1e-9))
     step = max(1.0, math.ceil(step)) if whole else step
     return [float(f"{number * step:.6g}") for number in range(math.floor(largest / step + 1e-9) + 1)]
+
+
+INK, MUTED, RULE, PAPER = "ink", "muted", "rule", "paper"
+REFERENCE, SYNTHETIC, WARNING = "reference", "synthetic", "warning"
+
+SIZE = 9.0
+"""Points of ordinary text."""
+
+LETTER = 0.56
+"""Width of a letter, on average and as a share of the text's size: enough room for most fonts."""
+
+Anchor = Literal["start", "middle", "end"]
+
+
+class Canvas:
+    """Collects the elements of one picture.
+
+    Args:
+        width: of the picture, in points.
+        height: of the picture, in points.
+    """
+
+    def __init__(self, width: float, height: float) -> None:
+        self.width, self.height = width, height
+        self._elements: list[str] = []
+
+    def box(
+        self, x: float, y: float, width: float, height: float, colour: str, *, opacity: float = 1.0
+    ) -> None:
+        """A filled rectangle; one of no width is drawn as a hair, so that a value of 0 is seen."""
+        faint = "" if opacity == 1.0 else f' fill-opacity="{opacity:.3g}"'
+        self._elements.append(
+            f'<rect x="{x:.2f}" y="{y:.2f}" width="{max(width, 0.3):.2f}" height="{height:.2f}" '
+            f'style="fill: var(--{colour})"{faint}/>'
+        )
+
+    def line(
+        self, points: Iterable[tuple[float, float]], colour: str, *, width: float = 1.0, dashed: bool = False
+    ) -> None:
+        """A line through points."""
+        places = " ".join(f"{x:.2f},{y:.2f}" for x, y in points)
+        dashes = ' stroke-dasharray="3 2"' if dashed else ""
+        self._elements.append(
+            f'<polyline points="{places}" fill="none" stroke-width="{width:g}"{dashes} '
+            f'style="stroke: var(--{colour})"/>'
+        )
+
+    def dot(self, x: float, y: float, radius: float, colour: str) -> None:
+        """A filled circle."""
+        self._elements.append(
+            f'<circle cx="{x:.2f}" cy="{y:.2f}" r="{radius:g}" style="fill: var(--{colour})"/>'
+        )
+
+    def text(
+        self,
+        x: float,
+        y: float,
+        words: str,
+        colour: str = INK,
+        *,
+        anchor: Anchor = "start",
+        size: float = SIZE,
+        upwards: bool = False,
+    ) -> None:
+        """Words whose middle height is at `y`; `upwards` turns them to be read from below."""
+        turned = f' transform="rotate(-90 {x:.2f} {y:.2f})"' if upwards else ""
+        self._elements.append(
+            f'<text x="{x:.2f}" y="{y:.2f}" dy="0.35em" text-anchor="{anchor}" font-size="{size:g}"{turned} '
+            f'style="fill: var(--{colour}); font-family: var(--font)">{escape(words)}</text>'
+        )
+
+    def svg(self) -> str:
+        """Returns the picture as an <svg> element; what it shows is said in words beside it."""
+        box = f"0 0 {self.width:.2f} {self.height:.2f}"
+        return f'<svg aria-hidden="true" viewBox="{box}">{"".join(self._elements)}</svg>'
+
+
+def text_width(words: str, size: float = SIZE) -> float:
+    """Returns about how many points a text takes."""
+    return len(words) * LETTER * size
+
+
+def shorten(words: str, longest: int) -> str:
+    """Returns a text of at most `longest` letters; one that was cut ends with an ellipsis."""
+    return words if len(words) <= longest else words[: longest - 1] + "…"

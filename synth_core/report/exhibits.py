@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from synth_core.evaluation.result import MarginalErrors, TargetError
+from synth_core.evaluation.classification import TargetError
+from synth_core.evaluation.marginals import MarginalErrors
 from synth_core.privacy.wording import loss_text
 from synth_core.report import charts
-from synth_core.report.guarantee import SpendLine
-from synth_core.report.tables import MOST_LISTED, Table, percent, points
+from synth_core.report.page import MAX_LISTED, SpendLine, Table, percent, points
 from synth_core.schema import Column
 
-MOST_BARS = 20
+MAX_BARS = 20
+"""Upper limit of the values drawn as bars; the rarest are drawn as one."""
 _ROUND = re.compile(r"\bround \d+:? ?| \d+$")
-MOST_HEATMAP_COLUMNS = 40
+MAX_HEATMAP_COLUMNS = 40
+"""Upper limit of the columns of a heatmap: those with the largest values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,16 +74,18 @@ def marginals_exhibit(marginals: Sequence[MarginalErrors]) -> Exhibit:
     """How the distances of many marginals spread, beside what sampling alone would give."""
     panels = [(columns_at_a_time(m.alpha), m.values, m.tvd.mean, m.floor) for m in marginals]
     means = "; ".join(f"{m.alpha}-way mean {m.tvd.mean:.4f}, worst {m.tvd.worst:.4f}" for m in marginals)
-    rows = [("mean", [f"{m.tvd.mean:.4f}" for m in marginals])]
-    rows += [("95% interval of the mean", [f"{m.tvd.low:.4f} – {m.tvd.high:.4f}" for m in marginals])]
-    rows += [("median", [f"{m.tvd.median:.4f}" for m in marginals])]
-    rows += [("nine in ten are below", [f"{m.tvd.upper_decile:.4f}" for m in marginals])]
-    rows += [("worst", [f"{m.tvd.worst:.4f}" for m in marginals])]
-    rows += [("sampling alone", [f"{m.floor:.4f}" for m in marginals])]
-    rows += [("columns made independent", [f"{m.independent:.4f}" for m in marginals])]
-    rows += [("mean L2 distance", [f"{m.l2:.4f}" for m in marginals])]
-    rows += [("mean Jensen–Shannon, bits", [f"{m.jensen_shannon:.4f}" for m in marginals])]
-    rows += [("marginals measured", [f"{len(m.values):,} of {m.population:,}" for m in marginals])]
+    measures: dict[str, Callable[[MarginalErrors], str]] = {
+        "mean": lambda m: f"{m.tvd.mean:.4f}",
+        "95% interval of the mean": lambda m: f"{m.tvd.low:.4f} – {m.tvd.high:.4f}",
+        "median": lambda m: f"{m.tvd.median:.4f}",
+        "nine in ten are below": lambda m: f"{m.tvd.upper_decile:.4f}",
+        "worst": lambda m: f"{m.tvd.worst:.4f}",
+        "sampling alone": lambda m: f"{m.floor:.4f}",
+        "columns made independent": lambda m: f"{m.independent:.4f}",
+        "mean L2 distance": lambda m: f"{m.l2:.4f}",
+        "mean Jensen–Shannon, bits": lambda m: f"{m.jensen_shannon:.4f}",
+        "marginals measured": lambda m: f"{len(m.values):,} of {m.population:,}",
+    }
     return Exhibit(
         title="Distances of the marginals",
         svg=charts.histograms(panels),
@@ -89,7 +93,7 @@ def marginals_exhibit(marginals: Sequence[MarginalErrors]) -> Exhibit:
         note="Each marginal is one table of counts over some of the columns.",
         table=Table(
             head=("", *(f"{m.alpha}-way" for m in marginals)),
-            rows=tuple((name, *values) for name, values in rows),
+            rows=tuple((name, *map(shown, marginals)) for name, shown in measures.items()),
         ),
         key=(("ink", "mean"), ("warning", "sampling alone")),
     )
@@ -103,12 +107,12 @@ def columns_at_a_time(number: int) -> str:
 def pairs_exhibit(attributes: Sequence[str], pairs: Sequence[Sequence[float]]) -> Exhibit:
     """The distance of every pair of columns as a heatmap, the worst pairs in the table behind it."""
     matrix = np.asarray(pairs)
-    shown = np.sort(np.argsort(-matrix.mean(axis=0), kind="stable")[:MOST_HEATMAP_COLUMNS])
+    shown = np.sort(np.argsort(-matrix.mean(axis=0), kind="stable")[:MAX_HEATMAP_COLUMNS])
     names = [attributes[place] for place in shown]
     ranked = sorted(
         ((matrix[i, j], attributes[i], attributes[j]) for i in range(len(matrix)) for j in range(i)),
         key=lambda pair: -pair[0],
-    )[:MOST_LISTED]
+    )[:MAX_LISTED]
     worst = f" The worst pair is {ranked[0][2]} and {ranked[0][1]}, {ranked[0][0]:.4f}." if ranked else ""
     some = "" if len(shown) == len(attributes) else f" The {len(shown)} columns with the largest distances."
     return Exhibit(
@@ -203,10 +207,10 @@ def _most_common(
     labels: Sequence[str], left: Sequence[float], right: Sequence[float]
 ) -> tuple[list[str], list[float], list[float]]:
     """The values to draw, in their declared order; the rarest are drawn as one when there are too many."""
-    if len(labels) <= MOST_BARS:
+    if len(labels) <= MAX_BARS:
         return list(labels), list(left), list(right)
     order = np.argsort(-(np.asarray(left) + np.asarray(right)), kind="stable")
-    kept, rest = np.sort(order[: MOST_BARS - 1]), order[MOST_BARS - 1 :]
+    kept, rest = np.sort(order[: MAX_BARS - 1]), order[MAX_BARS - 1 :]
     return (
         [*(labels[i] for i in kept), f"{len(rest)} rarer values"],
         [*(left[i] for i in kept), sum(left[i] for i in rest)],

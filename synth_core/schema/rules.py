@@ -7,11 +7,9 @@ codes: a rule is a set of empty cells for a model, a mask over rows for a check.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
 from pydantic import (
     BeforeValidator,
     Discriminator,
@@ -23,25 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from synth_core.schema.columns import OTHER, Categorical, Declaration, Integer, Real
-
-
-class Range(Declaration):
-    """Numbers from `min` to `max`: both included for integers, `max` excluded for reals (as in their bins).
-
-    A real `max` at or above the column's last edge includes that edge, because the last bin does.
-    """
-
-    min: StrictInt | StrictFloat = -np.inf
-    max: StrictInt | StrictFloat = np.inf
-
-    @model_validator(mode="after")
-    def _check(self) -> Range:
-        if self.min == -np.inf and self.max == np.inf:
-            raise ValueError("a range needs min or max")
-        if not self.min <= self.max:
-            raise ValueError("a range's min is above its max; exchange them")
-        return self
+from synth_core.schema.columns.base import ColumnBase, Declaration, Item, Range
 
 
 def _no_boolean(item: object) -> object:
@@ -58,7 +38,6 @@ def _item_form(item: object) -> str:
     return "range" if isinstance(item, dict | Range) else "value"
 
 
-Item: TypeAlias = int | float | str | Range | None
 TaggedItem: TypeAlias = Annotated[
     Annotated[StrictInt | StrictFloat | StrictStr | None, Tag("value")] | Annotated[Range, Tag("range")],
     Discriminator(_item_form),
@@ -68,7 +47,7 @@ Condition: TypeAlias = Annotated[tuple[TaggedItem, ...], BeforeValidator(_as_ite
 Conditions: TypeAlias = Annotated[dict[str, Condition], Field(min_length=1)]
 
 
-class Part(NamedTuple):
+class Clause(NamedTuple):
     """A condition on one column: it holds one of the items, or (not `holds`) none of them."""
 
     column: str
@@ -76,7 +55,7 @@ class Part(NamedTuple):
     holds: bool = True
 
 
-Combination: TypeAlias = tuple[Part, ...]
+Combination: TypeAlias = tuple[Clause, ...]
 """Conditions that no row meets all of."""
 
 
@@ -102,10 +81,10 @@ class Rule(Declaration):
     @property
     def combinations(self) -> tuple[Combination, ...]:
         """The combinations that cannot occur."""
-        when = tuple(Part(column, items) for column, items in self.when.items())
+        when = tuple(Clause(column, items) for column, items in self.when.items())
         if self.never is not None:
-            return ((*when, *(Part(column, items) for column, items in self.never.items())),)
-        return tuple((*when, Part(column, items, False)) for column, items in (self.only or {}).items())
+            return ((*when, *(Clause(column, items) for column, items in self.never.items())),)
+        return tuple((*when, Clause(column, items, False)) for column, items in (self.only or {}).items())
 
 
 class Dependency(Declaration):
@@ -123,7 +102,7 @@ class Dependency(Declaration):
     def combinations(self) -> tuple[Combination, ...]:
         """The combinations that cannot occur."""
         return tuple(
-            (Part(self.column, items), Part(self.decides, (value,), False))
+            (Clause(self.column, items), Clause(self.decides, (value,), False))
             for value, items in self.by.items()
         )
 
@@ -143,109 +122,9 @@ def columns_of(rule: Rule | Dependency) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.column for parts in rule.combinations for part in parts))
 
 
-def check_complete(rule: Dependency, column: Categorical | Integer | Real) -> None:
+def check_complete(rule: Dependency, column: ColumnBase) -> None:
     """ValueError if something that the deciding column may hold is listed twice or not at all."""
-    listed = np.sum([covered_codes(column, items) for items in rule.by.values()], axis=0)
+    listed = np.sum([column.covered_codes(items) for items in rule.by.values()], axis=0)
     for code, caption in enumerate(column.captions):
         if listed[code] != 1:
             raise ValueError(f"{caption} is listed {'twice' if listed[code] else 'nowhere'}; list it once")
-
-
-def covered_codes(
-    column: Categorical | Integer | Real, items: tuple[Item, ...], *, holds: bool = True
-) -> NDArray[np.bool_]:
-    """Which of the column's codes match the condition; ValueError names what does not fit the column."""
-    covered = np.zeros(column.size, dtype=np.bool_)
-    for item in items:
-        if item is None:
-            covered[_null_codes(column)] = True
-        elif isinstance(column, Categorical):
-            covered[_value_code(column, item)] = True
-        elif item == column.not_in_universe:
-            covered[column.outside_code] = True
-        else:
-            covered[: column.declared] |= _covered_bins(column, _as_range(item))
-    return covered if holds else ~covered
-
-
-def matching_rows(
-    series: pd.Series[Any], column: Categorical | Integer | Real, items: tuple[Item, ...]
-) -> NDArray[np.bool_]:
-    """Which rows of a decoded column match the condition."""
-    missing = series.isna().to_numpy(dtype=np.bool_)
-    matching = missing.copy() if None in items else np.zeros(len(series), dtype=np.bool_)
-    if isinstance(column, Categorical):
-        matching |= series.isin([item for item in items if item is not None]).to_numpy(dtype=np.bool_)
-        return matching
-    mark = column.not_in_universe
-    marked = series.eq(mark).fillna(False).to_numpy(dtype=np.bool_) if mark is not None else matching & False
-    numbers = pd.to_numeric(series.mask(marked)).to_numpy(dtype=np.float64, na_value=np.nan)
-    for item in items:
-        if item is not None and item == mark:
-            matching |= marked
-        elif item is not None:
-            span = _as_range(item)
-            closed = isinstance(column, Integer) or span.max >= column.edges[-1]
-            below = numbers <= span.max if closed else numbers < span.max
-            matching |= (numbers >= span.min) & below
-    return matching
-
-
-def _null_codes(column: Categorical | Integer | Real) -> list[int]:
-    codes = [column.null_code]
-    if not (isinstance(column, Categorical) and column.is_text):
-        codes.append(column.other_code)
-    found = [code for code in codes if code is not None]
-    if not found:
-        raise ValueError("null never occurs in this column; remove it or declare nullable: true")
-    return found
-
-
-def _value_code(column: Categorical, item: Item) -> int:
-    if item == OTHER and column.is_text and column.other_code is not None:
-        return column.other_code
-    if isinstance(item, Range) or item not in column.values:
-        raise ValueError(f"{_shown(item)} is not among the column's values; use declared values")
-    return column.values.index(item)
-
-
-def _as_range(item: Item) -> Range:
-    if isinstance(item, Range):
-        return item
-    if isinstance(item, str) or item is None:
-        raise ValueError(f"{item!r} is not a number; a numeric column takes numbers and ranges")
-    return Range(min=item, max=item)
-
-
-def _covered_bins(column: Integer | Real, span: Range) -> NDArray[np.bool_]:
-    """Bins inside the range; a bin partly inside is refused, because codes could not tell its rows apart."""
-    if column.buys_bins:
-        raise ValueError(
-            f"{_shown(span)} may cut through a bin, since the bins are bought; name null or what is not in universe"
-        )
-    edges = np.asarray(column.edges, dtype=np.float64)
-    if isinstance(column, Integer):
-        low, high = edges[:-1], edges[1:] - 1
-        inside = (low >= span.min) & (high <= span.max)
-        outside = (high < span.min) | (low > span.max)
-    elif span.min == span.max:
-        raise ValueError(f"{_shown(span)} is a single point; a real column takes ranges")
-    else:
-        low, high = edges[:-1], edges[1:]
-        inside = (low >= span.min) & (high <= span.max)
-        outside = (high <= span.min) | (low >= span.max)
-    if not np.all(inside | outside):
-        raise ValueError(
-            f"{_shown(span)} cuts through a bin; move it to the bin's edge, or add an edge there"
-        )
-    return inside
-
-
-def _shown(item: Item) -> str:
-    if not isinstance(item, Range):
-        return repr(item)
-    parts = [
-        f"min: {item.min:g}" if item.min > -np.inf else "",
-        f"max: {item.max:g}" if item.max < np.inf else "",
-    ]
-    return "{" + ", ".join(part for part in parts if part) + "}"

@@ -1,23 +1,192 @@
-"""The seven steps of a release: one list, and three runners (the CLI, Dask, Airflow) that walk it.
+"""The steps of a release: one list of objects, which `run_step`, the command line, Airflow and the handbook read.
 
 A step reads artifacts, calls pure code, writes artifacts and its budget-spend record, and returns an address. Only
-addresses pass between steps, so a runner can stop and go on anywhere. Nothing heavy is imported here.
+addresses pass between steps, so a runner can stop and go on anywhere. DAG files read the list, so what a step needs is
+imported when it runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from synth_core.errors import SpecError, needing
 
 if TYPE_CHECKING:
     from synth_core.privacy.accounts import Runner
-
-STEPS = ("ingest", "score", "select", "fit", "sample", "evaluate", "publish")
-CONVERSATION = ("score", "select", "fit")
-"""The steps that ask; a stratified release has such a conversation about each of its parts."""
+    from synth_core.release.paths import ReleasePaths
+    from synth_core.release.spec import ReleaseSpec
+    from synth_core.steps.context import StepRun
 
 Progress = Callable[[str], None]
+PartId: TypeAlias = str | int
+"""Names one part of a step: the address of a stratum, or the number of a shard."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Parts of a step that can each be run alone, at the same time on several workers.
+
+    Attributes:
+        name: What they are called.
+        one: What one of them is called.
+        listed: Lists those of a release, as soon as they are known; a release may have none.
+        run: Runs one of them and returns the address of what it wrote.
+        joined: Whether the step itself follows its parts and joins them; without, the parts are all of the step.
+    """
+
+    name: str
+    one: str
+    listed: Callable[[ReleasePaths, ReleaseSpec], list[PartId]]
+    run: Callable[[StepRun, PartId], Path]
+    joined: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a release.
+
+    Attributes:
+        name: Its name, also of its task in Airflow and in its records of the ledger.
+        does: What it does, in one sentence.
+        group: The group of tasks with which Airflow shows it.
+        run: Runs the whole step and returns the address of what it wrote.
+        parts: Its parts, if it has any.
+        spends: Whether it may ask the curator, which costs privacy.
+    """
+
+    name: str
+    does: str
+    group: str
+    run: Callable[[StepRun], Path]
+    parts: Parts | None = None
+    spends: bool = True
+
+
+def _ingest(run: StepRun) -> Path:
+    from synth_core.steps.ingest import ingest
+
+    return ingest(run)
+
+
+def _score(run: StepRun) -> Path:
+    from synth_core.steps import conversation, strata
+
+    return strata.score(run) if run.spec.strata else conversation.score(run)
+
+
+def _select(run: StepRun) -> Path:
+    from synth_core.steps import conversation, strata
+
+    return strata.select(run) if run.spec.strata else conversation.select(run)
+
+
+def _fit(run: StepRun) -> Path:
+    from synth_core.steps import conversation, strata
+
+    return strata.fit(run) if run.spec.strata else conversation.fit(run)
+
+
+def _strata(paths: ReleasePaths, spec: ReleaseSpec) -> list[PartId]:
+    return [str(one.part) for one in paths.strata(spec)]
+
+
+def _fit_stratum(run: StepRun, part: PartId) -> Path:
+    from synth_core.steps.strata import fit_part
+
+    return fit_part(run, str(part))
+
+
+def _sample(run: StepRun) -> Path:
+    from synth_core.steps.sample import sample
+
+    return sample(run)
+
+
+def _shards(_: ReleasePaths, spec: ReleaseSpec) -> list[PartId]:
+    return list(range(spec.shards))
+
+
+def _sample_shard(run: StepRun, part: PartId) -> Path:
+    from synth_core.steps.sample import sample_one
+
+    return sample_one(run, int(part))
+
+
+def _evaluate(run: StepRun) -> Path:
+    from synth_core.steps.evaluate import evaluate
+
+    return evaluate(run)
+
+
+def _publish(run: StepRun) -> Path:
+    from synth_core.steps.publish import publish
+
+    return publish(run)
+
+
+PIPELINE = (
+    Step(
+        "ingest",
+        "Encodes the confidential source by the public schema, and buys the bins that the schema leaves open.",
+        group="begin",
+        run=_ingest,
+    ),
+    Step(
+        "score",
+        "Lets the method ask its first questions: noisy counts, and which columns depend on each other.",
+        group="model",
+        run=_score,
+    ),
+    Step(
+        "select",
+        "Lets the method decide from the noisy scores which marginals are worth measuring.",
+        group="model",
+        run=_select,
+    ),
+    Step(
+        "fit",
+        "Measures these marginals with noise and fits the model to the answers.",
+        group="model",
+        run=_fit,
+        parts=Parts("strata", "stratum", listed=_strata, run=_fit_stratum, joined=True),
+    ),
+    Step(
+        "sample",
+        "Draws the synthetic records from the model, one file for each shard.",
+        group="extract",
+        run=_sample,
+        parts=Parts("shards", "shard", listed=_shards, run=_sample_shard, joined=False),
+        spends=False,
+    ),
+    Step(
+        "evaluate",
+        "Judges the extract: by noisy answers for everybody, by real records for the internal report.",
+        group="disclosure",
+        run=_evaluate,
+    ),
+    Step(
+        "publish",
+        "Checks that ledger, files and manifest agree, signs the release and gives it its public name.",
+        group="disclosure",
+        run=_publish,
+        spends=False,
+    ),
+)
+"""The steps in the order in which a release goes through them."""
+
+STEPS = tuple(step.name for step in PIPELINE)
+"""Their names."""
+
+
+def find_step(name: str) -> Step:
+    """Returns the step of this name; raises SpecError if there is none."""
+    for step in PIPELINE:
+        if step.name == name:
+            return step
+    raise SpecError(f"unknown step {name!r}; the steps are: {', '.join(STEPS)}")
 
 
 def prepare(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: Runner | None = None) -> str:
@@ -32,7 +201,7 @@ def prepare(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: Runner |
 
 def cost(spec: Mapping[str, Any] | Path, *, workspace: Path) -> list[tuple[str, list[tuple[str, str]]]]:
     """What a release will cost and what to expect of it, in titled lists of facts; nothing is spent or read."""
-    from synth_core.steps.preview import preview_release
+    from synth_core.steps.preparation import preview_release
 
     return preview_release(spec, workspace=workspace)
 
@@ -41,73 +210,61 @@ def run_step(
     name: str,
     address: str,
     *,
+    part: PartId | None = None,
     cluster: str | None = None,
     runner: Runner | None = None,
     progress: Progress | None = None,
 ) -> str:
-    """Run one step of a prepared release and return the address of what it wrote.
+    """Run one step of a prepared release.
 
     A published release stays as it is: its steps do nothing and return the manifest's address, and `publish` checks the
     files and ends the release's hold if that was interrupted.
-    """
-    import importlib
 
-    from synth_core.errors import SpecError
+    Args:
+        name: The step.
+        address: What `prepare` returned.
+        part: Run this part of the step alone, one that `list_parts` has named.
+        cluster: `local`, `processes`, `cuda`, or the address of a Dask scheduler; None uses threads of this process.
+        runner: Who runs it, for the ledger; None is the person at the keyboard.
+        progress: Called with one line for each thing worth reporting.
+
+    Returns:
+        The address of what the step wrote.
+
+    Raises:
+        SynthError: The step is refused, with a reason that names the remedy.
+    """
     from synth_core.steps.context import open_run
 
-    if name not in STEPS:
-        raise SpecError(f"unknown step {name!r}; the steps are: {', '.join(STEPS)}")
+    step = find_step(name)
     if name != "publish" and (manifest := published_manifest(address)):
         return manifest
     with open_run(address, cluster=cluster, runner=runner, progress=progress) as run, run.watched(name):
-        module = "stratified" if run.spec.strata and name in CONVERSATION else name
-        step = importlib.import_module(f"synth_core.steps.{module}")
-        return str(getattr(step, name)(run))
+        return str(step.run(run) if part is None else _parts(step).run(run, part))
+
+
+def list_parts(name: str, address: str) -> list[PartId]:
+    """Returns the parts of a step of a prepared release; strata are known once `score` has run."""
+    from synth_core.release.paths import ReleasePaths
+    from synth_core.release.spec import ReleaseSpec
+
+    paths = ReleasePaths.of_address(address)
+    return _parts(find_step(name)).listed(paths, ReleaseSpec.load(paths.spec))
+
+
+def _parts(step: Step) -> Parts:
+    if step.parts is None:
+        raise SpecError(f"the step {step.name!r} has no parts; run it as a whole")
+    return step.parts
 
 
 def import_steps() -> None:
     """Import every module that a step needs, for a process from which those that run steps are forked."""
-    import importlib
+    with needing("cli"):
+        import distributed  # noqa: F401
+        import sklearn.svm  # noqa: F401
 
-    for module in (*STEPS, "stratified", "preparation"):
-        importlib.import_module(f"synth_core.steps.{module}")
-    for module in ("distributed", "sklearn.svm"):
-        importlib.import_module(module)
-
-
-def strata(address: str) -> list[str]:
-    """The addresses of a stratified release's parts, once it has come to `select`; none without strata."""
-    from synth_core.steps.context import open_run
-    from synth_core.steps.stratified import part_addresses
-
-    with open_run(address) as run:
-        return part_addresses(run)
-
-
-def fit_stratum(
-    address: str,
-    stratum: str,
-    *,
-    cluster: str | None = None,
-    runner: Runner | None = None,
-    progress: Progress | None = None,
-) -> str:
-    """Fit one part of a stratified release; the step `fit` joins the parts, and fits those that are missing."""
-    from synth_core.steps.context import open_run
-    from synth_core.steps.stratified import fit_part
-
-    if manifest := published_manifest(address):
-        return manifest
-    with open_run(address, cluster=cluster, runner=runner, progress=progress) as run, run.watched("fit"):
-        return str(fit_part(run, stratum))
-
-
-def shards(address: str) -> list[int]:
-    """The numbers of the shards that `sample` writes."""
-    from synth_core.release.paths import ReleasePaths
-    from synth_core.release.spec import ReleaseSpec
-
-    return list(range(ReleaseSpec.load(ReleasePaths.of_address(address).spec).shards))
+    from synth_core.steps import evaluate, ingest, preparation, publish, sample, strata  # noqa: F401
 
 
 def published_manifest(address: str) -> str | None:
@@ -124,7 +281,7 @@ def finished(address: str) -> tuple[str, ...]:
     A step is finished when its files are there. `publish` is finished when the release is signed, has ended its hold in
     the ledger, and verifies.
     """
-    from synth_core.ledger.sql import SqlLedger, ledger_url
+    from synth_core.ledger.sql import open_ledger
     from synth_core.release.paths import ReleasePaths
     from synth_core.release.spec import ReleaseSpec
     from synth_core.steps.publish import is_settled
@@ -132,28 +289,14 @@ def finished(address: str) -> tuple[str, ...]:
     paths = ReleasePaths.of_address(address)
     spec = ReleaseSpec.load(paths.spec)
     if paths.published:
-        settled = is_settled(paths, spec, SqlLedger(ledger_url(paths.workspace, None)))
+        settled = is_settled(paths, spec, open_ledger(paths.workspace))
         return STEPS if settled else STEPS[:-1]
-    internal = {"ingest": [paths.snapshot], "evaluate": [paths.evaluation, paths.internal_report]}
     artifacts, done = paths.artifacts(spec), []
     for step in STEPS[:-1]:
-        if not all(path.exists() for path in [*artifacts[step], *internal.get(step, [])]):
+        if not all(path.exists() for path in [*artifacts[step], *paths.internal.get(step, [])]):
             break
         done.append(step)
     return tuple(done)
-
-
-def sample_shard(
-    address: str, shard: int, *, cluster: str | None = None, runner: Runner | None = None
-) -> str:
-    """Write one shard of the synthetic table; the step `sample` is all of them."""
-    from synth_core.steps.context import open_run
-    from synth_core.steps.sample import sample_one
-
-    if manifest := published_manifest(address):
-        return manifest
-    with open_run(address, cluster=cluster, runner=runner) as run, run.watched("sample"):
-        return str(sample_one(run, shard))
 
 
 def summary(address: str) -> dict[str, Any]:
@@ -192,13 +335,12 @@ def cancel(address: str, *, reason: str, runner: Runner | None = None) -> None:
     from synth_core.steps.context import open_run
 
     with open_run(address, runner=runner) as run:
-        run.ledger.close(run.spec.dataset, run.spec.release, reason=reason, runner=run.runner)
+        run.end(reason)
 
 
 def cancel_by_name(workspace: Path, release: str, *, reason: str, runner: Runner | None = None) -> None:
     """End a release by its name, also one of which only the ledger knows because it was stopped while prepared."""
-    from synth_core.errors import SpecError
-    from synth_core.ledger.sql import SqlLedger, ledger_url
+    from synth_core.ledger.sql import open_ledger
     from synth_core.privacy.accounts import State
     from synth_core.release.paths import ReleasePaths
     from synth_core.steps.context import this_runner
@@ -207,7 +349,7 @@ def cancel_by_name(workspace: Path, release: str, *, reason: str, runner: Runner
     if paths.spec.exists():
         cancel(str(paths.spec), reason=reason, runner=runner)
         return
-    ledger = SqlLedger(ledger_url(workspace, None))
+    ledger = open_ledger(workspace)
     held = {record.dataset for record in ledger.records(release=release) if record.state is State.HELD}
     if not held:
         raise SpecError(f"release {release!r} was never begun in {workspace}; see `synth ledger show`")

@@ -20,11 +20,11 @@ from synth_core.evaluation.public import PublicQuality
 from synth_core.events.journal import Event, Kind, append
 from synth_core.events.notices import tell
 from synth_core.files import sha256_file
+from synth_core.ledger.book import cost_by_step
 from synth_core.privacy.accounts import Record
 from synth_core.privacy.budget import epsilon_of
 from synth_core.privacy.wording import exact_text, loss_text
-from synth_core.release import statement
-from synth_core.release.manifest import cost_by_step
+from synth_core.release.certificate import promised_mu2
 from synth_core.release.spec import ROUTINE
 from synth_core.steps.context import StepRun
 
@@ -70,7 +70,7 @@ def draft(run: StepRun) -> Draft:
             )
     sums = {path.relative_to(run.paths.home).as_posix(): sha256_file(path) for path in files}
     quality = PublicQuality.from_json(run.paths.quality.read_text(encoding="utf-8"))
-    return Draft(_digest(run, sums), _in_words(run, _records(run), quality))
+    return Draft(_digest(run, sums), _in_words(run, run.records(), quality))
 
 
 def ask(run: StepRun) -> Draft:
@@ -105,15 +105,14 @@ def decide(run: StepRun, *, approved: bool, seen: str) -> None:
     word = APPROVED if approved else REJECTED
     run.note(STEP, f"{word} draft {seen} on {datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f}")
     if not approved:
-        reason = f"rejected by {run.runner.actor}"
-        run.ledger.close(run.spec.dataset, run.spec.release, reason=reason, runner=run.runner)
+        run.end(f"rejected by {run.runner.actor}")
 
 
 def decision(run: StepRun) -> Decision | None:
     """The last decision about a release."""
     made = [
         record
-        for record in _records(run)
+        for record in run.records()
         if record.step == STEP and record.purpose.split()[0] in (APPROVED, REJECTED)
     ]
     if not made:
@@ -163,21 +162,17 @@ def _files(run: StepRun) -> list[Path]:
 
 
 def _digest(run: StepRun, checksums: Mapping[str, str]) -> str:
-    costs = {step: str(mu2) for step, mu2 in cost_by_step(_records(run)).items() if mu2}
+    costs = {step: str(mu2) for step, mu2 in cost_by_step(run.records()).items() if mu2}
     asked = {key: value for key, value in run.spec.dump().items() if key not in (*ROUTINE, *ADDRESSES)}
     content = json.dumps([dict(checksums), costs, asked], sort_keys=True, default=str)
     return hashlib.sha256(content.encode()).hexdigest()[:DIGITS]
-
-
-def _records(run: StepRun) -> list[Record]:
-    return run.ledger.records(dataset=run.spec.dataset, release=run.spec.release)
 
 
 def _in_words(run: StepRun, records: list[Record], quality: PublicQuality) -> str:
     spec, account = run.spec, run.account
     costs = {step: mu2 for step, mu2 in cost_by_step(records).items() if mu2}
     total = sum(costs.values(), Fraction(0))
-    promised = statement.promised_mu2(records)
+    promised = promised_mu2(records)
     balance = run.ledger.balance(spec.dataset)
     rows = [
         ("Release", spec.release),

@@ -14,8 +14,7 @@ from synth_core.cluster import Cluster, connect
 from synth_core.domain import Domain
 from synth_core.errors import SpecError, SynthError
 from synth_core.events.journal import watched
-from synth_core.events.office import Office
-from synth_core.events.watch import look_at_refusals
+from synth_core.events.office import Office, look_at_refusals
 from synth_core.ledger.sql import SqlLedger, open_ledger
 from synth_core.privacy.accounts import Account, Record, Runner, State
 from synth_core.privacy.budget import NONE, BudgetPlan
@@ -24,9 +23,9 @@ from synth_core.privacy.reading import count_refusals
 from synth_core.release.budget import ReleaseBudget, divide_budget
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ReleaseSpec
-from synth_core.schema import Schema
+from synth_core.schema import DeclaredSchema, Schema
 from synth_core.storage.counting import PartitionCounts
-from synth_core.storage.partitions import Snapshot
+from synth_core.storage.ingest import Snapshot
 from synth_core.synthesizers.base import Synthesizer, silent
 from synth_core.synthesizers.methods import synthesizer
 
@@ -41,12 +40,17 @@ class StepRun:
     """One step's run; everything in it is public except what the curator and the confidential zone hold."""
 
     spec: ReleaseSpec
-    schema: Schema
+    declared: DeclaredSchema
     paths: ReleasePaths
     ledger: SqlLedger
     cluster: Cluster
     runner: Runner
     progress: Callable[[str], None]
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The schema, refused where the step `ingest` has not bought its bins."""
+        return self.declared.resolve()
 
     @property
     def domain(self) -> Domain:
@@ -87,11 +91,11 @@ class StepRun:
         """Addresses of the encoded partitions."""
         return [self.paths.encoded / name for name in self.snapshot.partitions]
 
-    def spending(self, step: str) -> Spending:
-        """On whose account this step spends."""
+    def spending(self, step: str, snapshot: Snapshot | None = None) -> Spending:
+        """On whose account this step spends; the snapshot is that of the ingested rows, unless another is given."""
         return Spending(
             dataset=self.spec.dataset,
-            snapshot=self.snapshot.digest,
+            snapshot=(snapshot or self.snapshot).digest,
             release=self.spec.release,
             step=step,
             runner=self.runner,
@@ -115,6 +119,14 @@ class StepRun:
         """Record in the workspace's event log how the step ends."""
         facts = {"dataset": self.spec.dataset, "release": self.spec.release}
         return watched(self.paths.workspace, **facts, step=step, runner=self.runner)
+
+    def records(self) -> list[Record]:
+        """The release's own records in the ledger, oldest first."""
+        return self.ledger.records(dataset=self.spec.dataset, release=self.spec.release)
+
+    def end(self, reason: str) -> None:
+        """End the release's hold: charges stay, what it set aside and never reserved is free again."""
+        self.ledger.close(self.spec.dataset, self.spec.release, reason=reason, runner=self.runner)
 
     def note(self, step: str, purpose: str = "step finished") -> None:
         """Write the record that every step leaves, also one that cost nothing."""
@@ -146,14 +158,14 @@ def open_run(
     """Open a prepared release for one step, which may spend until somebody ends the release."""
     paths = ReleasePaths.of_address(address)
     spec = ReleaseSpec.load(paths.spec)
-    schema = Schema.load(paths.schema)
+    declared = DeclaredSchema.load(paths.schema)
     ledger, who = open_ledger(paths.workspace), runner or this_runner()
     if who.since is None:
         who = replace(who, since=ledger.head().records)
     with connect(cluster) as opened:
         yield StepRun(
             spec=spec,
-            schema=schema,
+            declared=declared,
             paths=paths,
             ledger=ledger,
             cluster=opened,

@@ -1,32 +1,40 @@
-"""Before the first step: check everything that can be checked without reading data, and set the budget aside."""
+"""Before the first step: preview the cost, check all that can be checked without reading data, set the budget aside."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from contextlib import nullcontext
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from synth_core.domain import Domain
-from synth_core.errors import LedgerError, PublishError, SpecError
+from synth_core.errors import PublishError, SpecError, SynthError
 from synth_core.events.journal import watched
 from synth_core.files import atomic_write
-from synth_core.ledger.database import database_file, parse_url
-from synth_core.ledger.sql import SqlLedger, ledger_url, open_ledger
+from synth_core.ledger.sql import SqlLedger, open_ledger
 from synth_core.models.feasibility import check_rules
 from synth_core.privacy.accounts import Account, Runner
-from synth_core.privacy.budget import mu2_of
+from synth_core.privacy.budget import epsilon_of, mu2_of, mu_of
 from synth_core.privacy.reading import require_refusals_left
+from synth_core.privacy.wording import exact_text, left_text, loss_text
 from synth_core.release.budget import divide_budget
-from synth_core.release.division import divided, laid_out
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ROUTINE, ReleaseSpec
-from synth_core.schema import Schema
+from synth_core.release.strata import divided, laid_out
+from synth_core.schema import DeclaredSchema, Schema
 from synth_core.steps.context import PUBLISHED, last_turn, this_runner
 from synth_core.storage.contribution import check_unit_declared
 from synth_core.storage.locations import source_files
 from synth_core.synthesizers.methods import synthesizer
+
+NO_LARGEST_N = (
+    "no public bound of the number of records is declared: make sure that delta is at most 1/(10 x records)"
+)
+"""What is said of an account that was opened before the bound was asked for; an account cannot be declared again."""
+
+Section = tuple[str, list[tuple[str, str]]]
 
 
 def prepare_release(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: Runner | None = None) -> str:
@@ -41,21 +49,21 @@ def prepare_release(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: 
 
 
 def _prepared(wanted: ReleaseSpec, paths: ReleasePaths, runner: Runner) -> str:
-    schema = Schema.load(Path(wanted.schema_))
-    check_rules(schema)
+    schema = DeclaredSchema.load(Path(wanted.schema_))
+    check_rules(schema.on_grid)
     method = synthesizer(wanted.method, wanted.preset, wanted.options)
     source_files(wanted.source)
     paths.check_writable()
-    ledger = existing_ledger(paths.workspace, wanted.dataset)
+    ledger = open_ledger(paths.workspace, dataset=wanted.dataset)
     ledger.require_whole()
     account = ledger.balance(wanted.dataset).account
     check_account(wanted, account)
     check_unit_declared(schema, account)
     check_bins(wanted, schema)
     if wanted.strata:
-        check_strata(wanted, schema.expected, account)
+        check_strata(wanted, schema.planned, account)
     else:
-        method.plan(schema.expected.domain, divide_budget(wanted, rows_per_unit=account.rows_per_unit).method)
+        method.plan(schema.planned.domain, divide_budget(wanted, rows_per_unit=account.rows_per_unit).method)
     _refuse_unsigned(wanted, paths, ledger)
     paths.adopt_unsigned()
     _refuse_another(wanted, schema, paths)
@@ -72,7 +80,7 @@ def _prepared(wanted: ReleaseSpec, paths: ReleasePaths, runner: Runner) -> str:
     return str(paths.spec)
 
 
-def _write_settings(wanted: ReleaseSpec, schema: Schema, paths: ReleasePaths) -> None:
+def _write_settings(wanted: ReleaseSpec, schema: DeclaredSchema, paths: ReleasePaths) -> None:
     """Make the zones and keep what is to be run in them."""
     paths.create()
     if (
@@ -82,18 +90,6 @@ def _write_settings(wanted: ReleaseSpec, schema: Schema, paths: ReleasePaths) ->
             schema.save(temporary)
     with atomic_write(paths.spec) as temporary:
         wanted.save(temporary)
-
-
-def existing_ledger(workspace: Path, dataset: str) -> SqlLedger:
-    """The workspace's ledger; looking for an account must not create one."""
-    url = ledger_url(workspace, None)
-    file = database_file(parse_url(url))
-    if file is not None and not file.exists():
-        raise LedgerError(
-            f"there is no ledger in {workspace}; declare the account first: synth ledger account {dataset} "
-            f"--epsilon CAP --delta DELTA --largest-n N --workspace {workspace}"
-        )
-    return open_ledger(workspace)
 
 
 def check_account(spec: ReleaseSpec, account: Account) -> None:
@@ -107,18 +103,19 @@ def check_account(spec: ReleaseSpec, account: Account) -> None:
         raise SpecError(f"unit {spec.unit!r} is not the unit of dataset {spec.dataset!r}, {account.unit!r}")
 
 
-def check_bins(spec: ReleaseSpec, schema: Schema) -> None:
+def check_bins(spec: ReleaseSpec, schema: DeclaredSchema) -> None:
     """Refuse a share that buys nothing, and bins that have no share or come with bought edges."""
-    if schema != schema.on_grid:
+    if schema != schema.declaration:
         raise SpecError(
             "the schema has bins that another release has bought; write these edges as bins: [...] to use them again, "
             "or remove `bought` to buy anew"
         )
-    if schema.buying and not spec.bins_share:
+    private = schema.private_bin_columns
+    if private and not spec.bins_share:
         raise SpecError(
-            f"column {schema.buying[0]!r} has bins that are to be bought; say with bins_share what they may cost"
+            f"column {private[0]!r} has bins that are to be bought; say with bins_share what they may cost"
         )
-    if spec.bins_share and not schema.buying:
+    if spec.bins_share and not private:
         raise SpecError("bins_share buys nothing: no column declares private_quantiles; leave it out")
 
 
@@ -151,20 +148,84 @@ def _refuse_unsigned(spec: ReleaseSpec, paths: ReleasePaths, ledger: SqlLedger) 
         )
 
 
-def _refuse_another(spec: ReleaseSpec, schema: Schema, paths: ReleasePaths) -> None:
+def _refuse_another(spec: ReleaseSpec, schema: DeclaredSchema, paths: ReleasePaths) -> None:
     if not paths.spec.exists():
         if paths.published:
             raise SpecError(f"release {spec.release!r} was published before; use another release name")
         return
-    before, schema_before = ReleaseSpec.load(paths.spec), Schema.load(paths.schema)
+    before, schema_before = ReleaseSpec.load(paths.spec), DeclaredSchema.load(paths.schema)
     passed_over = ("schema", *ROUTINE)
     differing = [
         key for key, value in spec.dump().items() if before.dump()[key] != value and key not in passed_over
     ]
-    if schema_before.on_grid.digest() != schema.digest():
+    if schema_before.declaration.digest() != schema.digest():
         differing.append("schema")
     if differing:
         raise SpecError(
             f"release {spec.release!r} was begun with other settings ({', '.join(differing)}); "
             "use another release name, or restore the settings to resume it"
         )
+
+
+def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> list[Section]:
+    """Sections of named facts: the release, its budget split, what the method expects, the account."""
+    spec = ReleaseSpec.load(wanted) if isinstance(wanted, Path) else ReleaseSpec.parse(dict(wanted))
+    declared = DeclaredSchema.load(Path(spec.schema_))
+    check_rules(declared.on_grid)
+    check_bins(spec, declared)
+    schema = declared.planned
+    method = synthesizer(spec.method, spec.preset, spec.options)
+    domain = schema.domain
+    total = mu2_of(spec.epsilon, spec.delta)
+    budget = divide_budget(spec)
+    try:
+        balance = open_ledger(workspace, dataset=spec.dataset).balance(spec.dataset)
+    except SynthError as refusal:
+        account_lines = [("not ready", str(refusal))]
+    else:
+        check_account(spec, balance.account)
+        budget = divide_budget(spec, rows_per_unit=balance.account.rows_per_unit)
+        left = max(balance.remaining_mu2, Fraction(0))
+        after = left - total
+        cap, delta = exact_text(balance.account.cap_epsilon), exact_text(spec.delta)
+        rest = (
+            f"epsilon {left_text(epsilon_of(after, spec.delta), 3)}" if after >= 0 else "not enough: refused"
+        )
+        account_lines = [
+            ("cap", f"epsilon {cap} at delta {delta}, per {spec.unit}"),
+            ("left now", f"epsilon {left_text(epsilon_of(left, spec.delta), 3)}"),
+            ("left after", rest),
+        ]
+        if balance.account.largest_n is None:
+            account_lines.append(("warning", NO_LARGEST_N))
+    beside = {
+        "bins": budget.bins,
+        "quality": budget.quality,
+        "rows of strata": budget.stratum_rows,
+        "level above": budget.level_above,
+    }
+    bought = [(name, mu2) for name, mu2 in beside.items() if mu2]
+    strata = spec.strata
+    if strata is not None:
+        division = divided(layout := laid_out(strata, schema), [0.0] * len(layout.names), pool_below=None)
+        domain = division.domain(domain, division.parts[0])
+    plan = method.plan(domain, budget.method)
+    shares = [
+        (name, f"{float(mu2 / budget.whole):6.1%}   mu {float(mu2) ** 0.5:.4f}")
+        for name, mu2 in [*((name, plan.mu2(name)) for name, _ in plan.shares), *bought]
+    ]
+    price = (
+        f"epsilon {exact_text(spec.epsilon)}, delta {exact_text(spec.delta)} (mu {loss_text(mu_of(total))})"
+    )
+    release = [
+        ("method", f"{spec.method}, preset {spec.preset}"),
+        ("cost", price),
+        ("columns", f"{len(schema.domain)}, {schema.domain.cells():.3g} possible records"),
+        *([("strata", f"{schema.domain.size(strata.by)} of {strata.by}")] if strata else []),
+    ]
+    return [
+        (f"Release {spec.release}", release),
+        ("How the budget is shared", shares),
+        ("What to expect in each stratum" if strata else "What to expect", method.preview(domain, plan)),
+        (f"Account {spec.dataset}", account_lines),
+    ]

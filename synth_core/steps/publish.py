@@ -19,23 +19,20 @@ import yaml
 
 from synth_core.errors import PublishError
 from synth_core.evaluation.public import PublicQuality
-from synth_core.files import atomic_write, flush_to_disk
+from synth_core.files import flush_to_disk, write_text
 from synth_core.ledger.sql import SqlLedger
+from synth_core.models.mixture import load_model
 from synth_core.privacy.accounts import Record, State
 from synth_core.release import certificate as certificates
 from synth_core.release import manifest as manifests
-from synth_core.release import signing, statement
+from synth_core.release import signing
 from synth_core.release.paths import PUBLIC_KEY, SIGNATURE, SIGNED, ReleasePaths
-from synth_core.release.software import software
 from synth_core.release.spec import ReleaseSpec
-from synth_core.release.verification import Verification
-from synth_core.release.verify import check_folder
-from synth_core.report import public_report
-from synth_core.report.public_exhibits import mean_distances
+from synth_core.release.verify import Verification, check_folder
+from synth_core.report.public import mean_distances, public_report
 from synth_core.steps.approval import Decision, require_approval, require_unchanged
 from synth_core.steps.context import PUBLISHED, StepRun, last_turn
 from synth_core.steps.evaluate import spend_lines
-from synth_core.synthesizers.saved import load_model
 
 
 def publish(run: StepRun) -> Path:
@@ -61,7 +58,7 @@ def publish(run: StepRun) -> Path:
             _rename(run.paths)
         else:
             _require_sound(run, "was published, and has changed since", check_folder(run.paths.public))
-        run.ledger.close(run.spec.dataset, run.spec.release, reason=PUBLISHED, runner=run.runner)
+        run.end(PUBLISHED)
     return run.paths.manifest
 
 
@@ -105,11 +102,11 @@ def _complete_draft(run: StepRun) -> None:
     artifacts = _artifacts(run)
     publication = _state_account(run)
     records = run.ledger.records()
-    built = _write_documents(run, statement.guarantee(publication.id, spec.epsilon, records))
+    built = _write_documents(run, certificates.guarantee(publication.id, spec.epsilon, records))
     complete = manifests.complete(
         built, public=paths.draft, artifacts=artifacts, provenance=_provenance(run, approval, publication)
     )
-    for problem in statement.problems(complete, records):
+    for problem in certificates.guarantee_problems(complete, records):
         raise PublishError(f"release {spec.release!r} is not published: {problem}")
     require_unchanged(run, approval, complete["artifacts"])
     _sign(complete, paths)
@@ -121,18 +118,14 @@ def _state_account(run: StepRun) -> Record:
 
     A draft that was interrupted before it was published gets another one, because others may have spent in between.
     """
-    purpose = statement.stating_purpose(_own_records(run))
-    run.note(statement.STEP, purpose)
-    return next(record for record in _own_records(run) if record.purpose == purpose)
+    purpose = certificates.stating_purpose(run.records())
+    run.note(certificates.STEP, purpose)
+    return next(record for record in run.records() if record.purpose == purpose)
 
 
-def _own_records(run: StepRun) -> list[Record]:
-    return run.ledger.records(dataset=run.spec.dataset, release=run.spec.release)
-
-
-def _write_documents(run: StepRun, guarantee: statement.Guarantee) -> dict[str, Any]:
+def _write_documents(run: StepRun, guarantee: certificates.Guarantee) -> dict[str, Any]:
     """Write certificate, registry entry and report; returns the manifest that they state, without artifacts."""
-    spec, paths, own = run.spec, run.paths, _own_records(run)
+    spec, paths, own = run.spec, run.paths, run.records()
     model, quality = load_model(paths.model), _lawful_quality(run)
     previous = manifests.previous_manifest(paths.public.parent, dataset=spec.dataset, release=spec.release)
     built = manifests.build(
@@ -147,9 +140,9 @@ def _write_documents(run: StepRun, guarantee: statement.Guarantee) -> dict[str, 
     report = public_report(
         built, quality, schema=run.schema, tree=model.tree, spends=spend_lines(own), previous=previous
     )
-    _write(paths.certificate, json.dumps(certificate, indent=1) + "\n")
-    _write(paths.deployment, yaml.safe_dump(entry, sort_keys=False, allow_unicode=True, width=110))
-    _write(paths.public_report, report)
+    write_text(paths.certificate, json.dumps(certificate, indent=1) + "\n")
+    write_text(paths.deployment, yaml.safe_dump(entry, sort_keys=False, allow_unicode=True, width=110))
+    write_text(paths.public_report, report)
     return built
 
 
@@ -201,7 +194,7 @@ def _provenance(run: StepRun, approval: Decision | None, publication: Record) ->
     """Who approved and published when, with which code, at which record; all that differs from run to run is here."""
     return {
         "published_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        **software(),
+        **manifests.software(),
         "dag": run.runner.dag,
         "run": run.runner.run,
         "approval": {"by": approval.by, "at": approval.at.isoformat(timespec="seconds")}
@@ -214,10 +207,10 @@ def _provenance(run: StepRun, approval: Decision | None, publication: Record) ->
 def _sign(manifest: dict[str, Any], paths: ReleasePaths) -> None:
     """Write the manifest, the public key and, last, the signature of the manifest's bytes."""
     key = signing.private_key(signing.key_path(paths), create=True)
-    manifests.write(manifest, paths.manifest)
+    write_text(paths.manifest, json.dumps(manifest, indent=2) + "\n")
     content = paths.manifest.read_bytes()
-    _write(paths.draft / PUBLIC_KEY, signing.public_pem(key))
-    _write(paths.draft / SIGNATURE, signing.signature(content, key))
+    write_text(paths.draft / PUBLIC_KEY, signing.public_pem(key))
+    write_text(paths.draft / SIGNATURE, signing.signature(content, key))
 
 
 def _remove_others(folder: Path, *, keep: set[str]) -> None:
@@ -264,8 +257,3 @@ def _quality_in_words(quality: dict[str, Any]) -> dict[str, str]:
     for error in quality["bought"]:
         words[f"mean error, {error['alpha']}-way (bought)"] = f"{error['mean']:.4f} ± {error['margin']:.4f}"
     return words
-
-
-def _write(path: Path, text: str) -> None:
-    with atomic_write(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")

@@ -18,12 +18,11 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from synth_core.files import atomic_write
-from synth_core.models.mixture import Mixture
+from synth_core.models.mixture import AnyModel, Mixture, load_model
 from synth_core.models.sampling import Codes
 from synth_core.schema import Schema
 from synth_core.schema.codec import decode_table
 from synth_core.steps.context import StepRun
-from synth_core.synthesizers.saved import AnyModel, load_model
 
 BLOCK_ROWS = 1_000_000
 """Rows drawn, decoded and written at once: bounds the memory of a worker whatever the size of its shard."""

@@ -1,1 +1,1 @@
-"""Parquet partitions, counting over them, and the ledger's database."""
+"""Confidential rows: where they are, how they are read, encoded, written and counted."""

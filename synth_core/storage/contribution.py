@@ -22,11 +22,11 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from synth_core.domain import Codes
 from synth_core.errors import SourceError, SpecError
 from synth_core.privacy.accounts import Account
-from synth_core.schema import Schema
-from synth_core.schema.cells import Codes, as_text, as_whole, distinct_cells, is_missing, is_readable
-from synth_core.schema.frame_cells import frame_cells
+from synth_core.schema import DeclaredSchema, Schema
+from synth_core.schema.cells import as_text, as_whole, distinct_cells, frame_cells, is_missing, is_readable
 
 MAX_EXACT = 2.0**53
 """Floating-point numbers up to here tell neighbouring whole numbers apart."""
@@ -68,7 +68,7 @@ def bound_for(schema: Schema, account: Account, key: bytes) -> ContributionBound
     return ContributionBound(schema.unit_column, account.rows_per_unit, key, schema.unit_kind)
 
 
-def check_unit_declared(schema: Schema, account: Account) -> None:
+def check_unit_declared(schema: DeclaredSchema, account: Account) -> None:
     """Raises SpecError if the account allows several rows of one unit and the schema does not say whose they are."""
     if account.rows_per_unit > 1 and schema.unit_column is None:
         raise SpecError(

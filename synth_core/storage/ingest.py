@@ -1,4 +1,4 @@
-"""Encodes a source into partitions: its pieces in parallel, cut and joined to files of equal size."""
+"""Encodes a source into Parquet partitions: its pieces in parallel, cut and joined to files of equal size."""
 
 from __future__ import annotations
 
@@ -6,28 +6,81 @@ import hmac
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from synth_core.cluster import Cluster
+from synth_core.domain import Codes
 from synth_core.errors import SourceError
-from synth_core.files import atomic_write
+from synth_core.files import atomic_write, flush_to_disk, write_text
 from synth_core.privacy.wall import wall
 from synth_core.schema import Schema
-from synth_core.schema.codec import Codes
 from synth_core.storage.contribution import UNIT_COLUMNS, ContributionBound, kept_rows
-from synth_core.storage.locations import distinct_files
-from synth_core.storage.partitions import Snapshot, read_codes, swap_in, write_codes
+from synth_core.storage.locations import distinct_files, open_file
 from synth_core.storage.sources import Piece, encoded_batches, pieces
 
 MIN_KEY_BYTES = 16
 """Minimum length of the key under which a snapshot is digested."""
+
+PORTION_BYTES = 16 << 20
+"""Bytes of a file that are read at once for its fingerprint."""
+
+WAY = "parts.json"
+"""Name of the file that says how the rows beside it were divided."""
+
+PARTITIONS_AT_ONCE = 8
+"""Partitions that one task reads: it holds their rows, and every part gets one file of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What was ingested: a keyed digest of the encoded table, and the partitions' names inside its directory.
+
+    Without its key the digest says nothing about the data; with it, equal tables have equal digests however
+    they are split. It is kept in the confidential zone, because the number of partitions bounds that of rows.
+    """
+
+    digest: str
+    partitions: tuple[str, ...]
+
+    def save(self, path: str | Path) -> None:
+        """Write the snapshot as JSON, whole or not at all."""
+        text = json.dumps({"digest": self.digest, "partitions": self.partitions}, indent=1)
+        write_text(path, text + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Snapshot:
+        """Read a snapshot that `save` wrote."""
+        try:
+            raw = json.loads(Path(path).read_text(encoding="utf-8"))
+            return cls(digest=str(raw["digest"]), partitions=tuple(map(str, raw["partitions"])))
+        except (OSError, ValueError, KeyError, TypeError):
+            raise SourceError(f"{path}: not a readable snapshot; run the step ingest again") from None
+
+
+def fingerprint_files(addresses: Sequence[str], *, key: bytes, cluster: Cluster) -> list[str]:
+    """Keyed digests of the files' bytes, whatever their schema; without the key they say nothing about the data.
+
+    Args:
+        addresses: the files, each read once from begin to end, wherever the cluster has room.
+        key: the workspace's secret; fingerprints are compared only where it is the same.
+        cluster: where the files are read.
+
+    Returns:
+        One fingerprint for each file, in hexadecimal.
+
+    Raises:
+        SourceError: a file cannot be read.
+    """
+    return cluster.map(_fingerprint, list(addresses), key=key)
 
 
 def ingest_partitions(
@@ -53,10 +106,8 @@ def ingest_partitions(
         raise SourceError(f"the snapshot key is too short; use at least {MIN_KEY_BYTES} random bytes")
     if rows_per_partition < 1:
         raise SourceError("rows_per_partition must be at least 1")
-    target = Path(out_dir)
-    building = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    try:
-        place, files = cluster or Cluster(), distinct_files(map(str, sources))
+    place, files = cluster or Cluster(), distinct_files(map(str, sources))
+    with _whole(Path(out_dir)) as building:
         if progress is not None:
             for number in range(1, len(files) + 1):
                 progress(f"encoding file {number} of {len(files)}")
@@ -71,9 +122,6 @@ def ingest_partitions(
         digest = _TableDigest(schema, key)
         for codes in map(read_codes, parts) if bound is None else _bounded(parts, bound):
             digest.update(codes)
-        swap_in(building, target)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
     return Snapshot(digest.hexdigest(), tuple(part.name for part in parts))
 
 
@@ -84,11 +132,45 @@ def coarsen_partitions(
 
     Everything is written beside `target`, which takes its name at the end: after a crash it is absent or whole.
     """
-    building = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    try:
+    with _whole(target) as building:
         jobs = [(path, building / path.name) for path in partitions]
         cluster.map(_coarsen, jobs, groups=dict(groups))
-        swap_in(building, target)
+
+
+def read_codes(path: str | Path, columns: Iterable[str] | None = None) -> dict[str, Codes]:
+    """Codes of one partition: the named columns in the given order, or all of them."""
+    wanted = None if columns is None else list(columns)
+    with pq.ParquetFile(path, memory_map=True) as file:
+        for name in wanted or ():
+            if name not in file.schema_arrow.names:
+                raise SourceError(f"{path}: the partition has no column {name!r}; run the step ingest again")
+        table = file.read(columns=wanted, use_threads=False)
+    return {name: table.column(name).to_numpy() for name in (wanted or table.column_names)}
+
+
+def write_codes(codes: dict[str, Codes], path: Path) -> None:
+    """Write one partition, without statistics: the file says nothing of its rows to those who see its footer."""
+    fields = [
+        pa.field(name, pa.from_numpy_dtype(column.dtype), nullable=False) for name, column in codes.items()
+    ]
+    table = pa.Table.from_arrays([pa.array(column) for column in codes.values()], schema=pa.schema(fields))
+    with atomic_write(path) as temporary:
+        pq.write_table(table, temporary, compression="lz4", write_statistics=False)
+
+
+@contextmanager
+def _whole(target: Path) -> Iterator[Path]:
+    """A folder beside `target` that takes its name, and an older one's place, if the block ends well."""
+    building = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    old = building.with_name(f"{building.name}-old")
+    try:
+        yield building
+        flush_to_disk(building)
+        if target.exists():
+            target.rename(old)
+        building.rename(target)
+        flush_to_disk(target.parent)
+        shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(building, ignore_errors=True)
 
@@ -190,6 +272,21 @@ def _coarsen(job: tuple[Path, Path], *, groups: dict[str, NDArray[Any]]) -> None
         write_codes({name: groups[name][own] if name in groups else own for name, own in codes.items()}, to)
 
 
+def _fingerprint(address: str, *, key: bytes) -> str:
+    """Runs on a worker."""
+    digest = hmac.new(key, b"source file:", digestmod="sha256")
+    with wall():
+        try:
+            with open_file(address) as file:
+                while portion := file.read(PORTION_BYTES):
+                    digest.update(portion)
+        except OSError:
+            raise SourceError(
+                "a file of the source cannot be read; check that all are there and readable"
+            ) from None
+    return f"file {digest.hexdigest()}"
+
+
 class _TableDigest:
     """Keyed digest of a table of codes, fed in any pieces.
 
@@ -210,3 +307,73 @@ class _TableDigest:
     def hexdigest(self) -> str:
         lines = [[name, size, self._columns[name].hexdigest()] for name, size in self._sizes.items()]
         return hmac.new(self._key, json.dumps(lines).encode(), digestmod="sha256").hexdigest()
+
+
+def divide_rows(
+    partitions: Sequence[Path],
+    target: Path,
+    *,
+    column: str,
+    parts: Sequence[tuple[str, tuple[int, ...]]],
+    dropped: Sequence[str],
+    cluster: Cluster,
+) -> None:
+    """Write each part's rows to a folder of its own below `target`; a part is a folder's name and the column's codes.
+
+    The columns `dropped` are left out. A part of one code loses the column too; in the others its codes are numbered
+    anew, in the order given. Parts without rows have files as well. Everything is written beside `target`, which takes
+    its name at the end: after a crash it is absent or whole. Rows that were divided in the same way stay as they are.
+    """
+    way = json.dumps([column, parts, dropped])
+    if target.exists():
+        if (target / WAY).read_text(encoding="utf-8") == way:
+            return
+        shutil.rmtree(target)
+    with _whole(target) as building:
+        for folder, _ in parts:
+            (building / folder).mkdir()
+        paths = [str(path) for path in partitions]
+        starts = range(0, len(paths), PARTITIONS_AT_ONCE)
+        jobs = [(number, paths[at : at + PARTITIONS_AT_ONCE]) for number, at in enumerate(starts)]
+        cluster.map(
+            write_parts,
+            jobs,
+            building=str(building),
+            column=column,
+            parts=tuple(parts),
+            dropped=tuple(dropped),
+        )
+        (building / WAY).write_text(way, encoding="utf-8")
+
+
+def write_parts(
+    job: tuple[int, list[str]],
+    *,
+    building: str,
+    column: str,
+    parts: Sequence[tuple[str, tuple[int, ...]]],
+    dropped: Sequence[str],
+) -> None:
+    """Divide the rows of some partitions; runs on a worker."""
+    number, paths = job
+    with wall():
+        pieces = [read_codes(path) for path in paths]
+        codes = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+        strata = codes.pop(column)
+        part_of = _numbers([own for _, own in parts])[strata]
+        order = np.argsort(part_of, kind="stable")
+        borders = np.searchsorted(part_of[order], np.arange(len(parts) + 1))
+        for place, (folder, own) in enumerate(parts):
+            mine = order[borders[place] : borders[place + 1]]
+            kept = {name: values[mine] for name, values in codes.items() if name not in dropped}
+            if len(own) > 1:
+                kept[column] = _numbers([(code,) for code in own])[strata[mine]]
+            write_codes(kept, Path(building) / folder / f"part-{number:05d}.parquet")
+
+
+def _numbers(sets: Sequence[tuple[int, ...]]) -> NDArray[Any]:
+    """For each code the number of the set that holds it, in the smallest type that counts the sets."""
+    numbers = np.zeros(max(map(max, sets)) + 1, dtype=np.min_scalar_type(len(sets) - 1))
+    for number, codes in enumerate(sets):
+        numbers[list(codes)] = number
+    return numbers

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.fs as pa_fs
 
-from synth_core.errors import SourceError
+from synth_core.errors import SourceError, needing
 
 CSV_ENDINGS = (".csv", ".csv.gz")
 PARQUET_ENDINGS = (".parquet", ".pq")
@@ -82,8 +82,11 @@ def _identity(address: str) -> object:
 def _matching(files: Any, path: str) -> list[str]:
     wild = _WILD.search(path)
     if wild is not None:
+        with needing("cluster"):
+            from fsspec.utils import glob_translate
+
         base = path[: wild.start()].rpartition("/")[0] or ("/" if path.startswith("/") else ".")
-        pattern = _pattern(path)
+        pattern = re.compile(glob_translate(path))
         return [name for name in _below(files, base) if pattern.fullmatch(name)]
     if files.get_file_info(path).type == pa_fs.FileType.Directory:
         return [name for name in _below(files, path) if _is_data(name, below=path)]
@@ -101,15 +104,6 @@ def _is_data(name: str, *, below: str) -> bool:
     return name.lower().endswith(ENDINGS) and not hidden
 
 
-def _pattern(path: str) -> re.Pattern[str]:
-    """A glob as an expression: `*` and `?` stay inside one folder, `**/` is any number of folders."""
-    words = {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
-    parts = re.split(r"(\*\*/|\*|\?|\[[^]]+\])", path)
-    return re.compile(
-        "".join(words.get(p, p if p.startswith("[") and len(p) > 1 else re.escape(p)) for p in parts)
-    )
-
-
 def _file_system(address: str) -> tuple[Any, str]:
     if "://" not in address:
         return pa_fs.LocalFileSystem(), Path(address).as_posix()
@@ -125,7 +119,8 @@ def _file_system(address: str) -> tuple[Any, str]:
 
 
 def _by_fsspec(address: str) -> tuple[Any, str]:
-    import fsspec
+    with needing("cluster"):
+        import fsspec
 
     try:
         files, path = fsspec.core.url_to_fs(address)

@@ -1,33 +1,49 @@
-"""Reads the declared columns of CSV and Parquet files, in pieces that can be read anywhere and in any order.
+r"""Reads the declared columns of CSV and Parquet files, in pieces that can be read anywhere and in any order.
 
-Which text is a record of a CSV file is in `csv_lines`. Files ending in .gz are unpacked on the way, and are one piece.
-A Parquet file is refused by the types of its columns before any of its values are read.
+Files ending in .gz are unpacked on the way, and are one piece. A Parquet file is refused by the types of its columns
+before any of its values are read.
+
+The dialect of CSV, in which a record is a line, whatever the lines hold:
+- The first line names the columns. The comma separates fields, the text is UTF-8, a byte order mark may come first.
+- A line ends with \n or \r\n; the last one may lack it. A \r anywhere else is refused.
+- A field that begins with a quote is quoted: it ends with the next quote that is not doubled, **in the same line**, or
+  the file is refused. A quote inside a field that does not begin with one is a letter like any other.
+- Each line has as many fields as the header, or the file is refused.
+- An empty field, quoted or not, is a missing value; no other text is ("NA" is a value like any other).
+- An empty line is no record, except where there is one column: there it is a record with a missing value.
+
+Why no line can touch another (`parse_lines`). Arrow's parser begins each row at the start of a line, in the state of
+a line that is alone, and can leave the line only inside quotes. Every row therefore consists of one or more whole
+lines. So if there are as many rows as lines, each row is one line, and says what that line says alone; if there are
+fewer, some quote did not end in its line and the file is refused. Two things at the text's ends would escape
+that count, and a guard line of empty fields before and after the text closes both: Arrow takes an open quote at the end
+of its input for closed, and drops a byte order mark at the beginning of its input, which is the beginning of a block
+here, and any line may begin one. A lone \r, which Arrow takes for the end of a row, would make more rows than lines and
+could hide a quote from the count; so it is refused first. A refusal always has a line that alone would be refused too.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from synth_core.domain import Codes
 from synth_core.errors import SourceError
 from synth_core.schema import Schema
-from synth_core.schema.cells import check_type
-from synth_core.schema.codec import Codes, check_names, encode
-from synth_core.schema.columns import Categorical
+from synth_core.schema.codec import check_names, encode
 from synth_core.storage.contribution import (
     ContributionBound,
     check_unit_column,
     check_unit_type,
     unit_hashes,
 )
-from synth_core.storage.csv_lines import header_names, parse_lines, portions, whole_lines
 from synth_core.storage.locations import ENDINGS, PARQUET_ENDINGS, open_file
 
 CSV_BLOCK_BYTES = 16 << 20
@@ -35,6 +51,9 @@ CSV_BLOCK_BYTES = 16 << 20
 
 PARQUET_BATCH_ROWS = 131_072
 """Rows of a Parquet file that are encoded at once."""
+
+PARSED_BYTES = 4 << 20
+"""Bytes of text that Arrow parses in one call: few enough to stay in the processor's caches."""
 
 _LINE_BYTES = 1 << 16
 """Bytes that are read at once while the end of a line is looked for."""
@@ -69,12 +88,6 @@ def pieces(address: str, schema: Schema) -> list[Piece]:
     if name.endswith(PARQUET_ENDINGS):
         return _readable(_parquet_pieces, address, schema)
     raise SourceError(f"{address}: unknown kind of file; a source is {', '.join(ENDINGS)}")
-
-
-def table_batches(address: str | Path, schema: Schema) -> Iterator[pa.Table]:
-    """A file's declared columns as they stand, in bounded pieces."""
-    for piece in pieces(str(address), schema):
-        yield from piece_batches(piece, schema)
 
 
 def encoded_batches(
@@ -132,7 +145,7 @@ def _parquet_pieces(address: str, schema: Schema) -> list[Piece]:
         _check_header(fields.names, schema, address)
         for column in schema.columns:
             for origin in column.origins(fields.names):
-                check_type(fields.field(origin).type, column, source=address)
+                column.check_type(fields.field(origin).type, source=address)
         if schema.unit_column is not None:
             check_unit_type(fields.field(schema.unit_column).type, schema.unit_column, source=address)
         return [Piece(address, group, group + 1) for group in range(file.num_row_groups)]
@@ -193,9 +206,7 @@ def _csv_types(schema: Schema, names: Sequence[str]) -> dict[str, pa.DataType]:
     """
     categories = pa.dictionary(pa.int32(), pa.string())
     types = {
-        origin: categories
-        if isinstance(column, Categorical) and column.comparison(names) is None
-        else pa.string()
+        origin: categories if column.looks_up(names) else pa.string()
         for column in schema.columns
         for origin in column.origins(names)
     }
@@ -216,3 +227,98 @@ def _parquet_batches(piece: Piece, schema: Schema) -> Iterator[pa.Table]:
         )
         for batch in batches:
             yield pa.Table.from_batches([batch])
+
+
+def header_names(line: bytes) -> tuple[str, ...]:
+    r"""Returns the columns' names in a header line.
+
+    Raises:
+        csv.Error: if a quote does not end in the line, or a \r stands inside it.
+        UnicodeDecodeError: if it is not UTF-8.
+    """
+    text = line.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
+    return tuple(next(csv.reader([text], strict=True), []))
+
+
+def whole_lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Cuts a stream of blocks anew, so that each ends where a line ends."""
+    rest = b""
+    for block in blocks:
+        end = block.rfind(b"\n") + 1
+        if end:
+            yield rest + block[:end]
+            rest = block[end:]
+        else:
+            rest += block
+    if rest:
+        yield rest
+
+
+def portions(text: bytes) -> Iterator[bytes]:
+    """Cuts whole lines into texts of about `PARSED_BYTES`, each of whole lines."""
+    begin = 0
+    while begin < len(text):
+        end = text.find(b"\n", begin + PARSED_BYTES - 1) + 1 or len(text)
+        yield text[begin:end]
+        begin = end
+
+
+def parse_lines(
+    text: bytes, names: Sequence[str], types: Mapping[str, pa.DataType], *, address: str
+) -> pa.Table:
+    """Parses whole lines without their header; the proof is in the module's docstring.
+
+    Args:
+        text: lines of the file.
+        names: the file's columns, in its order.
+        types: the columns to read, each as text or as a dictionary of text.
+        address: the file's name, for the refusal.
+
+    Returns:
+        One row for each line, in their order; an empty field is null.
+
+    Raises:
+        SourceError: if some line is not one record of the dialect.
+    """
+    if text and not text.endswith(b"\n"):
+        text += b"\n"
+    if text.count(b"\r") != text.count(b"\r\n"):
+        raise SourceError(f"{address}: a line holds a carriage return; end lines with \\n or \\r\\n alone")
+    if len(names) > 1:
+        text = _without_empty_lines(text)
+    lines, guard = text.count(b"\n"), b"," * (len(names) - 1) + b"\n"
+    table = _parsed(guard + text + guard, names, types)
+    if table is None or table.num_rows != lines + 2:
+        raise SourceError(
+            f"{address}: a line is not one record: it has too few or too many fields, a quote that does not end in it, "
+            "or is not Unicode text; write each record on one line and double the quotes inside quoted fields"
+        )
+    return table.slice(1, lines)
+
+
+def _without_empty_lines(text: bytes) -> bytes:
+    if not text.startswith((b"\n", b"\r\n")) and b"\n\n" not in text and b"\n\r\n" not in text:
+        return text
+    return b"".join(line for line in text.splitlines(keepends=True) if line.strip(b"\r\n"))
+
+
+def _parsed(text: bytes, names: Sequence[str], types: Mapping[str, Any]) -> pa.Table | None:
+    """The rows that Arrow finds in one block of text; None where it finds an error, which may quote the rows."""
+    try:
+        # `read_csv` would start a thread of its own in each call.
+        reader = pa_csv.open_csv(
+            pa.BufferReader(text),
+            read_options=pa_csv.ReadOptions(
+                block_size=len(text) + 1, column_names=list(names), use_threads=False
+            ),
+            parse_options=pa_csv.ParseOptions(ignore_empty_lines=False),
+            convert_options=pa_csv.ConvertOptions(
+                column_types=dict(types),
+                include_columns=list(types),
+                null_values=[""],
+                strings_can_be_null=True,
+            ),
+        )
+        return reader.read_all()
+    except pa.ArrowInvalid:
+        return None

@@ -1,16 +1,20 @@
 """ABSyn (Jia et al., IEEE TIFS 2024): pairs are selected one after the other, but measured in one batch.
 
 Numbers in the comments are those of the paper. The preset `paper` follows it with sound accounting: the scores of all
-pairs are composed, and the number of records comes from noisy marginals. The preset `default` keeps the frame and adds
-what docs/absyn.md explains: scores against noisy one-way marginals, which have a quarter of the sensitivity; a count of
-the noise that consistency leaves instead of all of it; no measurement of edges that only triangulation needs; and
-a second batch, of triples inside the cliques that the model of the pairs misses most.
+pairs are composed, and the number of records comes from noisy marginals. The preset `default` keeps the frame and
+adds what docs/absyn.md explains: scores against noisy one-way marginals, which have a quarter of the sensitivity; a
+count of the noise that consistency leaves instead of all of it; no measurement of edges that only triangulation
+needs; and a second batch, of triples inside the cliques that the model of the pairs misses most.
+
+Cliques may be estimated each on its own, on many workers at once, and joined into one model (Section VII). Only
+tables inside a clique take part in its fit, so fits do not wait for each other's messages. They are joined by
+conditional distributions along the junction tree, never by gluing rows together.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -20,26 +24,36 @@ import numpy as np
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
 from synth_core.measurement import Measurement, total_by_inverse_variance
+from synth_core.models.calibration import Factor, split_tables
+from synth_core.models.junction_tree import JunctionTree, junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
-from synth_core.privacy.budget import BudgetPlan, exact_share, gaussian_for
+from synth_core.models.mixture import Model
+from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Dependence, Misfit
-from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
+from synth_core.synthesizers.base import (
+    Fit,
+    Scores,
+    Structure,
+    Tools,
+    free_parameters,
+    noise_text,
+    option,
+    with_options,
+)
 from synth_core.synthesizers.compression import Compression
-from synth_core.synthesizers.consistency import consistent
+from synth_core.synthesizers.consistency import make_consistent
 from synth_core.synthesizers.correlation import (
     BY_LOAD,
     Terms,
     load,
-    normalised,
+    normalise_scores,
     pair_loads,
-    selected_pairs,
+    select_pairs,
     strongest_triples,
     worth_their_noise,
 )
-from synth_core.synthesizers.independence import one_way_scores, products
-from synth_core.synthesizers.parallel import estimate_by_clique
-from synth_core.synthesizers.pooling import free_parameters
+from synth_core.synthesizers.independent import one_way_plan, one_way_scores, products
 from synth_core.synthesizers.structure import all_pairs
 
 EXACT, PARALLEL = "exact", "parallel"
@@ -51,22 +65,60 @@ RECORDS_PER_CELL = 2
 class ABSyn:
     """One-way marginals, scores of pairs, selection, one weighted batch of pairs, one fit; then perhaps triples."""
 
-    one_way: float = 0.12
-    scores: float = 0.04
-    singles: bool = True  # one-way marginals take part in the batch of pairs
-    triples: float = 0.23  # share of the second batch; 0: there is none
-    triple_scores: float = 0.03
-    noisy_reference: bool = True  # score a pair against noisy one-way marginals, not against its own
-    interactions: bool = True  # count only the noise that consistency leaves
-    fill: bool = False  # measure the edges that triangulation adds, too
-    rare: float = 3.0  # merge codes with noisy counts below so many sigmas; 0: none …
-    rare_share: float = 0.0075  # … and below this share of the records
-    largest_clique: float = 1e6
-    largest_graph: float = 4e6
-    candidates: int = 1000  # triples that are scored
-    depth: float = 0.9  # share of the way from the loss at the truth to the least loss that the fit goes
-    estimation: str = EXACT
-    max_passes: int = 300
+    one_way: float = option(0.12, "one_way")
+    scores: float = option(
+        0.04, "Share of the budget for the dependence scores of all pairs; more selects pairs more surely."
+    )
+    singles: bool = option(True, "Whether one-way marginals are measured again in the batch of pairs.")
+    triples: float = option(
+        0.23,
+        "Share of the budget for a second batch, of triples; more makes triples less noisy and pairs "
+        "noisier, 0 measures none.",
+    )
+    triple_scores: float = option(
+        0.03, "Share of the budget for the misfits by which triples are chosen; more chooses more surely."
+    )
+    noisy_reference: bool = option(
+        True,
+        "Whether pairs are scored against noisy one-way marginals (sensitivity 1/2) instead of their own "
+        "exact ones (sensitivity 2).",
+    )
+    interactions: bool = option(
+        True, "Whether only the noise that remains after tables are made to agree counts against a table."
+    )
+    fill: bool = option(False, "Whether the pairs that triangulation adds to the graph are measured too.")
+    rare: float = option(
+        3.0,
+        "Codes with noisy counts below this many standard deviations are merged; more merges more codes, 0 "
+        "merges none.",
+    )
+    rare_share: float = option(
+        0.0075,
+        "Upper limit of the share of records of a merged code; larger merges more codes where noise is large.",
+    )
+    largest_clique: float = option(
+        1e6, "Upper limit of one clique in cells; larger allows more dependence and costs memory and time."
+    )
+    largest_graph: float = option(
+        4e6,
+        "Upper limit of all cliques together in cells; larger allows more pairs and costs memory and time.",
+    )
+    candidates: int = option(
+        1000, "Upper limit of the triples that are scored; more miss less, and each score is noisier."
+    )
+    depth: float = option(
+        0.9,
+        "Share of the way from the expected loss at the truth to the least loss that a fit goes; larger "
+        "follows the noise more closely.",
+    )
+    estimation: str = option(
+        EXACT,
+        "`exact` fits the whole junction tree, `parallel` each clique on its own, at the same time on all "
+        "workers.",
+    )
+    max_passes: int = option(
+        300, "Upper limit of the passes of inference of a fit; more give a closer fit and take longer."
+    )
 
     def __post_init__(self) -> None:
         if self.estimation not in (EXACT, PARALLEL):
@@ -74,14 +126,10 @@ class ABSyn:
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """Most goes to the pairs; a single attribute has only its own marginal."""
-        if len(domain) == 1:
-            return BudgetPlan(total_mu2, (("one-way", Fraction(1)),))
-        named = [("one-way", self.one_way), ("scores", self.scores)]
+        shares = {"one-way": self.one_way, "scores": self.scores}
         if self.triples:
-            named += [("triples", self.triples), ("triple scores", self.triple_scores)]
-        shares = [(name, exact_share(share)) for name, share in named]
-        rest = 1 - sum((share for _, share in shares), Fraction(0))
-        return BudgetPlan(total_mu2, (*shares, ("pairs", rest)))
+            shares |= {"triples": self.triples, "triple scores": self.triple_scores}
+        return one_way_plan(domain, total_mu2, shares, rest="pairs")
 
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
         """One-way marginals (Algorithm 2, line 6) and the R-scores of all pairs (Algorithm 3, lines 6-8)."""
@@ -114,8 +162,8 @@ class ABSyn:
             largest_graph=self.largest_graph,
             fill_measured=self.fill,
         )
-        strengths = normalised(domain, scores.pairs, total=scores.total)
-        return Structure(scores, selected_pairs(domain, strengths, terms))
+        strengths = normalise_scores(domain, scores.pairs, total=scores.total)
+        return Structure(scores, select_pairs(domain, strengths, terms))
 
     def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
         """Measure all selected pairs at once, make the tables agree, estimate; then the same with triples.
@@ -148,8 +196,7 @@ class ABSyn:
         d = len(domain)
 
         def sigma(share: str, sensitivity: Fraction, count: int) -> str:
-            mechanism = gaussian_for(plan.mu2(share), sensitivity=sensitivity, count=count)
-            return f"sigma {math.sqrt(mechanism.scale):.1f} records"
+            return noise_text(plan.mu2(share), count=count, sensitivity=sensitivity)
 
         lines = [("noise on each one-way count", sigma("one-way", Fraction(1), d))]
         if d == 1:
@@ -190,7 +237,7 @@ class ABSyn:
         table keeps its own sigma. No table of a Markov random field has a negative cell, so none is cut beforehand.
         """
         total = total_by_inverse_variance(known)
-        agreed = consistent(known, update=False)
+        agreed = make_consistent(known, update=False)
         if self.estimation == PARALLEL:
             return estimate_by_clique(
                 domain, agreed, tools, total=total, level=self._level, max_passes=self.max_passes
@@ -208,7 +255,7 @@ class ABSyn:
 
     def _candidates(self, model: MarkovRandomField, scores: Scores) -> list[Clique]:
         """Triples that cost nothing but their noise: the model's cliques hold them already."""
-        strengths = normalised(model.domain, scores.pairs, total=scores.total)
+        strengths = normalise_scores(model.domain, scores.pairs, total=scores.total)
         cliques, largest = model.tree.cliques, scores.total / RECORDS_PER_CELL
         return strongest_triples(model.domain, cliques, strengths, largest=largest, count=self.candidates)
 
@@ -263,3 +310,53 @@ def _merged(measurement: Measurement, compression: Compression) -> Measurement:
     group = compression.groups[compression.full.position(measurement.clique[0])]
     table = np.bincount(group, weights=measurement.noisy).astype(np.float64)
     return Measurement(measurement.clique, table, measurement.sigma * math.sqrt(group.size / table.size))
+
+
+LEAST_SEPARATOR = 1e-30
+"""Least probability of a separator's cell that is divided by. Where a fit goes deep, some are too small for floating
+point and read 0; dividing by less than they truly have would make the impossible the likeliest of all."""
+
+
+def estimate_by_clique(
+    domain: Domain,
+    measurements: Sequence[Measurement],
+    tools: Tools,
+    *,
+    total: float,
+    level: Callable[[Domain, Sequence[Measurement]], float],
+    max_passes: int,
+) -> MarkovRandomField:
+    """A model of all the measurements from one fit for each clique of their junction tree.
+
+    `level` says where the fit of some measurements may stop (the `until` of the estimator).
+    """
+    tree = junction_tree(domain, [m.clique for m in measurements])
+    fits = []
+    for clique in tree.cliques:
+        inside = tuple(m for m in measurements if set(m.clique) <= set(clique))
+        own = domain.project(clique)
+        fits.append(Fit(own, inside, {"total": total, "until": level(own, inside), "max_passes": max_passes}))
+    return join_cliques(tree, tools.estimate_each(fits), total=total)
+
+
+def join_cliques(
+    tree: JunctionTree, models: Sequence[MarkovRandomField], *, total: float
+) -> MarkovRandomField:
+    """The distribution in which each clique follows its own model given its separator, parents first.
+
+    That is p(x) = product over cliques C of p_C(x_C) / p_C(x_S), S being what C shares with its parent. Each factor is
+    a conditional distribution, so p sums to 1 whatever the models say of S; and it is a Markov random field: the
+    models' potentials added up, minus the logarithms of their separators' marginals. Drawing rows from it is
+    conditional sampling along the tree.
+    """
+    potentials: dict[Clique, np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = {}
+    for i, model in enumerate(models):
+        tables = split_tables(model.domain, model.cliques, model.potentials)
+        separator = tree.separator(i)
+        if separator:
+            share = model.marginal(separator) / model.total
+            tables.append(Factor(separator, -np.log(np.maximum(share, LEAST_SEPARATOR))))
+        for clique, table in tables:
+            potentials[clique] = potentials.get(clique, 0.0) + table
+    vector = np.concatenate([table.ravel() for table in potentials.values()])
+    return MarkovRandomField(tree, list(potentials), vector, total=total)

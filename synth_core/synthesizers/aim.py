@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
 from synth_core.measurement import Measurement
+from synth_core.models.junction_tree import TriangulatedGraph, mask_of
 from synth_core.models.markov_random_field import MarkovRandomField
-from synth_core.models.triangulation import TriangulatedGraph, mask_of
-from synth_core.privacy.budget import BudgetPlan, exact_share, gaussian_for
+from synth_core.models.mixture import Model
+from synth_core.privacy.budget import BudgetPlan, gaussian_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
-from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
-from synth_core.synthesizers.independence import one_way_scores
-from synth_core.synthesizers.pooling import last_fit
+from synth_core.synthesizers.base import Scores, Structure, Tools, last_fit, noise_text, option, with_options
+from synth_core.synthesizers.independent import one_way_plan, one_way_scores
 from synth_core.synthesizers.structure import MEAN_ABSOLUTE, fits, with_clique
 from synth_core.synthesizers.workloads import Workload
 
@@ -36,32 +36,45 @@ TRIPLES = Workload(ways=3)
 WEIGHT_GRID = 2**16
 """Weights are multiples of 1 over this."""
 TOGETHER = 2048
-"""Small tables across the model's tree are computed together, as sums of one table of at most so many cells."""
+"""Upper limit in cells of a table whose sums give several small tables across the model's tree at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class AIM:
     """Rounds of {choose, measure, refit} over all sets of attributes inside a declared workload of marginals."""
 
-    workload: Workload = TRIPLES
-    one_way: float = 0.1
-    choices: float = 0.1
-    rounds_per_attribute: float = 4.0
-    annealing: int = 2  # by how much a round's budget grows after one that was drowned by noise
-    penalty: float = 1.0
-    candidates: int = 2000  # a round's most; of more, as many are drawn at random
-    largest_model: float = 4e6  # cells of the junction tree when all is spent
-    pooling: int = 3  # tables of up to as many attributes are pooled for the last fit
-    last_gain: float = 0.125  # see `balanced`, of the last fit
-    passes: int = 150
+    workload: Workload = option(TRIPLES, "workload")
+    one_way: float = option(0.1, "one_way")
+    choices: float = option(0.1, "choices")
+    rounds_per_attribute: float = option(
+        4.0, "Upper limit of rounds for each column; more rounds begin with more noise each."
+    )
+    annealing: int = option(
+        2,
+        "Factor by which a round's budget grows after one whose change was within its noise; larger ends "
+        "sooner.",
+    )
+    penalty: float = option(1.0, "penalty")
+    candidates: int = option(
+        2000, "Upper limit of the candidates of a round; of more, as many are drawn at random."
+    )
+    largest_model: float = option(
+        4e6,
+        "Upper limit of the junction tree in cells when all is spent; larger allows larger marginals and "
+        "costs memory and time.",
+    )
+    pooling: int = option(3, "pooling")
+    last_gain: float = option(0.125, "last_gain")
+    passes: int = option(
+        150,
+        "Upper limit of the passes of inference in a round, and a quarter of that of the last fit; more fit "
+        "more closely and take longer.",
+    )
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """Most goes to the marginals that the rounds measure; a single attribute has only its own."""
-        if len(domain) == 1:
-            return BudgetPlan(total_mu2, (("one-way", Fraction(1)),))
-        one_way, choices = exact_share(self.one_way), exact_share(self.choices)
-        shares = (("one-way", one_way), ("choices", choices), ("marginals", 1 - one_way - choices))
-        return BudgetPlan(total_mu2, shares)
+        shares = {"one-way": self.one_way, "choices": self.choices}
+        return one_way_plan(domain, total_mu2, shares, rest="marginals")
 
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
         """Measure the one-way marginals: where the model starts."""
@@ -106,8 +119,7 @@ class AIM:
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of the first questions, in records, and the bounds of the work."""
-        one_way = gaussian_for(plan.mu2("one-way"), sensitivity=Fraction(1), count=len(domain))
-        lines = [("noise on each one-way count", f"sigma {math.sqrt(one_way.scale):.1f} records")]
+        lines = [("noise on each one-way count", noise_text(plan.mu2("one-way"), count=len(domain)))]
         if len(domain) == 1:
             return lines
         rounds = self._rounds(domain)
@@ -176,6 +188,7 @@ PAPER = AIM(
     largest_model=1e7,  # 80 MB
     pooling=0,
 )
+"""The published constants."""
 
 
 def closure(domain: Domain, workload: Workload) -> list[Clique]:

@@ -1,57 +1,74 @@
-"""What every method is: a conversation with a curator in three phases, each leaving a public artifact."""
+"""What every method is: a conversation with a curator in three phases, each leaving a public artifact.
+
+Overlapping noisy marginals are pooled for the last fit that several methods share (`last_fit`).
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
+from itertools import combinations
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
-from synth_core.measurement import Measurement
-from synth_core.models.estimators import estimate
+from synth_core.measurement import Measurement, total_by_inverse_variance
 from synth_core.models.markov_random_field import MarkovRandomField
-from synth_core.privacy.budget import BudgetPlan
+from synth_core.models.maximum_entropy import estimate
+from synth_core.models.mixture import Model
+from synth_core.privacy.budget import BudgetPlan, gaussian_for
 from synth_core.privacy.curator import Curator
 
+T = TypeVar("T")
 Progress = Callable[[str], None]
 Estimator = Callable[..., MarkovRandomField]
 
 
+SHARED_MEANINGS = {
+    "choices": "Share of the budget for choosing marginals; more finds the largest misfit more surely.",
+    "workload": (
+        "Marginals, prefixes and ranges that are to be answered well; more of them share the same budget."
+    ),
+    "last_gain": (
+        "Relative fall of the loss for which the weight of the entropy is halved once more in the last fit; "
+        "larger stops earlier, at a smoother model."
+    ),
+    "pooling": (
+        "Tables of up to this many attributes are pooled from all measurements around them for the last "
+        "fit; larger is slower, 0 pools none."
+    ),
+    "last_fit": (
+        "Loss at which the last fit stops, as a multiple of the loss expected from noise alone; smaller "
+        "follows the noise more closely."
+    ),
+    "early_fit": (
+        "Loss at which the fit of a round stops, as a multiple of the loss expected from noise alone; "
+        "larger is faster and coarser."
+    ),
+    "limit_cells": (
+        "Upper limit of the model's junction tree in cells of 8 bytes; larger allows more or larger tables "
+        "and costs memory and time."
+    ),
+    "one_way": (
+        "Share of the budget for one-way marginals; more makes single columns, and what is scored against "
+        "them, less noisy."
+    ),
+    "penalty": (
+        "Multiple of a marginal's expected noise that is subtracted from its misfit; larger prefers smaller "
+        "tables."
+    ),
+}
+"""Meanings of options that several methods have, by the name of the option."""
+
+
 def silent(message: str) -> None:
-    """Report progress to nobody."""
-
-
-class Model(Protocol):
-    """A fitted distribution; everything about it is public."""
-
-    @property
-    def domain(self) -> Domain:
-        """The attributes and their sizes."""
-        ...
-
-    @property
-    def total(self) -> float:
-        """Estimated number of records."""
-        ...
-
-    def marginal(self, clique: Clique) -> NDArray[np.float64]:
-        """Expected counts of the clique's cells."""
-        ...
-
-    def sample(self, rows: int, rng: np.random.Generator) -> NDArray[Any]:
-        """Rows of codes, in the domain's order."""
-        ...
-
-    def save(self, path: Path) -> None:
-        """Write the model."""
-        ...
+    """Discard a progress message."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,7 +105,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What a runner lends to the fit: an estimator (perhaps on another machine) and someone to tell of progress.
+    """What a runner lends to the fit: an estimator (perhaps on another machine) and a function that reports progress.
 
     `spread` estimates several models that do not depend on each other at the same time, where the runner has workers.
     """
@@ -126,6 +143,49 @@ class Synthesizer(Protocol):
         ...
 
 
+def option(default: T, meaning: str) -> T:
+    """A field of a method's dataclass that a spec may set.
+
+    Args:
+        default: its value unless a preset or a spec says otherwise.
+        meaning: one sentence with the unit, and what changes when the value grows, shown wherever options are listed;
+            or a key of `SHARED_MEANINGS`.
+
+    Returns:
+        The field, with the sentence as its metadata "help".
+    """
+    declared: Any = field(default=default, metadata={"help": SHARED_MEANINGS.get(meaning, meaning)})
+    return cast(T, declared)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conversation:
+    """What each phase of a method led to."""
+
+    scores: Scores
+    structure: Structure
+    model: Model
+
+
+def run_phases(
+    method: Synthesizer, plan: BudgetPlan, curator: Callable[[str], Curator], tools: Tools | None = None
+) -> Conversation:
+    """Let a method ask all its questions, without a file in between.
+
+    Args:
+        method: Whose questions they are.
+        plan: What the method planned.
+        curator: Gives the curator of a phase, by the name of the phase: `score`, `select` or `fit`.
+        tools: What the runner lends to the fit; None estimates here.
+
+    Returns:
+        Scores, structure and model.
+    """
+    scores = method.score(curator("score"), plan)
+    structure = method.select(curator("select"), plan, scores)
+    return Conversation(scores, structure, method.fit(curator("fit"), plan, structure, tools or Tools()))
+
+
 def with_options(preset: Any, options: dict[str, Any], *, method: str) -> Any:
     """The preset with some constants replaced; an unknown one is refused by name."""
     known = {field.name: field for field in fields(preset)}
@@ -140,6 +200,21 @@ def with_options(preset: Any, options: dict[str, Any], *, method: str) -> Any:
             raise SpecError(f"options: {name} must be of type {kind.__name__}")
         values[name] = value
     return type(preset)(**values)
+
+
+def noise_text(mu2: Fraction, *, count: int, sensitivity: Fraction = Fraction(1)) -> str:
+    """The Gaussian noise on each of some answers, as a preview states it.
+
+    Args:
+        mu2: the squared Gaussian-DP parameter that all answers may spend together.
+        count: number of answers.
+        sensitivity: what one record can change in each, in records.
+
+    Returns:
+        The standard deviation in records, in words.
+    """
+    mechanism = gaussian_for(mu2, sensitivity=sensitivity, count=count)
+    return f"sigma {math.sqrt(mechanism.scale):.1f} records"
 
 
 def save_scores(scores: Scores, path: Path) -> None:
@@ -196,3 +271,63 @@ def _scores(values: dict[str, Any]) -> Scores:
 
 def _cliques(values: Sequence[Sequence[str]]) -> tuple[Clique, ...]:
     return tuple(tuple(clique) for clique in values)
+
+
+def pool_tables(measurements: Sequence[Measurement], *, order: int) -> list[Measurement]:
+    """The measurements, with every table of at most `order` attributes replaced by all that is known of it.
+
+    A small table is estimated by the sum of each measured table around it; estimates are combined by inverse
+    variance. Each pooled table is a true summary, so adding it is post-processing; it makes low-order
+    dependence cheap for an estimator of greatest entropy, which otherwise shrinks it as much as the high-order one.
+    """
+    sums: dict[Clique, Any] = {}
+    precisions: dict[Clique, float] = {}
+    for measurement in measurements:
+        for size in range(1, order + 1):
+            for clique in combinations(measurement.clique, size):
+                gone = tuple(k for k, a in enumerate(measurement.clique) if a not in clique)
+                table = measurement.noisy.sum(axis=gone)
+                precision = table.size / (measurement.sigma**2 * measurement.noisy.size)
+                sums[clique] = sums.get(clique, 0.0) + precision * table
+                precisions[clique] = precisions.get(clique, 0.0) + precision
+    large = [m for m in measurements if len(m.clique) > order]
+    small = [
+        Measurement(clique, sums[clique] / precision, precision**-0.5)
+        for clique, precision in precisions.items()
+    ]
+    return [*large, *small]
+
+
+def free_parameters(domain: Domain, cliques: Iterable[Clique]) -> int:
+    """Dimension of the log-linear model with these cliques: one interaction for each set inside some clique."""
+    sets = {
+        inner for clique in cliques for size in range(len(clique) + 1) for inner in combinations(clique, size)
+    }
+    return sum(math.prod(domain.size(a) - 1 for a in inner) for inner in sets)
+
+
+def last_fit(
+    domain: Domain,
+    measurements: Sequence[Measurement],
+    tools: Tools,
+    *,
+    order: int,
+    gain: float,
+    passes: int,
+    warm: MarkovRandomField | None = None,
+    emphasis: float = 1.0,
+) -> MarkovRandomField:
+    """The model of the pooled tables in which loss and entropy are balanced.
+
+    Small tables count `emphasis` times: where the others are few and large, almost all answers are cells of theirs that
+    hold more noise than records.
+    """
+    known = pool_tables(measurements, order=order)
+    return tools.estimate(
+        domain,
+        [replace(m, sigma=m.sigma / math.sqrt(emphasis)) if len(m.clique) <= order else m for m in known],
+        total=total_by_inverse_variance(list(measurements)),
+        warm=warm,
+        gain=gain,
+        max_passes=passes,
+    )

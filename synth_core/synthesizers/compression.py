@@ -16,6 +16,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from synth_core.arrays import Floats
 from synth_core.domain import Clique, Domain, Impossible
 from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import junction_tree
@@ -25,7 +26,6 @@ from synth_core.models.sampling import Codes, code_type
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.strategies import Strategy
 
-Table = NDArray[np.float64]
 LEAST_SHARE = 1e-9
 """Share of a merged code whose noisy count is not positive, so that its logarithm exists."""
 
@@ -36,7 +36,7 @@ class Compression:
 
     full: Domain
     groups: tuple[NDArray[np.int64], ...]
-    shares: tuple[Table, ...]
+    shares: tuple[Floats, ...]
 
     @classmethod
     def from_measurements(
@@ -139,7 +139,7 @@ class Compression:
             junction_tree(self.full, list(tables)), list(tables), potentials, total=model.total
         )
 
-    def spread(self, clique: Clique, table: Table) -> Table:
+    def spread(self, clique: Clique, table: Floats) -> Floats:
         """A table of the smaller domain as one of the full: merged cells are divided by the shares."""
         divided = table[self._index(clique)]
         for axis, attribute in enumerate(clique):
@@ -163,7 +163,7 @@ class Compression:
         return np.equal.outer(np.arange(group.max() + 1), group).astype(np.int64)
 
 
-def _shares(noisy: Table) -> Table:
+def _shares(noisy: Floats) -> Floats:
     positive = np.maximum(noisy, 0.0)
     whole = positive.sum()
     shares = positive / whole if whole > 0 else np.full(noisy.shape, 1 / noisy.size)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from synth_core.compiled import compiled
 from synth_core.domain import Clique, Domain
-from synth_core.models.triangulation import TriangulatedGraph, bits
+from synth_core.models.junction_tree import TriangulatedGraph, bits
 from synth_core.synthesizers.structure import MEAN_ABSOLUTE
 
 Matrix = NDArray[np.float64]
@@ -27,7 +27,7 @@ BY_LOAD = 2 / 3
 """Budgets proportional to load^(2/3) minimise the absolute noise of a batch (Eq. 11)."""
 
 
-def normalised(domain: Domain, pairs: Iterable[tuple[str, str, float]], *, total: float) -> Matrix:
+def normalise_scores(domain: Domain, pairs: Iterable[tuple[str, str, float]], *, total: float) -> Matrix:
     """The R-scores of Eq. 6, cut to [0, 1], from dependence 1/2 sum |c_ab - r_a s_b / n| in records.
 
     The paper's R is twice the dependence divided by the number of records, and at most 2 (m - 1) / m, where m is the
@@ -41,12 +41,12 @@ def normalised(domain: Domain, pairs: Iterable[tuple[str, str, float]], *, total
     return np.clip(np.divide(scores, largest, out=np.zeros_like(scores), where=largest > 0), 0.0, 1.0)
 
 
-def unconnected(count: int) -> Matrix:
+def no_paths(count: int) -> Matrix:
     """Products of paths in a graph without edges: 1 from each attribute to itself, 0 to the others."""
     return np.eye(count)
 
 
-def connected(paths: Matrix, edge: Edge, strength: float) -> Matrix:
+def connect_paths(paths: Matrix, edge: Edge, strength: float) -> Matrix:
     """The largest products of normalised scores along paths (Eq. 8, Algorithm 1) when one more edge may be used.
 
     Scores are at most 1, so a best path is simple and crosses the new edge at most once, in one direction or the other:
@@ -139,7 +139,7 @@ class Selection:
     error: float
 
 
-def selected_pairs(domain: Domain, scores: Matrix, terms: Terms) -> tuple[Clique, ...]:
+def select_pairs(domain: Domain, scores: Matrix, terms: Terms) -> tuple[Clique, ...]:
     """The pairs that Algorithm 3 selects: greedily the one after which the expected error is least, while it falls.
 
     The error, in records, is the noise on measured pairs plus the CR-scores of the others. A pair whose clique is too
@@ -169,7 +169,7 @@ def selected_pairs(domain: Domain, scores: Matrix, terms: Terms) -> tuple[Clique
 def _start(domain: Domain, scores: Matrix, scale: Matrix) -> Selection:
     none = np.zeros(scores.shape, dtype=np.bool_)
     error = float((scale * scores).sum() / 2)
-    return Selection(TriangulatedGraph.empty(domain), none, unconnected(len(domain)), 0.0, error)
+    return Selection(TriangulatedGraph.empty(domain), none, no_paths(len(domain)), 0.0, error)
 
 
 def _offers(state: Selection, left: list[Edge], terms: Terms) -> list[tuple[Edge, ...]]:
@@ -206,7 +206,7 @@ def _with(
     measured, paths = state.measured.copy(), state.paths
     for i, j in edges:
         measured[i, j] = measured[j, i] = True
-        paths = connected(paths, (i, j), float(scores[i, j]))
+        paths = connect_paths(paths, (i, j), float(scores[i, j]))
     return Selection(graph, measured, paths, spread, error)
 
 

@@ -23,11 +23,12 @@ from synth_core.models.junction_tree import junction_tree
 from synth_core.models.linear import Queries
 from synth_core.models.losses import DualQueryLoss
 from synth_core.models.mirror_descent import estimate_by_loss
+from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan, exact_share, exponential_for, gaussian_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import BoxCount, Total
-from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
-from synth_core.synthesizers.workloads import ALL_PAIRS, Part, Workload
+from synth_core.synthesizers.base import Scores, Structure, Tools, option, with_options
+from synth_core.synthesizers.workloads import ALL_PAIRS, QuerySet, Workload
 
 Box = tuple[tuple[int, int], ...]
 
@@ -50,13 +51,25 @@ class Transcript:
 class DualQuery:
     """Rounds of picking queries; after t rounds they are picked with a rate of t * eta, so that each costs as t^2."""
 
-    workload: Workload = ALL_PAIRS
-    rounds: int = 40
-    picks: int = 25
-    number: float = 0.02
-    restarts: int = 4
-    passes: int = 200
-    limit_cells: int = 4_000_000
+    workload: Workload = option(ALL_PAIRS, "workload")
+    rounds: int = option(
+        40, "Number of rounds, the first of which asks nothing; more rounds pick less sharply in each."
+    )
+    picks: int = option(
+        25, "Queries picked in each round; more average out chance, and each is picked less sharply."
+    )
+    number: float = option(
+        0.02, "Share of the budget for the noisy number of records; more makes it more exact."
+    )
+    restarts: int = option(
+        4,
+        "Random rows from which the search for a record that contradicts the picks starts; more find a "
+        "better one and take longer.",
+    )
+    passes: int = option(
+        200, "Upper limit of the passes of inference of the fit; more give a closer fit and take longer."
+    )
+    limit_cells: int = option(4_000_000, "limit_cells")
 
     def __post_init__(self) -> None:
         if self.rounds < 2 or self.picks < 1:
@@ -81,19 +94,19 @@ class DualQuery:
 
     def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
         """The model under which the picks were most likely."""
-        heard = self.converse(curator, plan, structure, tools)
+        transcript = self.converse(curator, plan, structure, tools)
         queries = _Questions(curator.domain, self.workload.parts(curator.domain))
         loss = DualQueryLoss(
             queries.with_negations,
-            sampled=heard.picks,
-            records=np.hstack([heard.answers, -heard.answers]),
-            eta=heard.eta,
-            total=heard.total,
+            sampled=transcript.picks,
+            records=np.hstack([transcript.answers, -transcript.answers]),
+            eta=transcript.eta,
+            total=transcript.total,
         )
         return estimate_by_loss(
             curator.domain,
             loss,
-            total=heard.total,
+            total=transcript.total,
             max_passes=self.passes,
             limit_cells=self.limit_cells,
         )
@@ -176,7 +189,7 @@ class _Questions:
     """The workload's queries one by one, and negated."""
 
     domain: Domain
-    parts: tuple[Part, ...]
+    parts: tuple[QuerySet, ...]
 
     @cached_property
     def boxes(self) -> list[tuple[Clique, Box]]:

@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from synth_core.domain import Clique, Domain
 from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import junction_tree
-from synth_core.models.linear import Answered, LinearMeasurement, contracted, total_of
+from synth_core.models.linear import Answered, LinearMeasurement, contract_axes, estimate_total
+from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan, gaussian_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.strategies import Answers, Strategy
-from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
-from synth_core.synthesizers.conditionals import by_dependence, in_turn
-from synth_core.synthesizers.workloads import ALL_PAIRS, Kind, Part, Workload, queries_of
+from synth_core.synthesizers.base import Scores, Structure, Tools, option, with_options
+from synth_core.synthesizers.consistency import model_in_turn, order_by_dependence
+from synth_core.synthesizers.workloads import ALL_PAIRS, Kind, QuerySet, Workload, queries_of
 
 COEFFICIENT_BITS = 18
 """Bits of the largest coefficient of a strategy over all its attributes: the noise on it stays within the sampler's."""
@@ -34,10 +35,12 @@ COEFFICIENT_BITS = 18
 class HDMM:
     """One batch of linear measurements, chosen before any data is opened."""
 
-    workload: Workload = ALL_PAIRS
-    graphical: bool = True
-    limit_cells: int = 16_000_000
-    last_fit: float = 0.8
+    workload: Workload = option(ALL_PAIRS, "workload")
+    graphical: bool = option(
+        True, "Whether a graphical model is fitted to the answers instead of least squares on each table."
+    )
+    limit_cells: int = option(16_000_000, "limit_cells")
+    last_fit: float = option(0.8, "last_fit")
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """One share; a workload whose model would be too large is refused here, before anything is spent."""
@@ -58,24 +61,24 @@ class HDMM:
     def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
         """Measure the whole strategy at once and estimate."""
         domain = curator.domain
-        strategies, shares = chosen(self.workload.parts(domain), domain)
+        strategies, shares = choose_strategies(self.workload.parts(domain), domain)
         answers = curator.answer(strategies, plan.mu2("strategy"), purpose="strategy", weights=shares)
         measurements = [_measurement(one) for one in answers]
         if self.graphical:
             return tools.estimate(domain, measurements, until=self.last_fit, limit_cells=self.limit_cells)
-        total = max(1.0, total_of(measurements))
-        return in_turn(domain, by_dependence(local_least_squares(answers)), total=total)
+        total = max(1.0, estimate_total(measurements))
+        return model_in_turn(domain, order_by_dependence(local_least_squares(answers)), total=total)
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of the reconstructed workload, in records."""
         parts = self.workload.parts(domain)
-        strategies, shares = chosen(parts, domain)
+        strategies, shares = choose_strategies(parts, domain)
         weights = tuple(Fraction(share) for share in shares)
         mechanism = gaussian_for(
             plan.mu2("strategy"), sensitivity=Fraction(1), count=len(parts), weights=weights
         )
         errors = [
-            cost(part, domain, strategy) * float(variance)
+            error_of(part, domain, strategy) * float(variance)
             for part, strategy, variance in zip(parts, strategies, mechanism.variances(), strict=True)
         ]
         queries = sum(math.prod(map(len, part.matrices(domain))) for part in parts)
@@ -89,7 +92,7 @@ class HDMM:
         ]
 
 
-def chosen(parts: tuple[Part, ...], domain: Domain) -> tuple[list[Strategy], list[float]]:
+def choose_strategies(parts: tuple[QuerySet, ...], domain: Domain) -> tuple[list[Strategy], list[float]]:
     """A strategy for each part of the workload, and the share of the budget it is measured with.
 
     A part whose squared error is e at the whole budget has e / s at the share s. By Cauchy-Schwarz the weighted sum of
@@ -97,13 +100,13 @@ def chosen(parts: tuple[Part, ...], domain: Domain) -> tuple[list[Strategy], lis
     """
     strategies = [strategy_of(part, domain) for part in parts]
     needs = [
-        math.sqrt(part.weight * cost(part, domain, strategy))
+        math.sqrt(part.weight * error_of(part, domain, strategy))
         for part, strategy in zip(parts, strategies, strict=True)
     ]
     return strategies, [need / math.fsum(needs) for need in needs]
 
 
-def strategy_of(part: Part, domain: Domain) -> Strategy:
+def strategy_of(part: QuerySet, domain: Domain) -> Strategy:
     """The queries to measure for a part: single codes as they are, others by `root_of`, rounded to integers."""
     rounded = sum(kind != "codes" for kind in part.kinds)
     scale = 2 ** min(8, COEFFICIENT_BITS // max(1, rounded))
@@ -130,7 +133,7 @@ def root_of(kind: Kind, size: int) -> NDArray[np.float64]:
     return np.asarray(root / np.linalg.norm(root, axis=0))
 
 
-def cost(part: Part, domain: Domain, strategy: Strategy) -> float:
+def error_of(part: QuerySet, domain: Domain, strategy: Strategy) -> float:
     """Squared error of all answers of a part at mu = 1: the sensitivity times a product over the attributes."""
     spreads = [
         float(((queries @ np.linalg.pinv(matrix)) ** 2).sum())
@@ -142,7 +145,7 @@ def cost(part: Part, domain: Domain, strategy: Strategy) -> float:
 def local_least_squares(answers: list[Answers]) -> list[tuple[Clique, NDArray[np.float64]]]:
     """Each measured table by least squares from its own answers: unbiased, neither consistent nor positive."""
     return [
-        (one.strategy.clique, contracted(one.noisy, [np.linalg.pinv(m) for m in one.strategy.matrices]))
+        (one.strategy.clique, contract_axes(one.noisy, [np.linalg.pinv(m) for m in one.strategy.matrices]))
         for one in answers
     ]
 

@@ -13,11 +13,11 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from synth_core.arrays import Floats
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
 
-Codes = NDArray[np.int64]
-Table = NDArray[np.float64]
+Groups = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,7 +25,7 @@ class Level:
     """One coarser version of an attribute: for each of the attribute's codes, the group it belongs to."""
 
     attribute: str
-    groups: Codes
+    groups: Groups
 
     def __post_init__(self) -> None:
         self.groups.setflags(write=False)
@@ -64,7 +64,7 @@ class Hierarchies:
         coarse_first = sorted(names, key=lambda name: (-self._depth(name), name))
         return {self.attribute(name): name for name in coarse_first}
 
-    def regrouping(self, fine: str, coarse: str) -> Codes:
+    def regrouping(self, fine: str, coarse: str) -> Groups:
         """The code of one version for each code of a finer version of the same attribute."""
         groups = self.levels[coarse].groups
         if fine not in self.levels:
@@ -88,6 +88,7 @@ class Hierarchies:
 
 
 NO_HIERARCHIES = Hierarchies()
+"""No attribute has a coarser version."""
 
 
 def by_size(domain: Domain, *, group: int) -> Hierarchies:
@@ -127,7 +128,7 @@ def with_declared(
     return Hierarchies(MappingProxyType(levels))
 
 
-def summed(table: Table, clique: Clique, target: Mapping[str, str], *, hierarchies: Hierarchies) -> Table:
+def sum_to(table: Floats, clique: Clique, target: Mapping[str, str], *, hierarchies: Hierarchies) -> Floats:
     """The table's sums over the versions named by `target` (attribute to version), axes in the clique's order."""
     for axis in reversed(range(len(clique))):
         name = clique[axis]
@@ -140,8 +141,10 @@ def summed(table: Table, clique: Clique, target: Mapping[str, str], *, hierarchi
     return table
 
 
-def spread(table: Table, clique: Clique, target: Mapping[str, str], *, hierarchies: Hierarchies) -> Table:
-    """What each cell of the clique finds in a table over `target`: `summed` read backwards, ready to broadcast."""
+def spread_from(
+    table: Floats, clique: Clique, target: Mapping[str, str], *, hierarchies: Hierarchies
+) -> Floats:
+    """What each cell of the clique finds in a table over `target`: `sum_to` read backwards, ready to broadcast."""
     for axis, name in enumerate(clique):
         coarse = target.get(hierarchies.attribute(name))
         if coarse is None:

@@ -1,16 +1,25 @@
-"""The independent baseline: measure every column on its own and assume nothing else."""
+"""The independent baseline: measure every column on its own and assume nothing else.
+
+Most other methods begin with the same one-way marginals and ask what independence leaves unexplained.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import reduce
 from typing import Any
 
-from synth_core.domain import Domain
-from synth_core.measurement import total_by_inverse_variance
-from synth_core.privacy.budget import BudgetPlan, gaussian_for
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.domain import Clique, Domain
+from synth_core.measurement import Measurement, total_by_inverse_variance
+from synth_core.models.mixture import Model
+from synth_core.privacy.budget import BudgetPlan, exact_share
 from synth_core.privacy.curator import Curator
-from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
+from synth_core.synthesizers.base import Scores, Structure, Tools, noise_text, with_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +46,53 @@ class Independent:
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """What the plan means in records."""
-        mechanism = gaussian_for(plan.mu2("one-way"), sensitivity=Fraction(1), count=len(domain))
-        return [("noise on each one-way count", f"sigma {float(mechanism.scale) ** 0.5:.1f} records")]
+        return [("noise on each one-way count", noise_text(plan.mu2("one-way"), count=len(domain)))]
 
 
 def build(_: str, options: dict[str, Any]) -> Independent:
     """The baseline; it has no options."""
     built: Independent = with_options(Independent(), options, method="independent")
     return built
+
+
+def one_way_plan(
+    domain: Domain, total_mu2: Fraction, shares: Mapping[str, float], *, rest: str
+) -> BudgetPlan:
+    """The budget of a method that begins with one-way marginals; a single attribute has only its own.
+
+    Args:
+        domain: the public domain.
+        total_mu2: all that may be spent.
+        shares: decimal shares by name, "one-way" among them.
+        rest: name of what gets all that these leave.
+
+    Returns:
+        Named exact shares that sum to 1.
+    """
+    if len(domain) == 1:
+        return BudgetPlan(total_mu2, (("one-way", Fraction(1)),))
+    exact = [(name, exact_share(share)) for name, share in shares.items()]
+    return BudgetPlan(total_mu2, (*exact, (rest, 1 - sum((share for _, share in exact), Fraction(0)))))
+
+
+def one_way_scores(curator: Curator, mu2: Fraction) -> Scores:
+    """Measure every attribute's own marginal; together they give the number of records."""
+    singles = [(attribute,) for attribute in curator.domain]
+    measured = curator.measure(singles, mu2, purpose="one-way marginals")
+    return Scores(max(1.0, total_by_inverse_variance(measured)), (), tuple(measured))
+
+
+def products(scores: Scores, cliques: Iterable[Clique]) -> list[NDArray[np.float64]]:
+    """Expected counts of the cliques' cells under independence, each summing to the noisy number of records."""
+    shares = {m.clique[0]: positive_shares(m) for m in scores.measurements if len(m.clique) == 1}
+    return [
+        scores.total * reduce(np.multiply.outer, (shares[attribute] for attribute in clique))
+        for clique in cliques
+    ]
+
+
+def positive_shares(measurement: Measurement) -> NDArray[np.float64]:
+    """The measurement as a distribution: negative counts become 0; all the same where nothing is positive."""
+    positive = np.maximum(measurement.noisy, 0.0)
+    whole = positive.sum()
+    return positive / whole if whole > 0 else np.full(positive.shape, 1.0 / positive.size)

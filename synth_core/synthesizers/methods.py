@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, cast
 
 from synth_core.errors import SpecError
 
@@ -23,6 +23,9 @@ class Method:
     summary: str
     source: str
 
+
+FOR_RELEASES = ("privmrf", "absyn", "privbayes")
+"""The methods meant for releases, the first one unless there is a reason; all others are comparators."""
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -46,6 +49,17 @@ METHODS: dict[str, Method] = {
             },
             "pairs selected by what the others leave unexplained, measured in one batch; fast, cliques in parallel",
             "Jia et al., IEEE TIFS 19, 2024",
+        ),
+        Method(
+            "privbayes",
+            "synth_core.synthesizers.privbayes",
+            {
+                "default": "one-way marginals first, then tables estimated by a graphical model (PB-PGM)",
+                "paper": "the published network, consistency and generation without replacement, sound accounting",
+                "pgm": "the paper's network and tables, estimated by a graphical model",
+            },
+            "a Bayesian network from pair scores, one table for each family; fast, and copes with large domains",
+            "Bao, Xiao, Zhao, Zhang & Ding, Journal of Privacy and Confidentiality, 2021",
         ),
         Method(
             "mwem",
@@ -73,17 +87,6 @@ METHODS: dict[str, Method] = {
             {"default": "a graphical model is fitted by the likelihood of the picks (DualQuery+PGM)"},
             "asks which queries of a declared workload are answered badly, never for counts",
             "Gaboardi, Gallego Arias, Hsu, Roth & Wu, ICML 2014; McKenna, Sheldon & Miklau, ICML 2019",
-        ),
-        Method(
-            "privbayes",
-            "synth_core.synthesizers.privbayes",
-            {
-                "default": "one-way marginals first, then tables estimated by a graphical model (PB-PGM)",
-                "paper": "the published network, consistency and generation without replacement, sound accounting",
-                "pgm": "the paper's network and tables, estimated by a graphical model",
-            },
-            "a Bayesian network from pair scores, one table for each family; fast, and copes with large domains",
-            "Bao, Xiao, Zhao, Zhang & Ding, Journal of Privacy and Confidentiality, 2021",
         ),
         Method(
             "mst",
@@ -132,6 +135,7 @@ METHODS: dict[str, Method] = {
         ),
     )
 }
+"""All methods by name."""
 
 
 def synthesizer(
@@ -148,3 +152,22 @@ def synthesizer(
     module = importlib.import_module(entry.module)
     built: Synthesizer = module.build(preset, dict(options or {}))
     return built
+
+
+def method_options(method: str) -> list[tuple[str, dict[str, Any], str]]:
+    """The options that a spec may set for a method.
+
+    Args:
+        method: its name.
+
+    Returns:
+        For each option its name, its value in each preset that has it, and one sentence on what it changes.
+    """
+    built = {preset: synthesizer(method, preset) for preset in METHODS[method].presets}
+    meanings: dict[str, str] = {}
+    values: dict[str, dict[str, Any]] = {}
+    for preset, one in built.items():
+        for field in fields(cast(Any, one)):
+            meanings.setdefault(field.name, field.metadata.get("help", ""))
+            values.setdefault(field.name, {})[preset] = getattr(one, field.name)
+    return [(name, values[name], meaning) for name, meaning in meanings.items()]

@@ -3,24 +3,24 @@
 McKenna, Miklau & Sheldon (2021), the method that won NIST's contest of 2018. The tree grows edge by edge as Kruskal's
 does, by the exponential mechanism; rare codes are merged before pairs are measured (see `compression`). The preset
 `paper` gives each of the three questions a third of the budget; `default` gives choosing less, as large
-dependence is easily told from small, and larger pairs more.
+dependence is easily distinguished from small, and larger pairs more.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from synth_core.domain import Clique, Domain
 from synth_core.measurement import Measurement
-from synth_core.privacy.budget import BudgetPlan, gaussian_for
+from synth_core.models.mixture import Model
+from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
-from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
+from synth_core.synthesizers.base import Scores, Structure, Tools, noise_text, option, with_options
 from synth_core.synthesizers.compression import Compression
-from synth_core.synthesizers.independence import one_way_scores, products
+from synth_core.synthesizers.independent import one_way_scores, products
 from synth_core.synthesizers.structure import all_pairs
 
 
@@ -28,11 +28,19 @@ from synth_core.synthesizers.structure import all_pairs
 class MST:
     """A tree of pairs; `rare` says below how many sigmas a code is merged with others."""
 
-    one_way: float = 0.25
-    choices: float = 0.05
-    rare: float = 3.0
-    by_size: float = 2 / 3  # a pair's budget is proportional to this power of its cells
-    last_fit: float = 0.3
+    one_way: float = option(0.25, "one_way")
+    choices: float = option(
+        0.05, "Share of the budget for choosing the tree's edges; more chooses dependent pairs more surely."
+    )
+    rare: float = option(
+        3.0, "Codes with noisy counts below this many standard deviations are merged; more merges more codes."
+    )
+    by_size: float = option(
+        2 / 3,
+        "Power of a pair's cells to which its budget is proportional; 0 shares equally, larger favours "
+        "large pairs.",
+    )
+    last_fit: float = option(0.3, "last_fit")
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """Three shares; a single attribute has only its own."""
@@ -78,9 +86,11 @@ class MST:
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of each measurement, in records."""
-        lines = [("noise on each one-way count", _sigma(plan.mu2("one-way"), len(domain)))]
+        lines = [("noise on each one-way count", noise_text(plan.mu2("one-way"), count=len(domain)))]
         if len(domain) > 1:
-            lines.append(("noise on each count of a pair, about", _sigma(plan.mu2("pairs"), len(domain) - 1)))
+            lines.append(
+                ("noise on each count of a pair, about", noise_text(plan.mu2("pairs"), count=len(domain) - 1))
+            )
         return lines
 
 
@@ -89,8 +99,3 @@ def build(preset: str, options: dict[str, Any]) -> MST:
     base = MST(one_way=1 / 3, choices=1 / 3, by_size=0.0) if preset == "paper" else MST()
     built: MST = with_options(base, options, method=f"mst/{preset}")
     return built
-
-
-def _sigma(mu2: Fraction, count: int) -> str:
-    mechanism = gaussian_for(mu2, sensitivity=Fraction(1), count=count)
-    return f"sigma {math.sqrt(mechanism.scale):.1f} records"

@@ -3,45 +3,61 @@
 Hardt, Ligett & McSherry (2012) refit by multiplicative weights; McKenna, Sheldon & Miklau (2019, Private-PGM) put a
 graphical model in their place, which is the preset `default`. The preset `factored` keeps the weights, on
 disjoint groups of attributes. Both start from measured one-way marginals, which also give the number of records.
+
+With weights (`weights_model`), the distribution is a product of one full table for each group (Hardt, Ligett &
+McSherry 2012). A measurement that spans several groups joins them, so overlapping measurements soon need a table of
+the whole domain.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from synth_core.domain import Clique, Domain
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.domain import Clique, Domain, forbidden_cells
 from synth_core.errors import FeasibilityError
 from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan, exact_share, gaussian_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
-from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
-from synth_core.synthesizers.independence import one_way_scores
-from synth_core.synthesizers.multiplicative_weights import weights_model
+from synth_core.synthesizers.base import Scores, Structure, Tools, noise_text, option, with_options
+from synth_core.synthesizers.independent import one_way_scores
+from synth_core.synthesizers.structure import MEAN_ABSOLUTE
 from synth_core.synthesizers.workloads import ALL_PAIRS, Workload
-
-MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
-"""Mean absolute value of Gaussian noise, in sigmas."""
 
 
 @dataclass(frozen=True, slots=True)
 class MWEM:
     """Rounds of {choose, measure, refit} over a declared workload of marginals."""
 
-    workload: Workload = ALL_PAIRS
-    rounds_per_attribute: float = 2.0
-    one_way: float = 0.1
-    choices: float = 0.1
-    penalty: float = 1.0
-    limit_cells: int = 4_000_000
-    last_fit: float = 0.6
-    graphical: bool = True
-    passes: int = 100
+    workload: Workload = option(ALL_PAIRS, "workload")
+    rounds_per_attribute: float = option(
+        2.0,
+        "Rounds for each column, one marginal measured in each; more cover more of the workload with more "
+        "noise each.",
+    )
+    one_way: float = option(0.1, "one_way")
+    choices: float = option(0.1, "choices")
+    penalty: float = option(1.0, "penalty")
+    limit_cells: int = option(4_000_000, "limit_cells")
+    last_fit: float = option(0.6, "last_fit")
+    graphical: bool = option(
+        True, "Whether a graphical model is refitted each round instead of multiplicative weights."
+    )
+    passes: int = option(
+        100,
+        "Passes of multiplicative weights over all measurements in each round; more fit more closely and "
+        "take longer.",
+    )
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """Most goes to the marginals that the rounds measure."""
@@ -83,9 +99,8 @@ class MWEM:
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of each phase, in records."""
-        one_way = gaussian_for(plan.mu2("one-way"), sensitivity=Fraction(1), count=len(domain))
         return [
-            ("noise on each one-way count", f"sigma {math.sqrt(one_way.scale):.1f} records"),
+            ("noise on each one-way count", noise_text(plan.mu2("one-way"), count=len(domain))),
             ("noise on each marginal count", f"sigma {self._sigma(domain, plan):.1f} records"),
             ("marginals measured", f"{self._rounds(domain)} of {len(self.workload.parts(domain))}"),
         ]
@@ -138,3 +153,79 @@ def build(preset: str, options: dict[str, Any]) -> MWEM:
     base = MWEM() if preset == "default" else MWEM(graphical=False)
     built: MWEM = with_options(base, options, method=f"mwem/{preset}")
     return built
+
+
+Log = NDArray[np.float64]
+EXCLUDED = -1e4
+"""Potential of an excluded cell: finite, because potentials are multiplied by marginals of 0; the rules do the rest."""
+
+
+def weights_model(
+    domain: Domain,
+    measurements: Sequence[Measurement],
+    *,
+    total: float,
+    warm: MarkovRandomField | None,
+    passes: int,
+    limit_cells: int,
+) -> MarkovRandomField:
+    """Go through all measurements `passes` times, from the uniform distribution or from an earlier model of this kind.
+
+    The cells of one marginal are disjoint queries, so their updates p ∝ p exp(q (y - q·p) / 2n) commute and are made
+    together, one measurement after the other.
+    """
+    cliques = [*domain.rule_cliques, *(m.clique for m in measurements)]
+    groups = join_groups(domain, cliques, limit_cells=limit_cells)
+    tables: list[Log] = []
+    for group in groups:
+        inside = [m for m in measurements if set(m.clique) <= set(group)]
+        table = _start(domain, group, warm)
+        for _ in range(passes):
+            for measurement in inside:
+                table = _updated(table, group, measurement, total)
+        tables.append(np.maximum(_log_normalised(table), EXCLUDED))
+    potentials = np.concatenate([table.ravel() for table in tables])
+    return MarkovRandomField(junction_tree(domain, groups), groups, potentials, total=total)
+
+
+def join_groups(domain: Domain, cliques: Sequence[Clique], *, limit_cells: int) -> tuple[Clique, ...]:
+    """The smallest disjoint groups such that every clique lies inside one; too large a group is refused."""
+    groups: list[Clique] = [(attribute,) for attribute in domain]
+    for clique in cliques:
+        touched = [group for group in groups if set(group) & set(clique)]
+        union = domain.clique(attribute for group in touched for attribute in group)
+        if domain.cells(union) > limit_cells:
+            raise FeasibilityError(
+                f"measuring {', '.join(clique)} joins {', '.join(union)} into one table of {domain.cells(union):,} "
+                f"cells, over the limit of {limit_cells:,}; use the preset 'default', which needs no such table"
+            )
+        groups = [group for group in groups if group not in touched] + [union]
+    return tuple(groups)
+
+
+def _start(domain: Domain, group: Clique, warm: MarkovRandomField | None) -> Log:
+    """The product of the earlier groups that this one joins, or what the rules leave of the uniform distribution."""
+    table = np.where(forbidden_cells(domain, group), -np.inf, 0.0)
+    if warm is None:
+        return table
+    for earlier in warm.cliques:
+        if set(earlier) <= set(group):
+            table += warm.potential(earlier).reshape(_spread(domain, earlier, group))
+    return table
+
+
+def _spread(domain: Domain, clique: Clique, group: Clique) -> tuple[int, ...]:
+    """The clique's shape with axes of length 1 for the rest of the group; both are in the domain's order."""
+    return tuple(domain.size(attribute) if attribute in clique else 1 for attribute in group)
+
+
+def _updated(table: Log, group: Clique, measurement: Measurement, total: float) -> Log:
+    others = tuple(axis for axis, attribute in enumerate(group) if attribute not in measurement.clique)
+    shares = np.exp(_log_normalised(table)).sum(axis=others, keepdims=True)
+    step = (measurement.noisy.reshape(shares.shape) / total - shares) / 2
+    return np.asarray(table + step)
+
+
+def _log_normalised(table: Log) -> Log:
+    peak = table.max()
+    return np.asarray(table - peak - np.log(np.exp(table - peak).sum()))

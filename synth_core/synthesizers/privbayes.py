@@ -3,41 +3,52 @@
 Zhang et al. (2017) in the version of the NIST challenge of 2018 (Bao, Xiao, Zhao, Zhang & Ding, Journal of Privacy and
 Confidentiality, 2021), whose sections the comments cite. The preset `paper` is that version. `default` asks for one-way
 marginals first, which makes the scores four times less noisy, and lets a graphical model estimate the
-distribution from the same tables (PB-PGM) wherever its junction tree stays small.
+distribution from the same tables (PB-PGM) wherever its junction tree stays small. The network grows
+from noisy scores alone (`Growth`): public numbers in, families of names out.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from synth_core.domain import Clique, Domain
+from synth_core.domain import Clique, Domain, forbidden_cells
 from synth_core.errors import SpecError
-from synth_core.exclusions import forbidden_cells
 from synth_core.measurement import Measurement, total_by_inverse_variance
+from synth_core.models.bayesian_network import GENERATIONS, LEAST, BayesianNetwork
+from synth_core.models.calibration import Factor
+from synth_core.models.junction_tree import TriangulatedGraph
+from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan, exact_share, gaussian_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Coarsened, Dependence, Misfit, Query, Total
 from synth_core.privacy.strategies import Strategy
-from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
+from synth_core.synthesizers.base import (
+    Scores,
+    Structure,
+    Tools,
+    noise_text,
+    option,
+    pool_tables,
+    with_options,
+)
 from synth_core.synthesizers.consistency import (
     as_published,
     nearest_non_negative,
     non_negative,
-    reconciled,
+    reconcile,
 )
-from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, Codes, Hierarchies, by_size, with_declared
-from synth_core.synthesizers.pooling import pooled
-from synth_core.synthesizers.privbayes_model import GENERATIONS, BayesianNetwork, within_groups
-from synth_core.synthesizers.privbayes_network import Growth, shared_by_versions, version_pairs
-from synth_core.synthesizers.structure import all_pairs, pair_matrix
+from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, Groups, Hierarchies, by_size, with_declared
+from synth_core.synthesizers.structure import all_pairs, pair_matrix, with_clique
 
 LIMIT_COUNTED = 20_000_000
 """Cells of the finest versions from which a table of coarser ones may be counted."""
@@ -47,31 +58,59 @@ LIMIT_COUNTED = 20_000_000
 class PrivBayes:
     """Scores of pairs, a network, one table for each family; options are named as in the paper where it names them.
 
-    `beta` is the share of all that comes before the tables, `one_way` that of the one-way marginals in it (0: none; the
-    noisy n and the scores (2.1) instead). Attributes of more than g^2 codes get coarser versions in groups of g (0:
-    none), or one by the schema's hierarchy, or the one that `levels` declares by its groups' first codes. Scored are
-    pairs of the coarsest versions, or with `every_level` all pairs of the enlarged set, as printed. A table has at most
-    tau = n / (usefulness * sigma) cells; `sized` shares the budget in proportion to cells^(2/3), which adds up to the
-    least absolute noise.
-
-    Without coarser versions, `pgm` estimates by a graphical model of at most `limit_cells`, on tables of
-    `usefulness_pgm`, down to `last_fit` of the loss that noise alone leaves at the truth. Otherwise
-    tables are made consistent, or not, and records are drawn by `generation`.
+    Attributes of more than g^2 codes get coarser versions by their number of codes, by the schema's hierarchy, or as
+    `levels` declares. Where there are none, `pgm` estimates by a graphical model; otherwise tables are made consistent,
+    or not, and records are drawn by `generation`.
     """
 
-    beta: float = 0.2
-    one_way: float = 0.15
-    usefulness: float = 4.0
-    g: int = 8
-    levels: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    every_level: bool = False
-    sized: bool = True
-    pgm: bool = True
-    usefulness_pgm: float = 1.2
-    limit_cells: int = 4_000_000
-    last_fit: float = 0.4
-    consistency: bool = True
-    generation: str = "dealt"
+    beta: float = option(
+        0.2,
+        "Share of the budget for everything before the tables; more selects the network more surely and "
+        "makes tables noisier.",
+    )
+    one_way: float = option(
+        0.15,
+        "Share of the budget for one-way marginals, part of `beta`; 0 asks for the number of records and "
+        "the paper's scores instead.",
+    )
+    usefulness: float = option(
+        4.0,
+        "Least number of records for each cell of a table, in standard deviations of its noise; larger "
+        "gives smaller tables.",
+    )
+    g: int = option(
+        8,
+        "Neighbouring codes that a coarser version of a column joins, for columns of more than g² codes; 0 "
+        "makes no coarser versions.",
+    )
+    levels: tuple[tuple[str, tuple[int, ...]], ...] = option(
+        (),
+        "Coarser versions declared by column and first code of each group, as `{age: [0, 16, 25]}`; more "
+        "groups keep more detail.",
+    )
+    every_level: bool = option(
+        False,
+        "Whether all pairs of coarser versions are scored, as printed, which costs budget, instead of each "
+        "pair of columns once.",
+    )
+    sized: bool = option(
+        True, "Whether budgets grow with a table's cells to the power 2/3 instead of being equal."
+    )
+    pgm: bool = option(
+        True, "Whether a graphical model estimates the distribution where no column has coarser versions."
+    )
+    usefulness_pgm: float = option(1.2, "The same as `usefulness` where a graphical model estimates.")
+    limit_cells: int = option(4_000_000, "limit_cells")
+    last_fit: float = option(0.4, "last_fit")
+    consistency: bool = option(
+        True,
+        "Whether tables are made to agree before records are drawn; otherwise a record steps back from "
+        "empty rows.",
+    )
+    generation: str = option(
+        "dealt",
+        "How records are drawn: `dealt` (expected counts, rounded), `with replacement`, or `without replacement`.",
+    )
 
     def __post_init__(self) -> None:
         if self.generation not in GENERATIONS:
@@ -146,7 +185,7 @@ class PrivBayes:
         if self._graphical(domain):
             known = [*scores.measurements, *tables]
             if self.one_way:
-                known = pooled(known, order=2)
+                known = pool_tables(known, order=2)
             return tools.estimate(domain, known, until=self.last_fit, limit_cells=2 * self.limit_cells)
         ready = self._ready(plan, scores, tables, hierarchies)
         pairs = [(family, _possible(domain, m)) for family, m in zip(families, ready, strict=True)]
@@ -166,7 +205,7 @@ class PrivBayes:
         if not self.consistency:
             return [Measurement(m.clique, non_negative(m.noisy), m.sigma) for m in tables]
         if self.one_way:
-            return reconciled([*tables, *scores.measurements], hierarchies=hierarchies)[: len(tables)]
+            return reconcile([*tables, *scores.measurements], hierarchies=hierarchies)[: len(tables)]
         sigma = math.sqrt(gaussian_for(plan.mu2("n"), sensitivity=Fraction(1), count=1).scale)
         n = Measurement((), np.array(scores.total), sigma)
         return as_published([*tables, n], hierarchies=hierarchies)[: len(tables)]
@@ -180,8 +219,8 @@ class PrivBayes:
         ]
         if pairs := len(all_pairs(domain)):
             sensitivity = Fraction(1, 2) if self.one_way else Fraction(2)
-            noise = gaussian_for(plan.mu2("scores"), sensitivity=sensitivity, count=pairs)
-            lines.append(("noise on each score", f"sigma {math.sqrt(noise.scale):.1f} records"))
+            text = noise_text(plan.mu2("scores"), count=pairs, sensitivity=sensitivity)
+            lines.append(("noise on each score", text))
         if len(versions) > len(domain):
             lines.append(("coarser versions of attributes", str(len(versions) - len(domain))))
         return lines
@@ -235,6 +274,32 @@ class PrivBayes:
         return [found[k] for k in range(len(cliques))]
 
 
+def within_groups(
+    tables: Sequence[tuple[Clique, NDArray[np.float64]]], versions: Domain, hierarchies: Hierarchies
+) -> list[Factor]:
+    """The tables as a network draws from them: a version whose coarser one is drawn before gets it as a condition.
+
+    Its table is extended by the coarser version (PrivBayes, Section 3.2.2), with zeros outside the groups, so that a
+    record never holds two versions that contradict each other.
+    """
+    found = []
+    for clique, values in tables:
+        name = clique[-1]
+        family = versions.clique(clique)
+        finer_first = hierarchies.versions(hierarchies.attribute(name))
+        coarser = finer_first[finer_first.index(name) + 1 :][:1]
+        for other in coarser:
+            axis = family.index(name)
+            inside = np.eye(versions.size(other))[hierarchies.regrouping(name, other)]
+            shape = [1] * (values.ndim + 1)
+            shape[axis], shape[axis + 1] = inside.shape
+            inside = inside.reshape(shape)
+            values = np.expand_dims(values, axis + 1) * inside + LEAST * inside
+            family = (*family[: axis + 1], other, *family[axis + 1 :])
+        found.append(Factor(family, values))
+    return found
+
+
 def sampling_misfit(expected: NDArray[np.float64]) -> float:
     """The mean L1 distance of Poisson counts from their means: for a mean e, 2 exp(-e) e^(k+1) / k! with k = floor(e).
 
@@ -245,7 +310,7 @@ def sampling_misfit(expected: NDArray[np.float64]) -> float:
     return float(2 * np.exp((k + 1) * np.log(e) - e - gammaln(k + 1)).sum())
 
 
-def _coarsened(query: Dependence | Misfit, versions: Clique, groups: Mapping[str, Codes]) -> Query:
+def _coarsened(query: Dependence | Misfit, versions: Clique, groups: Mapping[str, Groups]) -> Query:
     own = tuple(groups.get(name) for name in versions)
     return query if all(g is None for g in own) else Coarsened(query, own)
 
@@ -306,3 +371,123 @@ def build(preset: str, options: dict[str, Any]) -> PrivBayes:
         options = options | {"levels": levels}
     built: PrivBayes = with_options(PRESETS[preset], options, method=f"privbayes/{preset}")
     return built
+
+
+@dataclass(frozen=True, eq=False)
+class Growth:
+    """What decides how a network grows.
+
+    `affinity` has a row and a column for each version of an attribute (see `shared_by_versions`). Parents are the
+    coarsest versions, because finer ones leave no room for others; with `any_parent` all versions that were drawn, of
+    each attribute the one of the largest score. A table holds at most `tau` cells, is counted from at most
+    `limit_counted` cells of the attributes' finest versions, and all tables together make a junction tree of at most
+    `limit_cells`.
+    """
+
+    domain: Domain
+    hierarchies: Hierarchies
+    affinity: NDArray[np.float64]
+    tau: float
+    limit_counted: float = math.inf
+    limit_cells: float = math.inf
+    any_parent: bool = False
+
+    @cached_property
+    def versions(self) -> Domain:
+        """The domain enlarged by its coarser versions."""
+        return self.hierarchies.domain(self.domain)
+
+    @cached_property
+    def _coarsest(self) -> Clique:
+        return tuple(self.hierarchies.versions(attribute)[-1] for attribute in self.domain)
+
+    @cached_property
+    def _own(self) -> dict[str, int]:
+        """Where the attribute of each version stands in the domain."""
+        return {name: self.domain.position(self.hierarchies.attribute(name)) for name in self.versions}
+
+    def families(self) -> list[Clique]:
+        """The head, then every other version of an attribute after its parents, in the order of drawing."""
+        head = self._head()
+        found, drawn = [head], set(head)
+        graph = with_clique(TriangulatedGraph.empty(self.versions), self.versions.clique(head))
+        while len(drawn) < len(self.versions):
+            candidates = [(name, self._parents(name, drawn)) for name in self._open(drawn)]
+            name, parents = max(candidates, key=lambda pair: self._sum(*pair))
+            graph, parents = self._tractable(graph, name, parents)
+            found.append((*parents, name))
+            drawn.add(name)
+        return found
+
+    def _head(self) -> Clique:
+        """Algorithm 2: the attributes of the largest scores for each cell, as many as one table can hold."""
+        places = [self.versions.position(name) for name in self._coarsest]
+        sizes = np.array(self.versions.shape(self._coarsest), dtype=float)
+        each = self.affinity[np.ix_(places, places)] / np.outer(sizes, sizes)
+        np.fill_diagonal(each, -np.inf)
+        first = int(np.argmax(each.max(axis=1)))
+        inside, room, counted = [first], self.tau / sizes[first], self.domain.sizes[first]
+        left = set(range(len(self.domain))) - {first}
+        while left:
+            best = max(sorted(left), key=lambda k: each[inside, k].sum())
+            left.remove(best)
+            fits = sizes[best] <= room and counted * self.domain.sizes[best] <= self.limit_counted
+            if fits and each[inside, best].sum() > 0:
+                inside.append(best)
+                room /= sizes[best]
+                counted *= self.domain.sizes[best]
+        return tuple(self._coarsest[k] for k in inside)
+
+    def _open(self, drawn: set[str]) -> Iterator[str]:
+        """Versions that may come next: a coarse one before the finer, which is drawn within its group."""
+        for attribute in self.domain:
+            waiting = [name for name in self.hierarchies.versions(attribute) if name not in drawn]
+            yield from waiting[-1:]
+
+    def _parents(self, name: str, drawn: set[str]) -> Clique:
+        """Algorithm 3, inner loop: parents of positive score, the largest first, while the table can hold them."""
+        scores = self.affinity[self.versions.position(name)]
+        room, counted = self.tau / self.versions.size(name), self.domain.sizes[self._own[name]]
+        taken = {self._own[name]}
+        chosen: list[str] = []
+        allowed = set(self.versions if self.any_parent else self._coarsest) & drawn
+        for k in map(int, np.argsort(-scores, kind="stable")):
+            other = self.versions.attributes[k]
+            own, size = self._own[other], self.versions.sizes[k]
+            if other not in allowed or own in taken or scores[k] <= 0:
+                continue
+            if size <= room and counted * self.domain.sizes[own] <= self.limit_counted:
+                chosen.append(other)
+                taken.add(own)
+                room /= size
+                counted *= self.domain.sizes[own]
+        return tuple(chosen)
+
+    def _sum(self, name: str, parents: Clique) -> float:
+        at = self.versions.position
+        return float(self.affinity[at(name), [at(parent) for parent in parents]].sum())
+
+    def _tractable(
+        self, graph: TriangulatedGraph, name: str, parents: Clique
+    ) -> tuple[TriangulatedGraph, Clique]:
+        """The graph with the family, less the last parents that would make its junction tree too large."""
+        for count in range(len(parents), 0, -1):
+            family = self.versions.clique((name, *parents[:count]))
+            grown = with_clique(graph, family)
+            if grown.cells <= self.limit_cells:
+                return grown, parents[:count]
+        return graph, ()
+
+
+def shared_by_versions(
+    domain: Domain, hierarchies: Hierarchies, affinity: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Scores of attributes as scores of all their versions."""
+    own = [domain.position(hierarchies.attribute(name)) for name in hierarchies.domain(domain)]
+    return affinity[np.ix_(own, own)]
+
+
+def version_pairs(domain: Domain, hierarchies: Hierarchies) -> list[Clique]:
+    """The pairs of versions of two attributes: those of the enlarged set, less versions of one attribute."""
+    pairs = combinations(hierarchies.domain(domain), 2)
+    return [(a, b) for a, b in pairs if hierarchies.attribute(a) != hierarchies.attribute(b)]

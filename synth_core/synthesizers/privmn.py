@@ -22,12 +22,18 @@ from synth_core.errors import SpecError
 from synth_core.measurement import Measurement, total_by_inverse_variance
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.loopy import Agreement, LoopyOracle
+from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan, exact_share, gaussian_for, laplace_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
-from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
-from synth_core.synthesizers.conditionals import in_turn
-from synth_core.synthesizers.consistency import consistent, nearest_non_negative, non_negative, reconciled
+from synth_core.synthesizers.base import Scores, Structure, Tools, option, with_options
+from synth_core.synthesizers.consistency import (
+    make_consistent,
+    model_in_turn,
+    nearest_non_negative,
+    non_negative,
+    reconcile,
+)
 from synth_core.synthesizers.structure import all_pairs, attribute_graph
 
 REFUSAL = (
@@ -51,14 +57,34 @@ class PrivMN:
     reach in any pair with probability `alpha`. A cluster holds at most n / (usefulness * sigma) cells.
     """
 
-    one_way: float = 0.1
-    dependence: float = 0.1
-    theta: float = 0.05
-    alpha: float = 0.05
-    usefulness: float = 4.0
-    pure: bool = False  # Laplace noise on the cluster tables: pure differential privacy of that step
-    nearest: bool = True  # agreement in turns with the nearest non-negative table; else as in Section 4.4
-    algorithm: str = "sound"
+    one_way: float = option(0.1, "one_way")
+    dependence: float = option(
+        0.1,
+        "Share of the budget for the dependence scores of all pairs; more finds weak dependence more surely.",
+    )
+    theta: float = option(
+        0.05,
+        "Least dependence of a joined pair as a share of the largest possible; larger joins fewer pairs.",
+    )
+    alpha: float = option(
+        0.05, "Probability that noise alone joins any pair of independent columns; larger joins more pairs."
+    )
+    usefulness: float = option(
+        4.0,
+        "Least number of records for each cell of a cluster, in standard deviations of its noise; larger "
+        "gives smaller clusters.",
+    )
+    pure: bool = option(
+        False, "Whether cluster tables get Laplace noise, which is private without a delta and costs more."
+    )
+    nearest: bool = option(
+        True,
+        "Whether tables are made non-negative by the nearest table, in turns with agreement, instead of the "
+        "paper's rule.",
+    )
+    algorithm: str = option(
+        "sound", "Always `sound`; `printed` is refused, because it is not private for any epsilon."
+    )
 
     def __post_init__(self) -> None:
         if self.algorithm == "printed":
@@ -114,17 +140,17 @@ class PrivMN:
         # The product of (14), given rules, would have other columns: a field is fitted instead.
         if domain.impossible:
             return tools.estimate(domain, ready, total=scores.total, until=CLOSE)
-        agreement = calibrated(domain, ready)
+        agreement = calibrate_clusters(domain, ready)
         how = "converged" if agreement.converged else "stopped before it converged"
         tools.progress(f"{len(clusters)} clusters: loopy propagation {how}, {agreement.passes} passes")
         beliefs = [(table.clique, np.asarray(table.values)) for table in agreement.clusters]
-        return in_turn(domain, beliefs, total=scores.total)
+        return model_in_turn(domain, beliefs, total=scores.total)
 
     def _ready(self, measurements: Sequence[Measurement]) -> list[Measurement]:
         """Tables that agree, (12) and (13), without negative counts."""
         if self.nearest:
-            return reconciled(measurements)
-        agreed = consistent(measurements)
+            return reconcile(measurements)
+        agreed = make_consistent(measurements)
         return [Measurement(m.clique, non_negative(m.noisy), m.sigma) for m in agreed]
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
@@ -156,7 +182,7 @@ class PrivMN:
         return math.sqrt(mechanism(plan.mu2("clusters"), sensitivity=Fraction(1), count=count).variances()[0])
 
 
-def calibrated(
+def calibrate_clusters(
     domain: Domain, tables: Sequence[Measurement], *, max_passes: int = 1000, tolerance: float = 1e-9
 ) -> Agreement:
     """Sum-product calibration of the Bethe cluster graph of the tables (Section 4.3, Algorithm 2).

@@ -1,11 +1,14 @@
-"""PrivMRF improved in its own frame at the same (epsilon, delta): the preset `default`.
+"""PrivMRF (Cai, Lei, Wei & Xiao, PVLDB 2021): a Markov random field over marginals chosen round by round.
 
-What differs from the paper, and why it is allowed: one-way marginals are measured first, so that dependence can be
-scored against their noisy product with sensitivity 1/2 instead of 2; marginals are chosen by the exponential
-mechanism, whose noise does not grow with the number of candidates; a candidate is scored by its misfit minus
-the noise its own measurement would carry; the graph is the one of what was measured and grows with it; rounds
-measure few marginals at first and many at the end, different ones each; and the last fit, on pooled pairs, weighs
-loss against entropy.
+What differs from the paper in the preset `default`, and why it is allowed: one-way marginals are measured first, so
+that dependence can be scored against their noisy product with sensitivity 1/2 instead of 2; marginals are chosen by
+the exponential mechanism, whose noise does not grow with the number of candidates; a candidate is scored by its
+misfit minus the noise its own measurement would carry; the graph is the one of what was measured and grows with it;
+rounds measure few marginals at first and many at the end, different ones each; and the last fit, on pooled pairs,
+weighs loss against entropy.
+
+The preset `paper` is the method as published, with sound accounting. Numbers in its comments are those of the paper's
+sections, algorithms and equations. What the paper leaves open is decided here and said where it is done.
 """
 
 from __future__ import annotations
@@ -21,27 +24,36 @@ from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
 from synth_core.measurement import Measurement
-from synth_core.models.junction_tree import junction_tree
+from synth_core.models.junction_tree import TriangulatedGraph, junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
-from synth_core.models.triangulation import TriangulatedGraph
-from synth_core.privacy.budget import BudgetPlan, exact_share, gaussian_for
+from synth_core.models.mixture import Model
+from synth_core.privacy.budget import BudgetPlan, gaussian_for
 from synth_core.privacy.curator import Curator
-from synth_core.privacy.queries import Misfit
-from synth_core.synthesizers.base import Model, Scores, Structure, Synthesizer, Tools, with_options
-from synth_core.synthesizers.independence import one_way_scores, products
-from synth_core.synthesizers.pooling import last_fit
-from synth_core.synthesizers.privmrf_paper import PaperPrivMRF
+from synth_core.privacy.queries import Dependence, Misfit, Total
+from synth_core.synthesizers.base import (
+    Scores,
+    Structure,
+    Synthesizer,
+    Tools,
+    last_fit,
+    noise_text,
+    option,
+    with_options,
+)
+from synth_core.synthesizers.independent import one_way_plan, one_way_scores, products
 from synth_core.synthesizers.structure import (
+    BY_SIZE,
     MEAN_ABSOLUTE,
+    Candidates,
     all_pairs,
+    attribute_graph,
     pair_matrix,
     proposals,
     with_clique,
+    without_subsets,
     worthwhile_pairs,
 )
 
-BY_SIZE = 2 / 3
-"""Budgets proportional to cells^(2/3) minimise the absolute noise summed over tables of different size."""
 SECONDS_PER_CELL = 2e-6
 """Of a whole run: trees of 10^6 to 8·10^6 cells took 4 to 13 CPU seconds. Only an estimate for people."""
 
@@ -50,35 +62,61 @@ SECONDS_PER_CELL = 2e-6
 class PrivMRF:
     """One-way marginals, dependence of pairs, then rounds of choosing, measuring and refitting."""
 
-    one_way: float = 0.08
-    pairs: float = 0.02
-    choices: float = 0.06
-    theta: float = 10.0
-    theta_small: float = 4.0  # for tables of up to SMALL_TABLE cells
-    marginals_per_attribute: float = 5.0
-    rounds: int = 8
-    ramp: float = 8.0  # marginals of the last round for each one of the first
-    proposals: int = 200
-    penalty: float = 0.4
-    diverse: bool = True
-    sized: bool = True  # budgets by size
-    pooling: int = 2  # tables of up to as many attributes are pooled for the last fit
-    tau: float = 8e6  # cells of the whole junction tree …
-    tau_beyond_pairs: float = 1e6  # … and up to which tables of more than two attributes may make it grow
-    early_fit: float = 1.0
-    last_gain: float = 0.125  # see `balanced`, of the last fit
+    one_way: float = option(0.08, "one_way")
+    pairs: float = option(
+        0.02,
+        "Share of the budget for the dependence scores of all pairs; more finds weak dependence more surely.",
+    )
+    choices: float = option(0.06, "choices")
+    theta: float = option(
+        10.0,
+        "Least ratio of records to expected absolute noise in a cell of a table worth measuring; larger "
+        "allows only smaller tables.",
+    )
+    theta_small: float = option(
+        4.0, "The same ratio for tables of at most 24 cells; larger allows fewer of them."
+    )
+    marginals_per_attribute: float = option(
+        5.0,
+        "Upper limit of marginals measured for each column; more cover more dependence, each with more "
+        "noise and time.",
+    )
+    rounds: int = option(
+        8, "Number of rounds of choosing, measuring and refitting; more rounds adapt better and take longer."
+    )
+    ramp: float = option(
+        8.0,
+        "Marginals in the last round for each one in the first; 1 makes rounds equal, larger begins with "
+        "fewer.",
+    )
+    proposals: int = option(200, "Candidate marginals drawn in each round; more miss less and take longer.")
+    penalty: float = option(0.4, "penalty")
+    diverse: bool = option(
+        True,
+        "Whether a candidate that overlaps one chosen in the same round by more than half waits for the "
+        "next round.",
+    )
+    sized: bool = option(
+        True, "Whether budgets grow with a table's cells to the power 2/3 instead of being equal."
+    )
+    pooling: int = option(2, "pooling")
+    tau: float = option(
+        8e6,
+        "Upper limit of the junction tree in cells; larger allows more marginals of large columns and costs "
+        "memory and time.",
+    )
+    tau_beyond_pairs: float = option(
+        1e6,
+        "Upper limit in cells to which marginals of three or more columns may make the junction tree grow; "
+        "larger is slower.",
+    )
+    early_fit: float = option(1.0, "early_fit")
+    last_gain: float = option(0.125, "last_gain")
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """Most goes to the marginals; a single attribute has only its own."""
-        if len(domain) == 1:
-            return BudgetPlan(total_mu2, (("one-way", Fraction(1)),))
-        shares = [
-            ("one-way", exact_share(self.one_way)),
-            ("pairs", exact_share(self.pairs)),
-            ("choices", exact_share(self.choices)),
-        ]
-        rest = 1 - sum((share for _, share in shares), Fraction(0))
-        return BudgetPlan(total_mu2, (*shares, ("marginals", rest)))
+        shares = {"one-way": self.one_way, "pairs": self.pairs, "choices": self.choices}
+        return one_way_plan(domain, total_mu2, shares, rest="marginals")
 
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
         """One-way marginals, then the misfit of each pair with the product of its noisy one-way marginals."""
@@ -126,7 +164,7 @@ class PrivMRF:
             measurements += curator.measure(cliques, budget, purpose=f"{name}: marginals", weights=weights)
             if number < len(sizes) - 1:
                 model = tools.estimate(
-                    domain, measurements, warm=model, until=self.early_fit, max_passes=MOST_PASSES
+                    domain, measurements, warm=model, until=self.early_fit, max_passes=MAX_PASSES
                 )
             tools.progress(f"round {number + 1} of {len(sizes)}: {done} marginals measured")
         return last_fit(
@@ -142,8 +180,7 @@ class PrivMRF:
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of each phase, in records, and the bounds of the work."""
         d = len(domain)
-        one_way = gaussian_for(plan.mu2("one-way"), sensitivity=Fraction(1), count=d)
-        lines = [("noise on each one-way count", f"sigma {math.sqrt(one_way.scale):.1f} records")]
+        lines = [("noise on each one-way count", noise_text(plan.mu2("one-way"), count=d))]
         if d == 1:
             return lines
         pairs = gaussian_for(plan.mu2("pairs"), sensitivity=Fraction(1, 2), count=d * (d - 1) // 2)
@@ -244,18 +281,18 @@ class PrivMRF:
         return graph.retriangulated(), kept
 
     def _room(self, members: int, limit: float) -> float:
-        """Cells up to which a table of so many attributes may make the junction tree grow."""
+        """Cells up to which a table of this many attributes may make the junction tree grow."""
         return limit if members == 2 else min(limit, self.tau_beyond_pairs)
 
 
 SMALL_TABLE = 24
 """Where noise is large, a strict bound would leave only pairs; tables this small may be measured with more of it."""
-MOST_PASSES = 100
-"""Passes of inference that the fit of a round may take."""
+MAX_PASSES = 100
+"""Upper limit of the passes of inference of a round's fit."""
 LAST_PASSES = 1000
-"""Passes of the last fit."""
+"""Upper limit of the passes of inference of the last fit."""
 SHARE_GRID = 2**20
-"""Shares of a budget are multiples of one part in so many."""
+"""Denominator of the shares of a budget."""
 AFFINITY_FLOOR = 0.05
 """Added to each pair's dependence (a share of the records) when candidates are drawn: no pair is left out."""
 
@@ -288,3 +325,152 @@ def _overlap(first: Clique, second: Clique) -> bool:
     """Whether two cliques share more than half of the smaller one, and more than one attribute."""
     shared = len(set(first) & set(second))
     return shared > 1 and shared >= 1 + min(len(first), len(second)) / 2
+
+
+PAPER_LAST_PASSES = 600
+"""Passes of inference of the last fit; marginals of seven and more attributes need many."""
+PAPER_EMPHASIS = 4.0
+"""How often pairs count in the last fit, see `last_fit`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PaperPrivMRF:
+    """Algorithm 6 with the constants of Section 3.6."""
+
+    theta: float = option(
+        6.0,
+        "Least ratio of records to expected absolute noise in a cell of a table worth measuring (Algorithm "
+        "2); larger allows only smaller tables.",
+    )
+    k: int = option(
+        400,
+        "Candidate marginals drawn in each round (Algorithm 4); more miss less, and each misfit is noisier.",
+    )
+    t_per_attribute: float = option(
+        0.8, "Rounds for each column; more measure more marginals, each with more noise."
+    )
+    tau_c: float = option(
+        1e7,
+        "Upper limit of a clique of the attribute graph in cells (Algorithm 1); larger allows more "
+        "dependence and costs memory and time.",
+    )
+    early_fit: float = option(1.2, "early_fit")
+    last_gain: float = option(0.125, "last_gain")
+
+    def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
+        """The split of Section 3.6: 0.10 R-scores, 0.01 n, 0.10 choices, 0.79 marginals."""
+        shares = (("R-scores", 10), ("n", 1), ("choices", 10), ("marginals", 79))
+        return BudgetPlan(total_mu2, tuple((name, Fraction(share, 100)) for name, share in shares))
+
+    def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
+        """Algorithm 1, lines 1-2, and Algorithm 2, line 1."""
+        (total,) = curator.score([Total()], plan.mu2("n"), purpose="n")
+        pairs = all_pairs(curator.domain)
+        scores = curator.score([Dependence(pair) for pair in pairs], plan.mu2("R-scores"), purpose="R-scores")
+        return Scores(max(total, 1.0), tuple((a, b, r) for (a, b), r in zip(pairs, scores, strict=True)))
+
+    def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
+        """Algorithm 1, lines 3-15; Algorithm 2; Algorithm 3. All of it is post-processing."""
+        domain = curator.domain
+        cliques = attribute_graph(domain, scores.pairs, largest_clique=self.tau_c)
+        useful = scores.total / (self.theta * self._noise(domain, plan))
+        candidates = Candidates(domain, cliques, useful)
+        return Structure(scores, cliques, self._initial(candidates, scores), int(useful))
+
+    def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
+        """Algorithm 4."""
+        domain = curator.domain
+        candidates = Candidates(domain, structure.cliques, structure.largest_table)
+        rounds = min(self._rounds(domain), max(0, len(candidates) - len(structure.initial)))
+        each = plan.mu2("marginals") / (len(structure.initial) + rounds)
+        measured = list(structure.initial)
+        measurements = curator.measure(measured, each * len(measured), purpose="initial marginals")
+        model = None
+        for number in range(rounds):
+            model = tools.estimate(
+                domain, measurements, warm=model, until=self.early_fit, limit_cells=int(self.tau_c) * 4
+            )
+            drawn = self._draw(candidates, measured, number)
+            queries = [
+                Misfit(clique, table) for clique, table in zip(drawn, model.marginals(drawn), strict=True)
+            ]
+            misfits = curator.score(queries, plan.mu2("choices") / rounds, purpose=f"round {number}: misfits")
+            best = drawn[int(np.argmax(misfits))]
+            measurements += curator.measure([best], each, purpose=f"round {number}: marginal")
+            measured.append(best)
+            tools.progress(f"round {number + 1} of {rounds}: measured {' × '.join(best)}")
+        if model is None:
+            model = tools.estimate(domain, measurements, limit_cells=int(self.tau_c) * 4)
+        # Pairs are pooled for the last fit only: they lie inside measured marginals, so the field is the same.
+        return last_fit(
+            domain,
+            measurements,
+            tools,
+            order=2,
+            gain=self.last_gain,
+            passes=PAPER_LAST_PASSES,
+            warm=model,
+            emphasis=PAPER_EMPHASIS,
+        )
+
+    def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
+        """Noise of each phase, in records."""
+        d, t = len(domain), self._rounds(domain)
+
+        def sigma(share: str, sensitivity: int, count: int) -> str:
+            return noise_text(plan.mu2(share), count=count, sensitivity=Fraction(sensitivity))
+
+        lines = [("noise on n", sigma("n", 1, 1))]
+        if d > 1:
+            lines.append(("noise on each R-score", sigma("R-scores", 2, d * (d - 1) // 2)))
+        lines += [
+            ("noise on each misfit", sigma("choices", 1, max(1, t) * self.k)),
+            ("noise on each marginal count", sigma("marginals", 1, d + t)),
+            ("marginals measured", f"up to {d + t}, {t} of them chosen round by round"),
+            ("largest useful table", f"1 cell for each {self.theta * self._noise(domain, plan):.0f} records"),
+        ]
+        return lines
+
+    def _rounds(self, domain: Domain) -> int:
+        return math.floor(self.t_per_attribute * len(domain))
+
+    def _noise(self, domain: Domain, plan: BudgetPlan) -> float:
+        """g of Algorithm 2: the expected absolute noise on a count if d + t marginals are measured."""
+        count = len(domain) + self._rounds(domain)
+        return MEAN_ABSOLUTE * math.sqrt(
+            gaussian_for(plan.mu2("marginals"), sensitivity=Fraction(1), count=count).scale
+        )
+
+    def _initial(self, candidates: Candidates, scores: Scores) -> tuple[Clique, ...]:
+        """Algorithm 3 with Eq. 8 on the scale of R/n, so that its terms |M| and R can be added.
+
+        The sums of Eq. 8 run over the attributes of the marginal. An attribute in no useful marginal is measured
+        alone, and a marginal inside another one is dropped: it would add nothing.
+        """
+        domain = candidates.domain
+        r = pair_matrix(domain, scores.pairs, scale=scores.total)
+        members = candidates.memberships()
+        inside = np.einsum("ij,ij->i", members @ r.astype(np.float32), members)
+        size = members.sum(axis=1)
+        chosen: list[Clique] = []
+        for position, attribute in enumerate(domain):
+            having = np.flatnonzero(members[:, position])
+            if len(having) == 0:
+                chosen.append((attribute,))
+                continue
+            to_others = members[having] @ r[position].astype(np.float32)
+            among_others = np.maximum(inside[having] - 2 * to_others, 0)
+            rho = to_others / np.sqrt(size[having] + among_others)
+            chosen += candidates.at([int(having[np.argmax(rho)])])
+        return without_subsets(chosen)
+
+    def _draw(self, candidates: Candidates, measured: list[Clique], number: int) -> list[Clique]:
+        """Line 5 of Algorithm 4: k random candidates that were not measured yet (all, where there are fewer).
+
+        The draw depends on nothing confidential; it is seeded by the round so that a retry asks the same again.
+        """
+        rng = np.random.default_rng(number)
+        wanted = min(len(candidates), self.k + len(measured))
+        positions = rng.choice(len(candidates), size=wanted, replace=False, shuffle=False)
+        taken = set(measured)
+        return [clique for clique in candidates.at(positions) if clique not in taken][: self.k]

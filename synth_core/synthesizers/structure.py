@@ -18,12 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
-from synth_core.models.triangulation import TriangulatedGraph, clique_of
+from synth_core.models.junction_tree import TriangulatedGraph, clique_of
 
 Masks = NDArray[np.int64]
 
 MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
 """Mean absolute value of a standard normal variable."""
+BY_SIZE = 2 / 3
+"""Budgets proportional to cells^(2/3) minimise the absolute noise summed over tables of different size."""
 TRIES_PER_PROPOSAL = 6
 """Random sets drawn for each proposal wanted; in small domains most of them are repetitions."""
 
@@ -114,7 +116,7 @@ def proposals(
     A set starts from any attribute and takes others with probability proportional to their affinity to it, up to a
     random number of them, leaving out those with which its table would be too large; a pair, the least that shows any
     dependence, may have a limit of its own. A set is kept if it lies inside a clique of the graph or the graph has
-    no more cells with it than `largest_graph` allows for a set of so many attributes. The work is bounded by `count`
+    no more cells with it than `largest_graph` allows for a set of that size. The work is bounded by `count`
     and does not depend on how many sets there are.
     """
     domain = graph.domain

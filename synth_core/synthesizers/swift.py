@@ -18,17 +18,15 @@ from typing import Any
 import numpy as np
 
 from synth_core.domain import Clique, Domain
-from synth_core.models.triangulation import TriangulatedGraph
-from synth_core.privacy.budget import BudgetPlan, exact_share, gaussian_for
+from synth_core.models.junction_tree import TriangulatedGraph
+from synth_core.models.mixture import Model
+from synth_core.privacy.budget import BudgetPlan, gaussian_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
-from synth_core.synthesizers.base import Model, Scores, Structure, Tools, with_options
-from synth_core.synthesizers.independence import one_way_scores, products
-from synth_core.synthesizers.pooling import last_fit
-from synth_core.synthesizers.structure import MEAN_ABSOLUTE, all_pairs
+from synth_core.synthesizers.base import Scores, Structure, Tools, last_fit, noise_text, option, with_options
+from synth_core.synthesizers.independent import one_way_plan, one_way_scores, products
+from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE, all_pairs
 
-BY_SIZE = 2 / 3
-"""Budgets proportional to cells^(2/3) minimise the absolute noise summed over tables of different size."""
 PRICES = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 """What a pair's expected noise counts against its distance when a tree is grown; each gives another tree."""
 
@@ -37,24 +35,33 @@ PRICES = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 class Swift:
     """One-way marginals, distances, one batch; sets of up to `ways` attributes inside the tree are measured."""
 
-    one_way: float = 0.1
-    distances: float = 0.05
-    ways: int = 3
-    larger: float = 0.4  # how much a larger set's own distance counts: other sets hold part of it too
-    largest_model: float = 1e6  # cells of the clique tree
-    pooling: int = 3  # tables of up to as many attributes are pooled for the fit
-    last_gain: float = 0.125  # see `balanced`
-    passes: int = 600
+    one_way: float = option(0.1, "one_way")
+    distances: float = option(
+        0.05, "Share of the budget for distances from independence; more selects sets more surely."
+    )
+    ways: int = option(
+        3,
+        "Largest number of columns of a measured set; larger captures higher-order dependence with noisier "
+        "tables.",
+    )
+    larger: float = option(
+        0.4,
+        "Weight of the distance that a set of three or more columns adds to its pairs'; larger measures "
+        "more such sets.",
+    )
+    largest_model: float = option(
+        1e6, "Upper limit of the clique tree in cells; larger allows more sets and costs memory and time."
+    )
+    pooling: int = option(3, "pooling")
+    last_gain: float = option(0.125, "last_gain")
+    passes: int = option(
+        600, "Upper limit of the passes of inference of the fit; more give a closer fit and take longer."
+    )
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """Most goes to the batch; a single attribute has only its own marginal."""
-        if len(domain) == 1:
-            return BudgetPlan(total_mu2, (("one-way", Fraction(1)),))
-        one_way, distances = exact_share(self.one_way), exact_share(self.distances)
-        marginals = 1 - one_way - distances
-        return BudgetPlan(
-            total_mu2, (("one-way", one_way), ("distances", distances), ("marginals", marginals))
-        )
+        shares = {"one-way": self.one_way, "distances": self.distances}
+        return one_way_plan(domain, total_mu2, shares, rest="marginals")
 
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
         """One-way marginals, and how far each pair is from their product."""
@@ -101,8 +108,7 @@ class Swift:
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of the first questions, in records, and the bound of the work."""
-        one_way = gaussian_for(plan.mu2("one-way"), sensitivity=Fraction(1), count=len(domain))
-        lines = [("noise on each one-way count", f"sigma {math.sqrt(one_way.scale):.1f} records")]
+        lines = [("noise on each one-way count", noise_text(plan.mu2("one-way"), count=len(domain)))]
         if len(domain) == 1:
             return lines
         pairs = len(domain) * (len(domain) - 1) // 2

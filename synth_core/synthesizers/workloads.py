@@ -12,22 +12,20 @@ from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from synth_core.arrays import Floats
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
-from synth_core.models import factors
-from synth_core.models.factors import Matrix
-from synth_core.models.linear import contracted
+from synth_core.models import linear
+from synth_core.models.linear import Matrix, contract_axes
 
 Kind = Literal["codes", "prefixes", "ranges"]
-Table = NDArray[np.float64]
-Tables = Callable[[Clique], Table]
+Tables = Callable[[Clique], Floats]
 """Counts of a clique's cells, from a model or from records."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class QuerySet:
     """The queries about one clique: for each attribute its single codes, all prefixes, or all ranges of codes."""
 
     clique: Clique
@@ -89,7 +87,7 @@ class Workload:
             ) from None
         return cls(**read)
 
-    def parts(self, domain: Domain) -> tuple[Part, ...]:
+    def parts(self, domain: Domain) -> tuple[QuerySet, ...]:
         """The workload over a domain."""
         for attribute in (*self.prefixes, *self.ranges):
             domain.position(attribute)
@@ -97,7 +95,7 @@ class Workload:
         cliques = [domain.clique(clique) for clique in self.marginals or every]
         weights = self.weights or (1.0,) * len(cliques)
         return tuple(
-            Part(clique, tuple(map(self._kind, clique)), weight)
+            QuerySet(clique, tuple(map(self._kind, clique)), weight)
             for clique, weight in zip(cliques, weights, strict=True)
         )
 
@@ -114,11 +112,11 @@ ALL_PAIRS = Workload(ways=2)
 def queries_of(kind: Kind, size: int) -> Matrix:
     """All queries of a kind about an attribute of `size` codes."""
     if kind == "codes":
-        return factors.identity(size)
-    return factors.prefixes(size) if kind == "prefixes" else factors.ranges(size, _all_ranges(size))
+        return linear.identity(size)
+    return linear.prefixes(size) if kind == "prefixes" else linear.ranges(size, _all_ranges(size))
 
 
-def workload_error(parts: Iterable[Part], domain: Domain, *, real: Tables, estimated: Tables) -> float:
+def relative_error(parts: Iterable[QuerySet], domain: Domain, *, real: Tables, estimated: Tables) -> float:
     """Section 5 of Private-PGM: mean of |W c - W c'|_1 / (2 |W c|_1) over the parts, by their weights.
 
     For plain marginals with the same total it is the mean total variation distance. It is computed from exact
@@ -127,8 +125,8 @@ def workload_error(parts: Iterable[Part], domain: Domain, *, real: Tables, estim
     error = mass = 0.0
     for part in parts:
         matrices = part.matrices(domain)
-        truth = contracted(np.asarray(real(part.clique), dtype=np.float64), matrices)
-        guess = contracted(np.asarray(estimated(part.clique), dtype=np.float64), matrices)
+        truth = contract_axes(np.asarray(real(part.clique), dtype=np.float64), matrices)
+        guess = contract_axes(np.asarray(estimated(part.clique), dtype=np.float64), matrices)
         error += part.weight * float(np.abs(truth - guess).sum() / (2 * truth.sum()))
         mass += part.weight
     return error / mass

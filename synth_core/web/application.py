@@ -1,6 +1,6 @@
 """The pages as a web application: every address asks who is there, and answers with strict headers.
 
-Whoever mounts it says who a visitor is; it knows nothing of the server around it.
+The server that mounts it identifies visitors; it knows nothing else of that server.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse
 
 from synth_core.errors import SynthError
 from synth_core.events.office import Office
-from synth_core.release.verification import Verification
+from synth_core.release.verify import Verification
 from synth_core.web.pages import render
 from synth_core.web.routes import Visitor, router
 

@@ -1,4 +1,10 @@
-"""Ledger and runs as Prometheus metrics, in the text exposition format 0.0.4."""
+"""Ledger and runs as Prometheus metrics, in the text exposition format 0.0.4.
+
+The format is written here: gauges and counters that are read from the ledger at each scrape take fourteen lines
+(`Metric.lines`), while prometheus_client's registry is made for values that a process counts itself.
+
+`metrics_server` serves them over HTTP to a Prometheus that has no login to Airflow; it is meant for a closed network.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +12,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from fractions import Fraction
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal
 
-from synth_core.errors import LedgerError
+from synth_core.errors import LedgerError, SpecError
 from synth_core.events.journal import Event, Kind
-from synth_core.events.office import Office
-from synth_core.events.watch import committed_share
+from synth_core.events.office import Office, committed_share
 from synth_core.privacy.accounts import Balance
 from synth_core.privacy.budget import epsilon_of, round_up
 from synth_core.privacy.wording import left_number
-from synth_core.release.statement import DIGITS
-from synth_core.web.records import standing
+from synth_core.release.certificate import DIGITS
+from synth_core.web.views import standing
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -45,10 +52,10 @@ class Metric:
 def exposition(office: Office) -> str:
     """All metrics of a workspace as text; while the ledger cannot be read, those of the runs and `synth_up 0`."""
     try:
-        families = [*_ledger(office), *_accounts(office.balances())]
-        families.insert(0, _gauge("synth_up", "Whether the ledger can be read.", [({}, 1.0)]))
+        readable = [*_ledger(office), *_accounts(office.balances())]
     except LedgerError:
-        families = [_gauge("synth_up", "Whether the ledger can be read.", [({}, 0.0)])]
+        readable = []
+    families = [_gauge("synth_up", "Whether the ledger can be read.", _one(bool(readable))), *readable]
     families += [*_runs(office.events()), *_releases(office)]
     return "".join(f"{line}\n" for family in families for line in family.lines())
 
@@ -56,74 +63,48 @@ def exposition(office: Office) -> str:
 def _ledger(office: Office) -> list[Metric]:
     status = office.chain_status()
     states = Counter((record.dataset, record.state.value) for record in standing(office.ledger.records()))
+    entries = [
+        ({"dataset": dataset, "state": state}, float(n)) for (dataset, state), n in sorted(states.items())
+    ]
+    sound, verified = _one(status.sound), _one(status.checked.timestamp())
     return [
-        _gauge(
-            "synth_ledger_sound",
-            "Whether the chain was as written when last verified.",
-            [({}, float(status.sound))],
-        ),
-        _gauge(
-            "synth_ledger_verified_timestamp_seconds",
-            "When the chain was last verified.",
-            [({}, status.checked.timestamp())],
-        ),
-        _counter("synth_ledger_records_total", "Records of the chain.", [({}, float(status.records))]),
-        _gauge(
-            "synth_ledger_entries",
-            "Spends and other entries by the state they are in.",
-            [
-                ({"dataset": dataset, "state": state}, float(n))
-                for (dataset, state), n in sorted(states.items())
-            ],
-        ),
+        _gauge("synth_ledger_sound", "Whether the chain was as written when last verified.", sound),
+        _gauge("synth_ledger_verified_timestamp_seconds", "When the chain was last verified.", verified),
+        _counter("synth_ledger_records_total", "Records of the chain.", _one(status.records)),
+        _gauge("synth_ledger_entries", "Spends and other entries by the state they are in.", entries),
     ]
 
 
 def _accounts(balances: Sequence[Balance]) -> list[Metric]:
-    def each(value: Callable[[Balance], float]) -> list[Sample]:
-        return [({"dataset": balance.account.dataset}, value(balance)) for balance in balances]
+    def epsilon(mu2: Fraction, balance: Balance) -> float:
+        return epsilon_of(max(mu2, Fraction(0)), balance.account.delta)
 
-    def epsilon(name: str, rounded: Callable[[float], float] = _up) -> Callable[[Balance], float]:
-        return lambda balance: rounded(epsilon_of(max(getattr(balance, name), 0), balance.account.delta))
-
+    families: dict[tuple[str, str], Callable[[Balance], float]] = {
+        ("synth_budget_cap_epsilon", "Cap of the account."): lambda b: b.account.cap_epsilon,
+        ("synth_budget_spent_epsilon", "Epsilon that the spent mu^2 is worth."): lambda b: _up(
+            epsilon(b.charged_mu2, b)
+        ),
+        ("synth_budget_held_epsilon", "Epsilon that the mu^2 set aside is worth."): lambda b: _up(
+            epsilon(b.held_mu2, b)
+        ),
+        ("synth_budget_remaining_epsilon", "Largest release that still fits."): lambda b: _down(
+            epsilon(b.remaining_mu2, b)
+        ),
+        ("synth_budget_spent_mu2", "Privacy loss spent, in mu^2, which adds up."): lambda b: float(
+            b.charged_mu2
+        ),
+        ("synth_budget_cap_mu2", "Cap of the account in mu^2."): lambda b: float(b.cap_mu2),
+        ("synth_budget_committed_ratio", "Share of the cap, in mu^2, spent or set aside."): committed_share,
+        ("synth_account_refusals", "Refusals that have depended on the account's records."): lambda b: float(
+            b.refusals
+        ),
+        ("synth_account_refusal_limit", "Refusals that may depend on the account's records."): lambda b: (
+            float(b.account.refusal_limit)
+        ),
+    }
     return [
-        _gauge("synth_budget_cap_epsilon", "Cap of the account.", each(lambda b: b.account.cap_epsilon)),
-        _gauge(
-            "synth_budget_spent_epsilon",
-            "Epsilon that the spent mu^2 is worth.",
-            each(epsilon("charged_mu2")),
-        ),
-        _gauge(
-            "synth_budget_held_epsilon",
-            "Epsilon that the mu^2 set aside is worth.",
-            each(epsilon("held_mu2")),
-        ),
-        _gauge(
-            "synth_budget_remaining_epsilon",
-            "Largest release that still fits.",
-            each(epsilon("remaining_mu2", _down)),
-        ),
-        _gauge(
-            "synth_budget_spent_mu2",
-            "Privacy loss spent, in mu^2, which adds up.",
-            each(lambda b: float(b.charged_mu2)),
-        ),
-        _gauge("synth_budget_cap_mu2", "Cap of the account in mu^2.", each(lambda b: float(b.cap_mu2))),
-        _gauge(
-            "synth_budget_committed_ratio",
-            "Share of the cap, in mu^2, spent or set aside.",
-            each(committed_share),
-        ),
-        _gauge(
-            "synth_account_refusals",
-            "Refusals that have depended on the account's records.",
-            each(lambda b: float(b.refusals)),
-        ),
-        _gauge(
-            "synth_account_refusal_limit",
-            "Refusals that may depend on the account's records.",
-            each(lambda b: float(b.account.refusal_limit)),
-        ),
+        _gauge(name, text, [({"dataset": b.account.dataset}, value(b)) for b in balances])
+        for (name, text), value in families.items()
     ]
 
 
@@ -169,6 +150,10 @@ def _releases(office: Office) -> list[Metric]:
     ]
 
 
+def _one(value: float) -> list[Sample]:
+    return [({}, float(value))]
+
+
 def _up(epsilon: float) -> float:
     return round_up(epsilon, DIGITS)
 
@@ -187,3 +172,32 @@ def _counter(name: str, text: str, samples: Iterable[Sample]) -> Metric:
 
 def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def metrics_server(office: Office, address: str) -> ThreadingHTTPServer:
+    """A server on `host:port` that answers GET /metrics and nothing else; the caller runs and closes it."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise SpecError(f"{address!r} is no address; write HOST:PORT, such as 127.0.0.1:9105")
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path != "/metrics":
+                self.send_error(404)
+                return
+            body = exposition(office).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 — named so by its base
+            """Say nothing: a scrape every few seconds is no event."""
+
+    try:
+        return ThreadingHTTPServer((host, int(port)), Handler)
+    except OSError:
+        raise SpecError(
+            f"metrics cannot be served on {address}; it is in use or not of this machine"
+        ) from None

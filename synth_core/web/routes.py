@@ -2,11 +2,18 @@
 
 All addresses lie side by side and name things in their query, so that relative links work under any prefix and a
 name may contain anything.
+
+A form carries a signed token, the proof that a request to change something comes from a page made for this person. A
+cookie goes along with any request, also with one that another site makes the browser send; a token does not. It is
+bound to the person and to what may be changed, and it expires.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,17 +25,19 @@ from synth_core.errors import LedgerError, SpecError
 from synth_core.events.journal import Kind
 from synth_core.events.office import ChainStatus, Office
 from synth_core.release.paths import SIGNED
-from synth_core.release.verification import Verification
-from synth_core.web import metrics, tokens
+from synth_core.release.verify import Verification
+from synth_core.web import metrics
 from synth_core.web.pages import address, render
-from synth_core.web.records import RecordFilter, standing, to_csv
 from synth_core.web.views import (
     AccountView,
+    RecordFilter,
     account_view,
     account_views,
     release_lines,
     release_view,
     releases_of_run,
+    standing,
+    to_csv,
 )
 
 REPORT_POLICY = (
@@ -37,7 +46,9 @@ REPORT_POLICY = (
 """A report is one self-contained file with its styles inside; it runs no script and belongs to no origin."""
 
 RECORDS_ON_A_PAGE = 200
-LONGEST_REASON = 500
+"""Ledger records listed on one page."""
+MAX_REASON_LETTERS = 500
+"""Upper limit of the letters of a reason given in a form."""
 NAMES = {"dataset": "Data set", "dag": "DAG", "run": "DAG run"}
 
 
@@ -83,12 +94,12 @@ def set_cap(
     """Change an account's cap: for editors, from this application's own form, with a reason."""
     editor, office = _editor(request), _office(request)
     same_site = request.headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
-    genuine = tokens.valid(token, secret=_secret(request), person=editor.name, purpose=f"cap {dataset}")
+    genuine = token_is_valid(token, secret=_secret(request), person=editor.name, purpose=f"cap {dataset}")
     if not (same_site and genuine):
         raise HTTPException(403, "This form has expired or is not yours; open the page again.")
     try:
-        if len(reason) > LONGEST_REASON:
-            raise LedgerError(f"a reason has at most {LONGEST_REASON} characters")
+        if len(reason) > MAX_REASON_LETTERS:
+            raise LedgerError(f"a reason has at most {MAX_REASON_LETTERS} characters")
         office.ledger.set_cap(dataset, epsilon=_number(epsilon), actor=editor.name, reason=reason)
     except LedgerError as refusal:
         view, asked = account_view(office, dataset), {"epsilon": epsilon, "reason": reason}
@@ -243,7 +254,7 @@ def _account_page(
 ) -> HTMLResponse:
     who: Visitor = request.state.visitor
     purpose = f"cap {view.account.dataset}"
-    token = tokens.issue(_secret(request), person=who.name, purpose=purpose) if who.may_edit else ""
+    token = issue_token(_secret(request), person=who.name, purpose=purpose) if who.may_edit else ""
     return _page(
         request,
         "account.html",
@@ -307,3 +318,27 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         raise LedgerError("the cap must be a number, such as 2.5") from None
+
+
+LIFETIME_SECONDS = 2 * 60 * 60
+"""Seconds for which a form's token is valid."""
+
+
+def issue_token(secret: str, *, person: str, purpose: str, now: float | None = None) -> str:
+    """A token for this person and purpose."""
+    expires = str(int((time.time() if now is None else now) + LIFETIME_SECONDS))
+    return f"{expires}.{_signature(secret, expires, person, purpose)}"
+
+
+def token_is_valid(token: str, *, secret: str, person: str, purpose: str, now: float | None = None) -> bool:
+    """Whether the token was issued for this person and purpose and has not expired."""
+    expires, _, signature = token.partition(".")
+    if not hmac.compare_digest(signature.encode(), _signature(secret, expires, person, purpose).encode()):
+        return False
+    return int(expires) > (time.time() if now is None else now)
+
+
+def _signature(secret: str, *parts: str) -> str:
+    # Lengths keep ("a", "bc") and ("ab", "c") apart.
+    message = "".join(f"{len(part)}:{part}" for part in parts)
+    return hmac.new(secret.encode(), message.encode(), hashlib.sha256).hexdigest()

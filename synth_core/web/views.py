@@ -1,27 +1,31 @@
-"""What the pages show: accounts, releases and runs, put together from ledger, manifests and events."""
+"""What the pages show: accounts, releases and runs, put together from ledger, manifests and events.
+
+The ledger's records can be filtered, reduced to one line for each spend, and written as CSV.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from synth_core.errors import SpecError
 from synth_core.events.journal import Event, Kind
-from synth_core.events.office import Office
-from synth_core.events.watch import committed_share
-from synth_core.ledger.forecast import runway
+from synth_core.events.office import Office, committed_share
+from synth_core.ledger.book import cost_by_step, runway
 from synth_core.privacy.accounts import Account, Balance, Record, State
 from synth_core.privacy.budget import epsilon_of, mu_of
 from synth_core.release import signing
-from synth_core.release.manifest import cost_by_step
+from synth_core.release.certificate import promised_mu2
 from synth_core.release.paths import ReleasePaths
-from synth_core.release.statement import promised_mu2
 
 SPENDING_STEPS = ("score", "select", "fit", "evaluate")
 """Steps that may ask the curator, in the order in which charts stack them."""
@@ -249,3 +253,75 @@ def _size(path: Path) -> int | None:
         return path.stat().st_size
     except OSError:
         return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordFilter:
+    """Which records to show; an empty text asks for all."""
+
+    dataset: str = ""
+    release: str = ""
+    step: str = ""
+    state: str = ""
+    dag: str = ""
+    run: str = ""
+    task: str = ""
+
+    @property
+    def query(self) -> str:
+        """The filter as the query of an address."""
+        return urlencode({name: value for name, value in self.items() if value})
+
+    def items(self) -> list[tuple[str, str]]:
+        """Every criterion with what it asks for."""
+        return [(item.name, getattr(self, item.name)) for item in fields(self)]
+
+    def among(self, records: Iterable[Record]) -> list[Record]:
+        """The records asked for."""
+        asked = {name: value for name, value in self.items() if value}
+        return [record for record in records if all(_fact(record, name) == asked[name] for name in asked)]
+
+
+def standing(records: Sequence[Record]) -> list[Record]:
+    """One record for each spend, the one that says where it stands, and all records that are no spends."""
+    last = {(record.key, record.attempt): record.id for record in records if record.key}
+    return [record for record in records if not record.key or last[record.key, record.attempt] == record.id]
+
+
+COLUMNS = (
+    *("id", "time_utc", "dataset", "release", "step", "purpose", "state", "reason", "mechanism", "queries"),
+    *("sensitivity", "scale", "mu2_exact", "mu2", "remaining_mu2", "attempt", "dag", "run", "task", "actor"),
+    *("library", "hash"),
+)
+"""Head line of the ledger's records as CSV."""
+
+
+def to_csv(records: Iterable[Record]) -> str:
+    """The records as CSV with a head line, fit for a spreadsheet."""
+    target = io.StringIO()
+    writer = csv.writer(target, lineterminator="\r\n")
+    writer.writerow(COLUMNS)
+    for record in records:
+        writer.writerow([_harmless(value) for value in _row(record)])
+    return target.getvalue()
+
+
+def _row(record: Record) -> list[object]:
+    asked, runner = record.mechanism, record.runner
+    return [
+        *(record.id, record.at.isoformat(), record.dataset, record.release, record.step, record.purpose),
+        *(record.state.value, record.reason, asked.name, asked.count, asked.sensitivity, asked.scale),
+        *(record.mu2, float(record.mu2), float(record.remaining_mu2), record.attempt),
+        *(runner.dag, runner.run, runner.task, runner.actor, record.library, record.hash),
+    ]
+
+
+def _harmless(value: object) -> object:
+    """Text that a spreadsheet would run as a formula is quoted; numbers stay numbers."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") and value else value
+
+
+def _fact(record: Record, name: str) -> str:
+    if name in ("dag", "run", "task"):
+        return str(getattr(record.runner, name))
+    return str(getattr(record, name))

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 import yaml
-from live_airflow import DEADLINE_HOURS, TWINS, Live, live_airflow
 from sqlalchemy.engine import URL
-from work_sharing import live_servers
+from support.live_airflow import DEADLINE_HOURS, TWINS, Live, live_airflow
+from support.work_sharing import live_servers
 
 from infra.local.site import Site
 

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 import pytest
-from live_airflow import (
+from support.live_airflow import (
     DEADLINE_HOURS,
     FORM,
     TWINS,

@@ -93,14 +93,32 @@ def test_the_form_starts_valid_and_explains_every_field(release_dag):
 
 
 def test_the_form_offers_every_method_and_only_known_keys(release_dag):
-    from synth_core.release.spec import ReleaseSpec
+    from synth_core.release.spec import ROUTINE, ReleaseSpec
     from synth_core.synthesizers.methods import METHODS
 
     known = {field.alias or name for name, field in ReleaseSpec.model_fields.items()}
-    assert set(release_dag.params) - {"workspace", "dry_run"} <= known
+    assert set(release_dag.params) - {"workspace", "dry_run"} == known - set(ROUTINE)
     method = release_dag.params.get_param("method").schema
     assert set(method["enum"]) == set(METHODS)
     assert all(name in method["description_md"] for name in METHODS)
+
+
+LIMITS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+
+
+def test_the_form_has_the_words_and_limits_of_the_spec(release_dag):
+    from synth_core.release.spec import ROUTINE, ReleaseSpec
+
+    declared = ReleaseSpec.model_json_schema()["properties"]
+    for name in set(declared) - set(ROUTINE):
+        shown = release_dag.params.get_param(name).schema
+        assert shown["title"] == declared[name]["title"]
+        assert declared[name]["description"][1:] in shown["description_md"]
+        kinds = [declared[name], *declared[name].get("anyOf", ())]
+        limits = {key: kind[key] for kind in kinds for key in LIMITS if key in kind}
+        if name == "seed":  # no browser keeps more digits
+            limits = {"minimum": limits["minimum"], "maximum": 2**53 - 1}
+        assert {key: shown[key] for key in LIMITS if key in shown} == limits, name
 
 
 @pytest.mark.parametrize(
@@ -118,11 +136,11 @@ def test_the_form_offers_every_method_and_only_known_keys(release_dag):
         ("epsilon", "1"),
         ("delta", 0),
         ("delta", 1),
-        ("delta", 0.5),
+        ("delta", 1.5),
         ("rows", 0),
         ("rows", 1.5),
         ("shards", 0),
-        ("shards", 1001),
+        ("shards", 10_001),
         ("release", "../elsewhere"),
         ("seed", -1),
         ("options", [1]),

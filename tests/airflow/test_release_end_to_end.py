@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_release import write_release
+from support.small_release import write_release
 
 from synth_core import steps
 from synth_core.ledger.sql import SqlLedger, ledger_url

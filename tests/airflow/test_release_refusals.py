@@ -35,10 +35,19 @@ class Diary:
         )
 
     def run_step(
-        self, name: str, address: str, *, cluster: str | None, runner: Runner, progress: steps.Progress
+        self,
+        name: str,
+        address: str,
+        *,
+        part: steps.PartId | None = None,
+        cluster: str | None,
+        runner: Runner,
+        progress: steps.Progress,
     ) -> str:
         progress(f"{name} goes on")
-        return self._answer(name, runner, cluster, f"{Path(address).parent}/{name}.json")
+        said = name if part is None else f"{name} {Path(str(part)).name}"
+        written = f"{part}/model.npz" if isinstance(part, str) else f"{Path(address).parent}/{said}"
+        return self._answer(said, runner, cluster, written)
 
     def cost(self, spec: dict[str, Any], *, workspace: Path) -> list[tuple[str, list[tuple[str, str]]]]:
         return [("Release", [("cost", f"epsilon {spec['epsilon']}")])]
@@ -46,21 +55,10 @@ class Diary:
     def ask_approval(self, address: str, *, runner: Runner) -> None:
         return None
 
-    def strata(self, address: str) -> list[str]:
-        return [f"{Path(address).parent}/strata/{name}" for name in self.parts]
-
-    def fit_stratum(
-        self, address: str, stratum: str, *, cluster: str | None, runner: Runner, progress: steps.Progress
-    ) -> str:
-        return self._answer(f"fit {Path(stratum).name}", runner, cluster, f"{stratum}/model.npz")
-
-    def shards(self, address: str) -> list[int]:
-        return [0, 1]
-
-    def sample_shard(self, address: str, shard: int, *, cluster: str | None, runner: Runner) -> str:
-        return self._answer(
-            f"sample {shard}", runner, cluster, f"{Path(address).parent}/part-{shard}.parquet"
-        )
+    def list_parts(self, name: str, address: str) -> list[steps.PartId]:
+        return {"fit": [f"{Path(address).parent}/strata/{part}" for part in self.parts], "sample": [0, 1]}[
+            name
+        ]
 
     def cancel(self, address: str, *, reason: str, runner: Runner) -> None:
         self.cancelled.append(reason)
@@ -79,7 +77,7 @@ class Diary:
 @pytest.fixture
 def diary(monkeypatch: pytest.MonkeyPatch, workspace: Path) -> Diary:
     diary = Diary()
-    verbs = ("cost", "prepare", "run_step", "strata", "fit_stratum", "shards", "sample_shard")
+    verbs = ("cost", "prepare", "run_step", "list_parts")
     for verb in (*verbs, "ask_approval", "cancel"):
         monkeypatch.setattr(steps, verb, getattr(diary, verb))
     return diary

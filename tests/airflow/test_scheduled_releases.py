@@ -17,7 +17,7 @@ from unittest import mock
 import pendulum
 import pytest
 import yaml
-from work_counter import count_calls
+from support.work_counter import count_calls
 
 pytestmark = pytest.mark.airflow
 
@@ -253,11 +253,11 @@ def test_the_trigger_fires_when_the_scheduler_answers(airflow_home, monkeypatch)
 def test_a_step_waits_for_a_cluster_that_does_not_answer(airflow_home, monkeypatch):
     from airflow.sdk.exceptions import TaskDeferred
 
-    from synth_airflow.operators import CLUSTER_PATIENCE, Step
+    from synth_airflow.operators import CLUSTER_PATIENCE, StepTask
 
     monkeypatch.setenv("SYNTH_DASK_ADDRESS", "tcp://127.0.0.1:9")
     with pytest.raises(TaskDeferred) as deferred:
-        Step(task_id="score").execute({})
+        StepTask(task_id="score", step="score").execute({})
     assert deferred.value.method_name == "resume"
     assert deferred.value.timeout == CLUSTER_PATIENCE
     assert deferred.value.trigger.address == "tcp://127.0.0.1:9"

@@ -1,4 +1,4 @@
-"""The settings of docs/operations.md are those that the code, Airflow and the deployment files know."""
+"""The settings of docs/operations/upgrade.md are those that the code, Airflow and the deployment files know."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from infra.local.site import REPOSITORY, Dask, Site
 from synth_core.settings import NAMES, VARIABLES, variable
 
-PAGE = REPOSITORY / "docs" / "operations.md"
+PAGE = REPOSITORY / "docs" / "operations" / "upgrade.md"
 SOURCES = ("synth_core", "dags", "plugins", "infra/local")
 DEPLOYMENT = ("docker/compose.yaml", "docker/airflow.Dockerfile")
 READ_BY_THE_IMAGES_ALONE = re.compile(r"_(FILE|CMD)$")

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from strata_release import DISTRICTS, run_steps, write_release
+from support.strata_release import DISTRICTS, run_steps, write_release
 
 from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.release.paths import ReleasePaths

@@ -22,9 +22,9 @@ from synth_core.cluster import Cluster
 from synth_core.domain import Domain
 from synth_core.evaluation.distances import tvd
 from synth_core.measurement import Measurement
-from synth_core.steps.fit import cluster_tools
+from synth_core.steps.conversation import cluster_tools
 from synth_core.synthesizers.absyn import ABSyn
-from synth_core.synthesizers.correlation import Terms, normalised, pair_loads, selected_pairs
+from synth_core.synthesizers.correlation import Terms, normalise_scores, pair_loads, select_pairs
 
 HERE = Path(__file__).parent
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -122,7 +122,7 @@ def timed_selection(attributes: int) -> dict:
     pairs = [
         (a, b, dependence[i, j] + 100 * rng.normal()) for (i, a), (j, b) in combinations(enumerate(domain), 2)
     ]
-    strengths = normalised(domain, pairs, total=42535.0)
+    strengths = normalise_scores(domain, pairs, total=42535.0)
     terms = Terms(
         total=42535.0,
         mu2=0.8 * 0.761132**2,
@@ -131,7 +131,7 @@ def timed_selection(attributes: int) -> dict:
         fill_measured=False,
     )
     start, wall = time.process_time(), time.perf_counter()
-    chosen = selected_pairs(domain, strengths, terms)
+    chosen = select_pairs(domain, strengths, terms)
     return {
         "attributes": attributes,
         "largest": int(sizes.max()),

@@ -14,7 +14,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY / folder) for folder in (".", "tests", "tests/airflow", "tests/steps")]
 
-from live_airflow import FORM, live_airflow  # noqa: E402
+from support.live_airflow import FORM, live_airflow  # noqa: E402
 
 from infra.local.site import Site  # noqa: E402
 from synth_core.events.journal import Kind, read  # noqa: E402

@@ -11,10 +11,9 @@ import json
 from pathlib import Path
 
 import numpy as np
+from contest.execution import execute
+from contest.jobs import OURS, Job, contestants, load
 from yardstick import mean_tvd
-
-from synth_core.bench.contest import OURS, Job, contestants, load
-from synth_core.bench.execution import execute
 
 HERE = Path(__file__).parent
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"

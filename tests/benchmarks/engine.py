@@ -24,13 +24,12 @@ import numpy as np
 from synth_core.arrays import NUMPY
 from synth_core.domain import Domain
 from synth_core.measurement import Measurement
-from synth_core.models.calibration import split
-from synth_core.models.estimators import estimate
+from synth_core.models.calibration import split_tables
 from synth_core.models.inference import SHARED_CELLS, marginal_oracle
 from synth_core.models.junction_tree import junction_tree
-from synth_core.models.losses import SquaredLoss
-from synth_core.models.mirror_descent import accelerated, proximal
-from synth_core.models.problem import Problem
+from synth_core.models.losses import Problem, SquaredLoss
+from synth_core.models.maximum_entropy import estimate
+from synth_core.models.mirror_descent import accelerate_descent, descend_mirror
 from synth_core.models.sampling import sample_rows
 
 HERE = Path(__file__).resolve().parent
@@ -228,7 +227,7 @@ def measure_threads(path, blocks=12, passes=20):
 def measure_fit(path, method):
     domain, cliques, case = load_case(path)
     sigma, total = float(case["sigma"]), float(case["total"])
-    tables = [Measurement(t.clique, t.values, sigma) for t in split(domain, cliques, case["values"])]
+    tables = [Measurement(t.clique, t.values, sigma) for t in split_tables(domain, cliques, case["values"])]
     target = case["values"].size / 2
     begin = time.process_time()
     seen = []
@@ -240,9 +239,9 @@ def measure_fit(path, method):
         zeros = np.zeros(case["values"].size)
         constant = loss.smoothness
         steps = (
-            proximal(oracle, loss, zeros, total=total)
+            descend_mirror(oracle, loss, zeros, total=total)
             if method == "algorithm 1"
-            else accelerated(oracle, loss, zeros, total=total, smoothness=constant)
+            else accelerate_descent(oracle, loss, zeros, total=total, smoothness=constant)
         )
         for step in steps:
             seen.append((step.passes, step.loss))
@@ -267,7 +266,7 @@ def distance(codes, domain, model, cliques):
 def measure_sampling(path):
     domain, cliques, case = load_case(path)
     sigma, total = float(case["sigma"]), float(case["total"])
-    tables = [Measurement(t.clique, t.values, sigma) for t in split(domain, cliques, case["values"])]
+    tables = [Measurement(t.clique, t.values, sigma) for t in split_tables(domain, cliques, case["values"])]
     model = estimate(domain, tables, total=total)
     rng = np.random.default_rng(0)
     found = {}

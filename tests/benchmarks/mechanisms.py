@@ -20,17 +20,17 @@ from synth_core.errors import FeasibilityError
 from synth_core.evaluation.distances import tabulate
 from synth_core.ledger.sql import SqlLedger
 from synth_core.measurement import total_by_inverse_variance
-from synth_core.models.estimators import estimate
+from synth_core.models.maximum_entropy import estimate
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Synthesizer, Tools
-from synth_core.synthesizers.conditionals import in_turn
+from synth_core.synthesizers.consistency import model_in_turn
 from synth_core.synthesizers.dualquery import DualQuery
-from synth_core.synthesizers.hdmm import HDMM, chosen, local_least_squares
+from synth_core.synthesizers.hdmm import HDMM, choose_strategies, local_least_squares
 from synth_core.synthesizers.mwem import MWEM
-from synth_core.synthesizers.workloads import Workload, workload_error
+from synth_core.synthesizers.workloads import Workload, relative_error
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 HERE = Path(__file__).parent
@@ -77,7 +77,7 @@ class Table:
 
     def error(self, estimated: Callable[[Clique], np.ndarray]) -> float:
         parts = self.workload.parts(self.domain)
-        return workload_error(
+        return relative_error(
             parts, self.domain, real=lambda c: tabulate(self.codes, self.domain, c), estimated=estimated
         )
 
@@ -119,7 +119,7 @@ def hdmm(table: Table, epsilon: float = EPSILON) -> Errors:
     curator = table.curator(epsilon)
     structure = method.select(curator, plan, method.score(curator, plan))
     model = method.fit(curator, plan, structure, Tools())
-    strategies, shares = chosen(table.workload.parts(table.domain), table.domain)
+    strategies, shares = choose_strategies(table.workload.parts(table.domain), table.domain)
     again = curator.answer(strategies, plan.mu2("strategy"), purpose="strategy", weights=shares)
     tables = dict(local_least_squares(again))
     return {"without": table.error(tables.__getitem__), "with": table.error(model.marginal)}
@@ -143,7 +143,7 @@ def privbayes(table: Table) -> Errors:
     curator = table.curator(EPSILON)
     measured = curator.measure(families, mu2_of(EPSILON, DELTA), purpose="families")
     total = total_by_inverse_variance(measured)
-    direct = in_turn(table.domain, [(m.clique, m.noisy) for m in measured], total=total)
+    direct = model_in_turn(table.domain, [(m.clique, m.noisy) for m in measured], total=total)
     rows = direct.sample(round(total), np.random.default_rng(0))
     return {
         "without": table.of_rows(rows, total),

@@ -18,11 +18,11 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
+from contest.execution import execute
+from contest.jobs import OURS, Contestant, DataSet, Job, load
 from yardstick import mean_tvd
 
 from synth_core import Schema, synthesize
-from synth_core.bench.contest import OURS, Contestant, DataSet, Job, load
-from synth_core.bench.execution import execute
 from synth_core.domain import Domain
 
 HERE = Path(__file__).parent

@@ -2,7 +2,7 @@
 
 Run as `python tests/benchmarks/privmrf.py [--ablation | --wide] [--only DATA] [--epsilon E] [--runs N]`.
 Each result is kept in privmrf.jsonl and a configuration that has all its runs is not run again, so that a long series
-can be done in parts. SVM errors are in the table of `synth bench utility`, beside those of the other methods.
+can be done in parts. SVM errors are in the table of utility.py, beside those of the other methods.
 """
 
 import argparse

@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 from yardstick import mean_tvd
 
-from synth_core.domain import Domain
+from synth_core.domain import Domain, breaking_rows
 from synth_core.example.population import EXAMPLE_ROWS, EXAMPLE_SEED, generate, population_schema
-from synth_core.exclusions import breaking_rows
 from synth_core.ledger.sql import SqlLedger
+from synth_core.models.mixture import Model
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
 from synth_core.schema.codec import decode, encode
 from synth_core.storage.counting import TableCounts
-from synth_core.synthesizers.base import Model, Tools
+from synth_core.synthesizers.base import Tools
 from synth_core.synthesizers.methods import synthesizer
 
 HERE = Path(__file__).parent

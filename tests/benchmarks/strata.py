@@ -24,14 +24,14 @@ import pandas as pd
 import yaml
 from distributed import Client, LocalCluster
 
+from synth_core.ledger.book import charged_records
 from synth_core.ledger.sql import SqlLedger, ledger_url
+from synth_core.models.mixture import load_model
 from synth_core.privacy.accounts import Account, State
 from synth_core.privacy.budget import epsilon_of
-from synth_core.release.manifest import charged_records
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.verify import verify_release
 from synth_core.steps import STEPS, prepare, run_step
-from synth_core.synthesizers.saved import load_model
 
 STATES, DISTRICTS = 10, 50
 SIZES = {"age": 10, "sex": 2, "education": 6, "job": 8, "income": 8, "household": 5, "tenure": 3}

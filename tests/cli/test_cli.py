@@ -15,6 +15,7 @@ from synth_core import Schema
 from synth_core.evaluation.distances import alpha_way, tabulate_both, tvd
 from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.steps import prepare
+from synth_core.synthesizers.methods import FOR_RELEASES, METHODS
 
 pytestmark = pytest.mark.slow
 
@@ -60,15 +61,30 @@ def test_methods_lists_methods_and_presets(synth):
     assert {"privmrf", "default", "paper", "independent"} <= set(out.split())
 
 
+def test_the_methods_for_releases_come_first(synth):
+    _, out, _ = synth("methods")
+    listed = [line.split()[0] for line in out.splitlines() if line and not line.startswith(" ")]
+    assert listed[:6] == ["method", "FOR", "privmrf", "absyn", "privbayes", "COMPARATORS"]
+    assert list(METHODS)[:3] == list(FOR_RELEASES) == listed[2:5]
+    assert len(listed) == 3 + len(METHODS)
+
+
+def test_methods_explains_the_options_of_one(synth):
+    code, out, _ = synth("methods", "privbayes")
+    assert code == 0
+    words = " ".join(out.split())
+    assert "usefulness" in words
+    assert "larger gives smaller tables" in words
+    code, _, err = synth("methods", "guess")
+    assert code == 2
+    assert "unknown method 'guess'" in err
+
+
 @pytest.fixture(scope="module")
-def example(tmp_path_factory):
+def example(tmp_path_factory, programs):
     """What `synth init` writes, with fewer people."""
     folder = tmp_path_factory.mktemp("example") / "mine"
-    subprocess.run(
-        [sys.executable, "-c", "from synth_core.cli import main; main()", "init", folder, "--rows", "3000"],
-        check=True,
-        capture_output=True,
-    )
+    subprocess.run([programs / "synth", "init", folder, "--rows", "3000"], check=True, capture_output=True)
     return folder
 
 
@@ -144,7 +160,7 @@ def change(example, tmp_path, **values):
 def test_a_plan_works_without_an_account_and_creates_nothing(synth, example, tmp_path):
     code, out, _ = synth("plan", change(example, tmp_path), "--workspace", tmp_path / "nowhere")
     assert code == 0
-    assert "there is no ledger in" in " ".join(out.split())
+    assert "there is no ledger at" in " ".join(out.split())
     assert not (tmp_path / "nowhere").exists()
 
 

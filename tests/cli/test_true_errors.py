@@ -7,7 +7,6 @@ import re
 import shutil
 import stat
 import subprocess
-import sys
 
 import pytest
 
@@ -15,17 +14,20 @@ from synth_core.release.paths import ReleasePaths
 
 pytestmark = pytest.mark.slow
 
-PROGRAM = "from synth_core.cli import main; main()"
 
-
-def started(*arguments, **how):
+@pytest.fixture(scope="module")
+def started(programs):
     """The command as a process, where it matters what a process prints or which rights its files get."""
-    command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, **how)
+
+    def run(*arguments, **how):
+        command = [programs / "synth", *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, **how)
+
+    return run
 
 
 @pytest.fixture(scope="module")
-def released(tmp_path_factory):
+def released(tmp_path_factory, started):
     """A release by the command line, as cron or a build server runs it, and all that it printed."""
     folder = tmp_path_factory.mktemp("printed") / "mine"
     assert started("init", folder, "--rows", 500).returncode == 0
@@ -65,7 +67,7 @@ def test_a_run_prints_no_true_error_and_says_where_they_are(released):
     assert "SVM" not in re.sub(r"SVM\D*\(\d+ of \d+\)", "", err), "progress, and no error"
 
 
-def test_evaluate_into_an_open_folder_writes_files_for_its_owner_alone(released, tmp_path):
+def test_evaluate_into_an_open_folder_writes_files_for_its_owner_alone(started, released, tmp_path):
     folder, _ = released
     out = tmp_path / "open"
     out.mkdir(mode=0o777)

@@ -4,7 +4,16 @@ import shutil
 from pathlib import Path
 
 import pytest
-from page_blocks import Block, BlockFailed, blocks, conversation, matches, page_before, run_block, run_page
+from support.page_blocks import (
+    Block,
+    BlockFailed,
+    blocks,
+    conversation,
+    matches,
+    page_before,
+    run_block,
+    run_page,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
@@ -15,7 +24,7 @@ RUNNABLE = [page for page in PAGES if any(block.is_run for block in blocks(page.
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished(tmp_path_factory, programs):
     """The folder in which a page was run; each page is run once, and what follows one that failed is not run."""
     folders = {}
 
@@ -29,7 +38,7 @@ def finished(tmp_path_factory):
                 shutil.copytree(run((page.parent / before).resolve()), folder)
             else:
                 folder.mkdir()
-            run_page(text, folder)
+            run_page(text, folder, programs)
             folders[page] = folder
         assert folders[page], f"{page.name} goes first, and failed"
         return folders[page]
@@ -45,7 +54,14 @@ def test_the_blocks_of_a_page_run(page, finished):
 
 def test_the_pages_that_must_run_do():
     names = {str(page.relative_to(ROOT)) for page in RUNNABLE}
-    assert {"README.md", "docs/tutorial.md", "docs/howto/restore-a-ledger.md"} <= names
+    must = (
+        "README.md",
+        "docs/tutorial.md",
+        "docs/faq.md",
+        "docs/howto/restore-a-ledger.md",
+        "docs/howto/use-the-engine.md",
+    )
+    assert set(must) <= names
 
 
 def block(language, text):

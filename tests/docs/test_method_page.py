@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from page_blocks import blocks
+from support.page_blocks import blocks
 
 pytestmark = pytest.mark.slow
 

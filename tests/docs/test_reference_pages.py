@@ -5,18 +5,18 @@ import re
 import pytest
 from pydantic import BaseModel
 
-from infra.handbook import keys, reference
+from infra.handbook import keys, python_names, reference
 from infra.handbook.meanings import FIELDS, STATES
-from synth_core.ledger.rows import ANSWERS, RECORDS
+from synth_core.ledger.tables import ANSWERS, RECORDS
 from synth_core.privacy.accounts import State
 
-PAGES = sorted(reference.PAGES.glob("*.md"))
+PAGES = reference.PAGES
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_generated_part_is_what_the_code_says(page):
     text = page.read_text(encoding="utf-8")
-    assert reference.filled(text) == text, "run `make docs` and commit docs/reference"
+    assert reference.filled(text) == text, "run `make docs` and commit docs"
 
 
 def test_every_part_is_on_a_page():
@@ -78,3 +78,23 @@ def test_the_readme_lists_every_command():
         r"^\| `synth ([a-z-]+)", (reference.ROOT / "README.md").read_text("utf-8"), re.MULTILINE
     )
     assert set(listed) == mounted()
+
+
+def test_a_docstring_is_read_by_its_headings():
+    def both(first, *, second=print):
+        """Take two.
+
+        Args:
+            first: The first,
+                of course.
+            second: The other.
+
+        Returns:
+            Nothing.
+        """
+
+    said = python_names.Docstring.of(both)
+    assert said.text == "Take two."
+    assert said.entries("Args") == {"first": "The first, of course.", "second": "The other."}
+    assert said.sections["Returns"].strip() == "Nothing."
+    assert python_names.signature("both", both) == "both(first, *, second = print)"

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MKDOCS = ROOT / ".checks" / "bin" / "mkdocs"
-PARTS = ("mkdocs.yml", "docs", "infra/handbook", "infra/RUNBOOK.md", "CHANGELOG.md")
+PARTS = ("mkdocs.yml", "docs", "infra/handbook", "infra/RUNBOOK.md", "CHANGELOG.md", "SECURITY.md")
 pytestmark = [
     pytest.mark.skipif(
         not MKDOCS.exists(), reason="mkdocs is not installed; `make docs` or `make check` does it"

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from synth_core.bench import capacity, scale, scale_tasks
 from synth_core.bench.scale import Result, exponent, growth, load, markdown, wanted
-from synth_core.bench.scale_data import census_blocks, census_schema, write_source
+from synth_core.bench.scale_tasks import census_blocks, census_schema, write_source
 from synth_core.cli import app
 from synth_core.errors import SourceError, SpecError
 from synth_core.schema.codec import encode

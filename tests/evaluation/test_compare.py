@@ -7,13 +7,13 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from sample_tables import CENSUS_SIZES
 from scipy.stats import binom
+from support.sample_tables import CENSUS_SIZES
 
 from synth_core.domain import Domain
 from synth_core.errors import SchemaError, SourceError
 from synth_core.evaluation import CodedTable, Evaluation, compare, compare_codes, rule_violations
-from synth_core.evaluation.classification import MOST_CLASSES, split, usual_targets
+from synth_core.evaluation.classification import MAX_CLASSES, split_rows, usual_targets
 from synth_core.evaluation.marginals import marginal_errors
 from synth_core.schema import Categorical, Integer, Rule, Schema
 
@@ -76,7 +76,7 @@ def test_training_on_independent_columns_is_much_worse(apart):
 
 def test_the_held_out_rows_are_trained_on_by_nobody():
     real = np.arange(90).reshape(90, 1)
-    parts = split(real, np.arange(1000, 1200).reshape(200, 1))
+    parts = split_rows(real, np.arange(1000, 1200).reshape(200, 1))
     assert not set(parts.held_out[:, 0]) & set(parts.real[:, 0])
     assert len(parts.held_out) == 30
     assert len(parts.real) == len(parts.synthetic) == 60
@@ -112,7 +112,7 @@ def test_progress_counts_every_part(real):
 def test_targets_can_be_chosen_and_large_ones_are_left_out(real):
     evaluation = compare_codes(real[:300], real[:300], DOMAIN, targets=["z"])
     assert [error.target for error in evaluation.targets] == ["z"]
-    assert usual_targets(Domain.of({"one": 1, "two": 2, "many": MOST_CLASSES + 1})) == ("two",)
+    assert usual_targets(Domain.of({"one": 1, "two": 2, "many": MAX_CLASSES + 1})) == ("two",)
     with pytest.raises(SchemaError, match="'nowhere'"):
         compare_codes(real, real, DOMAIN, targets=["nowhere"])
 

@@ -14,14 +14,15 @@ from synth_core.domain import Domain
 from synth_core.evaluation import Evaluation, compare_codes
 from synth_core.evaluation.distances import tabulate
 from synth_core.privacy.wording import scientific
-from synth_core.report import Guarantee, SpendLine, internal_report
 from synth_core.report.exhibits import (
-    MOST_BARS,
-    MOST_HEATMAP_COLUMNS,
+    MAX_BARS,
+    MAX_HEATMAP_COLUMNS,
     budget_exhibit,
     column_exhibits,
     pairs_exhibit,
 )
+from synth_core.report.internal import internal_report
+from synth_core.report.page import Guarantee, SpendLine
 from synth_core.schema import Categorical, Schema
 
 HOSTILE = '<script>alert("x")</script> & "quoted" $x_{2$'
@@ -226,7 +227,7 @@ def test_rare_values_are_drawn_as_one_and_listed_all():
         schema.columns, {"x": counts}, {"x": counts}, reference_name="real", tvd={"x": 0.0}
     )
     assert len(exhibit.table.rows) == 41
-    assert f"{41 - MOST_BARS + 1} rarer values" in exhibit.svg
+    assert f"{41 - MAX_BARS + 1} rarer values" in exhibit.svg
     assert ">40<" in exhibit.svg
     assert ">3<" not in exhibit.svg
 
@@ -242,7 +243,7 @@ def test_noisy_counts_below_zero_are_shown_as_none():
 
 @pytest.mark.slow
 def test_a_heatmap_of_many_columns_keeps_those_with_the_largest_distances():
-    size = MOST_HEATMAP_COLUMNS + 5
+    size = MAX_HEATMAP_COLUMNS + 5
     names = [f"column{i:02}" for i in range(size)]
     matrix = np.add.outer(np.arange(size), np.arange(size)) / 200
     exhibit = pairs_exhibit(names, matrix.tolist())

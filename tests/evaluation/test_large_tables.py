@@ -14,11 +14,17 @@ from hypothesis import strategies as st
 from synth_core.cluster import Cluster, connect
 from synth_core.domain import Domain, Impossible
 from synth_core.errors import SourceError, SynthError
-from synth_core.evaluation import CodedTable, cells, compare_codes, compare_tables, tables
-from synth_core.evaluation.cells import aligned, count_cells, distances, merged, occupied
+from synth_core.evaluation import CodedTable, compare_codes, compare_tables, tables
 from synth_core.evaluation.distances import jensen_shannon, l2, tabulate, tvd
 from synth_core.evaluation.marginals import marginal_errors
-from synth_core.evaluation.tables import Conjunctions
+from synth_core.evaluation.tables import (
+    Conjunctions,
+    align_cells,
+    count_cells,
+    distances,
+    merge_cells,
+    occupied_cells,
+)
 
 DOMAIN = Domain(
     ("a", "b", "c", "d"),
@@ -139,11 +145,11 @@ places = st.lists(st.integers(0, 60), min_size=1, max_size=120).map(np.array)
 @settings(max_examples=80, deadline=None)
 def test_cells_do_not_depend_on_how_rows_are_divided(values, cuts):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cells, "MOST_CELLS", 7)
+        patch.setattr(tables, "MAX_CELLS", 7)
         shape = (61,)
         whole = count_cells([values], shape)
-        parts = merged([count_cells([block], shape) for block in np.split(values, cuts)])
-        pairwise = merged([merged([count_cells([b], shape)]) for b in np.split(values, cuts)])
+        parts = merge_cells([count_cells([block], shape) for block in np.split(values, cuts)])
+        pairwise = merge_cells([merge_cells([count_cells([b], shape)]) for b in np.split(values, cuts)])
     for found in (parts, pairwise):
         assert found.halvings == whole.halvings
         np.testing.assert_array_equal(found.positions, whole.positions)
@@ -155,7 +161,7 @@ def test_cells_do_not_depend_on_how_rows_are_divided(values, cuts):
 
 def test_complete_cells_give_the_exact_distances():
     left, right = (tabulate(rows_of(400, seed), DOMAIN, DOMAIN.attributes) for seed in (1, 2))
-    found = distances(occupied(left), occupied(right), rows=(400, 400))
+    found = distances(occupied_cells(left), occupied_cells(right), rows=(400, 400))
     expected = tvd(left, right), l2(left, right), jensen_shannon(left, right)
     assert (found.tvd, found.l2, found.jensen_shannon) == pytest.approx(expected, abs=1e-12)
     assert not found.estimated
@@ -166,13 +172,13 @@ def test_estimates_are_near_the_exact_distances_and_need_their_scale(monkeypatch
     exact, guessed, raw = [], [], []
     for seed in range(8):
         pair = [rows_of(60_000, 10 * seed + side, domain).T for side in (0, 1)]
-        monkeypatch.setattr(cells, "MOST_CELLS", 10**9)
+        monkeypatch.setattr(tables, "MAX_CELLS", 10**9)
         exact.append(distances(*(count_cells(c, domain.sizes) for c in pair), rows=(60_000, 60_000)))
-        monkeypatch.setattr(cells, "MOST_CELLS", 2000)
+        monkeypatch.setattr(tables, "MAX_CELLS", 2000)
         thin = [count_cells(c, domain.sizes) for c in pair]
         assert all(1000 < len(part.positions) <= 2000 for part in thin)
         guessed.append(distances(*thin, rows=(60_000, 60_000)))
-        left, right = aligned(*thin)
+        left, right = align_cells(*thin)
         raw.append(np.abs(left - right).sum() / 120_000)
     assert all(guess.estimated for guess in guessed)
     for name in ("tvd", "l2", "jensen_shannon"):
@@ -185,7 +191,7 @@ def test_estimates_are_near_the_exact_distances_and_need_their_scale(monkeypatch
 
 
 def test_a_table_of_one_cell_that_is_not_kept_is_still_compared(monkeypatch):
-    monkeypatch.setattr(cells, "MOST_CELLS", 100)
+    monkeypatch.setattr(tables, "MAX_CELLS", 100)
     domain = Domain.of({"a": 100, "b": 100})
     spread = count_cells(rows_of(5000, 1, domain).T, domain.sizes)
     for code in range(20):
@@ -199,7 +205,7 @@ def test_estimated_marginals_and_sampled_rows_are_told(monkeypatch):
     assert exact.sampling == ""
     monkeypatch.setattr(tables, "SAMPLE_ROWS", 600)
     monkeypatch.setattr(tables, "DENSE_CELLS", 500)
-    monkeypatch.setattr(cells, "MOST_CELLS", 300)
+    monkeypatch.setattr(tables, "MAX_CELLS", 300)
     thin = compare_codes(real, synthetic, DOMAIN, targets=["a"])
     assert thin.judged_rows == (600, 600)
     assert "on a random sample of 600 real and 600 synthetic rows" in thin.sampling

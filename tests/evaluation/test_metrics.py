@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_tables import CENSUS_SIZES
 from scipy.spatial.distance import jensenshannon
+from support.sample_tables import CENSUS_SIZES
 
 from synth_core.domain import Domain
 from synth_core.evaluation import CodedTable
@@ -24,7 +24,7 @@ from synth_core.evaluation.distances import (
     tabulate_both,
     tvd,
 )
-from synth_core.evaluation.pairs import pair_tvd, worst_cells
+from synth_core.evaluation.marginals import pair_tvd, worst_cells
 
 DOMAIN = Domain.of({"a": 2, "b": 3, "c": 4})
 

@@ -14,9 +14,8 @@ from synth_core.evaluation import CodedTable
 from synth_core.evaluation.public import BoughtError, PublicQuality, bought_error, public_quality
 from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import junction_tree
-from synth_core.report import SpendLine, public_report
-from synth_core.report.changes import changes_table
-from synth_core.report.public_exhibits import groups_table, tree_exhibit
+from synth_core.report.page import SpendLine
+from synth_core.report.public import changes_table, groups_table, public_report, tree_exhibit
 from synth_core.schema import Categorical, Schema
 
 HOSTILE = '<script>alert("x")</script>'

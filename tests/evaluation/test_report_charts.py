@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from synth_core.report import charts
-from synth_core.report.canvas import REFERENCE, SYNTHETIC
+from synth_core.report.charts import REFERENCE, SYNTHETIC
 
 
 def elements(svg, kind):

@@ -8,9 +8,15 @@ import pytest
 
 from synth_core.evaluation import compare
 from synth_core.evaluation.distances import tabulate
-from synth_core.example.population import generate, population_schema, write_example
-from synth_core.example.release import declare_example_account, example_spec
-from synth_core.report import Guarantee, SpendLine, internal_report
+from synth_core.example.population import (
+    declare_example_account,
+    example_spec,
+    generate,
+    population_schema,
+    write_example,
+)
+from synth_core.report.internal import internal_report
+from synth_core.report.page import Guarantee, SpendLine
 from synth_core.schema.codec import encode
 from synth_core.steps import STEPS, prepare, run_step
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from importlib import import_module
 
 import numpy as np
 import pandas as pd
 import pytest
-from sample_tables import CENSUS_SIZES, SURVEY_SIZES
 from scipy.spatial.distance import jensenshannon
+from support.sample_tables import CENSUS_SIZES, SURVEY_SIZES
 
 from synth_core.cluster import connect
 from synth_core.domain import Domain
@@ -21,19 +20,28 @@ from synth_core.evaluation import (
     compare_codes,
     declared_pay_gap,
     numeric_levels,
+    true_errors,
 )
-from synth_core.evaluation.classification import TRAINING_ROWS, split, target_errors
-from synth_core.evaluation.closeness import closeness, propensity_mse
+from synth_core.evaluation.classification import (
+    TRAINING_ROWS,
+    closeness,
+    propensity_mse,
+    split_rows,
+    target_errors,
+)
 from synth_core.evaluation.distances import alpha_way, jensen_shannon, l2, tabulate_both, tvd
+from synth_core.evaluation.marginals import (
+    FEWEST_ROWS,
+    correlation_difference,
+    subgroup_errors,
+    workload_error,
+)
 from synth_core.evaluation.nist import (
     classification_score,
     clustering_score,
     gini,
     regression_score,
 )
-from synth_core.evaluation.pairs import correlation_difference
-from synth_core.evaluation.subgroups import FEWEST_ROWS, subgroup_errors
-from synth_core.evaluation.workload import workload_error
 from synth_core.schema import Categorical, Integer, Schema
 
 ABC = Domain.of({"a": 2, "b": 2, "c": 3})
@@ -254,7 +262,7 @@ def test_distances_agree_with_scipy_and_pandas_on_many_rows(samples):
 def test_targets_are_spread_over_a_cluster_with_the_same_result():
     rng = np.random.default_rng(8)
     real, synthetic = rng.integers((2, 2, 3), size=(2, 600, 3))
-    parts = split(real, synthetic)
+    parts = split_rows(real, synthetic)
     with connect(None) as cluster:
         spread = target_errors(parts, ABC, targets=["a", "c"], spread=cluster.map)
     assert spread == target_errors(parts, ABC, targets=["a", "c"])
@@ -270,11 +278,10 @@ def test_every_target_is_learnt_twice_from_a_bounded_number_of_rows(samples, mon
         learnt.append(features.shape[0])
         return np.zeros(unseen.shape[0])
 
-    monkeypatch.setattr(classification, "predicted", note)
+    monkeypatch.setattr(classification, "predict_labels", note)
     # Nothing here is about the other figures, which take nearly all of the time.
-    comparison = import_module("synth_core.evaluation.compare")  # the package has a function of that name
-    monkeypatch.setattr(comparison, "ALPHAS", ())
-    monkeypatch.setattr(comparison, "_scores", lambda *_, **__: {})
+    monkeypatch.setattr(true_errors, "ALPHAS", ())
+    monkeypatch.setattr(true_errors, "_scores", lambda *_, **__: {})
     evaluation = compare_codes(rows, rows[:25_000], Domain.of(CENSUS_SIZES))
     assert len(evaluation.targets) == 15
     assert learnt == [TRAINING_ROWS] * 30

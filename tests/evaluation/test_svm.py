@@ -11,8 +11,8 @@ from sklearn.svm import LinearSVC
 
 from synth_core.arrays import NUMPY, Arrays
 from synth_core.domain import Domain
-from synth_core.evaluation import svm
-from synth_core.evaluation.classification import misclassified
+from synth_core.evaluation import classification
+from synth_core.evaluation.classification import misclassification_rate
 
 DOMAIN = Domain.of({"a": 3, "b": 3, "c": 2})
 
@@ -46,29 +46,31 @@ def tables():
 
 
 def test_scikit_learn_serves_where_no_gpu_answers_and_cuml_is_not_looked_for(monkeypatch, tables):
-    monkeypatch.setattr(svm, "chosen", lambda: NUMPY)
-    monkeypatch.setattr(svm.importlib, "import_module", lambda name: pytest.fail(f"{name} was imported"))
-    assert misclassified("a", **tables) < 0.25
+    monkeypatch.setattr(classification, "default_backend", lambda: NUMPY)
+    monkeypatch.setattr(
+        classification.importlib, "import_module", lambda name: pytest.fail(f"{name} was imported")
+    )
+    assert misclassification_rate("a", **tables) < 0.25
 
 
 def test_scikit_learn_serves_where_cuml_is_missing(monkeypatch, tables):
-    monkeypatch.setattr(svm, "chosen", lambda: Arrays("cupy", None, compiled=False))
+    monkeypatch.setattr(classification, "default_backend", lambda: Arrays("cupy", None, compiled=False))
     monkeypatch.setitem(sys.modules, "cuml.svm", None)
-    assert svm._cuml() is None
-    assert misclassified("a", **tables) < 0.25
+    assert classification._cuml() is None
+    assert misclassification_rate("a", **tables) < 0.25
 
 
 def test_cuml_serves_where_both_are_there_with_the_same_result(monkeypatch, tables):
-    on_cpu = [misclassified(target, **tables) for target in DOMAIN]
-    monkeypatch.setattr(svm, "chosen", lambda: Arrays("cupy", None, compiled=False))
+    on_cpu = [misclassification_rate(target, **tables) for target in DOMAIN]
+    monkeypatch.setattr(classification, "default_backend", lambda: Arrays("cupy", None, compiled=False))
     monkeypatch.setitem(sys.modules, "cuml", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "cuml.svm", SimpleNamespace(LinearSVC=StandIn))
     StandIn.made.clear()
-    assert [misclassified(target, **tables) for target in DOMAIN] == pytest.approx(on_cpu, abs=0.01)
+    assert [misclassification_rate(target, **tables) for target in DOMAIN] == pytest.approx(on_cpu, abs=0.01)
     assert StandIn.made == [{"tol": 1e-2, "max_iter": 100, "output_type": "numpy"}] * 3
 
 
 def test_a_constant_target_needs_no_machine(monkeypatch):
-    monkeypatch.setattr(svm, "_cuml", lambda: pytest.fail("no machine is needed"))
+    monkeypatch.setattr(classification, "_cuml", lambda: pytest.fail("no machine is needed"))
     rows = np.zeros((9, 3), dtype=int)
-    assert misclassified("a", training=rows, test=rows, domain=DOMAIN) == 0
+    assert misclassification_rate("a", training=rows, test=rows, domain=DOMAIN) == 0

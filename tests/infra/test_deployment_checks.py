@@ -62,7 +62,12 @@ def original(tmp_path_factory):
     for name in ("docker", "infra"):
         ignored = shutil.ignore_patterns("__pycache__", "secrets", "data", ".env")
         shutil.copytree(ROOT / name, copy / name, ignore=ignored)
-    for name in ("pyproject.toml", "requirements.lock", "synth_core/web/metrics.py"):
+    for name in (
+        "pyproject.toml",
+        "requirements.lock",
+        "synth_core/__init__.py",
+        "synth_core/web/metrics.py",
+    ):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, copy / name)
     return copy

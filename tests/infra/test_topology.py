@@ -10,6 +10,7 @@ import pytest
 
 from infra.local.site import Site, SiteError
 from infra.topology import hosts, postgres, run
+from synth_core.ledger.sql import open_ledger
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -77,6 +78,7 @@ def test_a_command_that_fails_on_a_host_is_an_error(monkeypatch):
 def test_a_release_that_does_not_verify_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr("synth_core.release.verify.verify_release", lambda _: ["a file is missing"])
     site = Site(tmp_path / "home", tmp_path / "workspace", ledger=f"sqlite:///{tmp_path / 'ledger.sqlite'}")
+    open_ledger(site.workspace, site.ledger, create=True).accounts()
     with pytest.raises(SiteError, match="does not verify: a file is missing"):
         run._verify(site, str(tmp_path / "workspace" / "confidential" / "r1" / "release.yaml"))
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import ledger_examples
 import pytest
-from servers import create_schema
 from sqlalchemy.engine import URL
+from support import ledger_examples
+from support.servers import create_schema
 
 from synth_core.ledger.sql import SqlLedger
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from alembic import command
-from alembic.config import Config
-from earlier_ledger import (
+from sqlalchemy import create_engine, text
+from support.earlier_ledger import (
     DATASET,
     RELEASE,
     STRATA,
@@ -20,18 +19,15 @@ from earlier_ledger import (
     spending,
     stored,
 )
-from sqlalchemy import create_engine, text
 
-from synth_core.ledger import database as ledger_database
 from synth_core.ledger.head import head_text
 from synth_core.ledger.rows import hash_of
 from synth_core.ledger.sql import SqlLedger
+from synth_core.ledger.tables import bring_up_to_date
 from synth_core.privacy.accounts import Stratum
 from synth_core.privacy.budget import gaussian_for
 from synth_core.privacy.curator import LedgerCurator
 from synth_core.privacy.queries import Misfit
-
-MIGRATIONS = Path(ledger_database.__file__).with_name("migrations")
 
 
 class NoEntropy:
@@ -48,10 +44,9 @@ def earlier(url: str) -> SqlLedger:
     """The tables as the earlier version declared and filled them, opened by today's program."""
     engine, tables = create_engine(url), stored()
     with engine.begin() as connection:
-        config = Config()
-        config.set_main_option("script_location", str(MIGRATIONS))
-        config.attributes["connection"] = connection
-        command.upgrade(config, "0001")
+        bring_up_to_date(connection)
+        connection.execute(text("ALTER TABLE ledger_records DROP COLUMN form"))
+        connection.execute(text("UPDATE ledger_version SET version_num = '0001'"))
         for name, rows in (("ledger_records", tables["records"]), ("ledger_answers", tables["answers"])):
             columns = list(rows[0])
             places = ", ".join(f":{column}" for column in columns)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from ledger_examples import DATASET, RUNNER, TENTH, account, answered, free_request
 from sqlalchemy import create_engine, text
+from support.ledger_examples import DATASET, RUNNER, TENTH, account, answered, free_request
 from typer.testing import CliRunner
 
 from synth_core.cli.ledger import app

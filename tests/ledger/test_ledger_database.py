@@ -1,48 +1,35 @@
-"""Migrations, append-only tables, roles, forks, pickles and addresses."""
+"""Versions of the tables, append-only tables, roles, forks, pickles and addresses."""
 
 from __future__ import annotations
 
 import os
 import pickle
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import psycopg2
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from ledger_examples import DATASET, TENTH, answered, free_request, opened, request
-from ledger_workers import fork_server, spend_once
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
+from support.ledger_examples import DATASET, TENTH, answered, free_request, opened, request
+from support.ledger_workers import fork_server, spend_once
 
 from synth_core.errors import LedgerError
 from synth_core.ledger import database as ledger_database
-from synth_core.ledger.database import SCHEMA_VERSION, _worth_retrying
-from synth_core.ledger.grants import append_only_grants
-from synth_core.ledger.rows import METADATA
+from synth_core.ledger.database import _worth_retrying
 from synth_core.ledger.sql import SqlLedger
+from synth_core.ledger.tables import SCHEMA_VERSION, append_only_grants
 
-MIGRATIONS = Path(ledger_database.__file__).with_name("migrations")
 
-
-def test_migrations_lead_from_empty_to_the_tables_the_code_uses(url: str) -> None:
+def test_a_new_ledger_says_which_version_its_tables_have(url: str) -> None:
     opened(url)
     engine = create_engine(url)
     with engine.connect() as connection:
-        options = {"version_table": "ledger_version"}
-        assert compare_metadata(MigrationContext.configure(connection, opts=options), METADATA) == []
-        assert connection.execute(text("SELECT version_num FROM ledger_version")).scalar() == SCHEMA_VERSION
+        assert connection.execute(text("SELECT version_num FROM ledger_version")).all() == [(SCHEMA_VERSION,)]
     engine.dispose()
-
-
-def test_the_program_knows_the_latest_migration() -> None:
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    assert ScriptDirectory.from_config(config).get_current_head() == SCHEMA_VERSION
 
 
 def test_a_ledger_of_a_newer_program_is_refused(url: str) -> None:
@@ -160,6 +147,17 @@ def test_a_ledger_survives_a_fork(ledger: SqlLedger) -> None:
     answered(ledger, "from the parent")
     assert ledger.balance(DATASET).charged_mu2 == 3 * TENTH
     assert ledger.verify() == []
+
+
+def test_when_a_process_has_ended_the_file_alone_is_the_ledger(tmp_path: Path) -> None:
+    """Somebody who copies it copies every record, also if the interpreter collected no garbage at its end."""
+    file = tmp_path / "ledger.sqlite"
+    program = (
+        "import gc, sys; from synth_core.ledger.sql import SqlLedger; "
+        "ledger = SqlLedger(sys.argv[1]); ledger.self = ledger; gc.freeze()"
+    )
+    subprocess.run([sys.executable, "-c", program, f"sqlite:///{file}"], check=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ledger.sqlite"]
 
 
 def test_a_failed_transaction_leaves_nothing_behind(url: str) -> None:

@@ -7,7 +7,8 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from ledger_examples import CAP, DATASET, RUNNER, TENTH, account, answered, request
+from sqlalchemy import create_engine, inspect, text
+from support.ledger_examples import CAP, DATASET, RUNNER, TENTH, account, answered, request
 
 from synth_core.errors import LedgerError, SharedRows
 from synth_core.ledger.head import head_text
@@ -32,6 +33,35 @@ def before(request: pytest.FixtureRequest, tmp_path: Path) -> SqlLedger:
     ledger = SqlLedger(f"sqlite:///{file}")
     assert ledger.head() == HEADS[request.param]
     return ledger
+
+
+def shape(url: str) -> dict[str, object]:
+    """Columns, indexes, constraints and triggers of a database of SQLite."""
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        seen = inspect(connection)
+        facts: dict[str, object] = {
+            table: (
+                [
+                    (column["name"], str(column["type"]), column["nullable"])
+                    for column in seen.get_columns(table)
+                ],
+                seen.get_unique_constraints(table),
+                seen.get_pk_constraint(table)["constrained_columns"],
+            )
+            for table in seen.get_table_names()
+        }
+        others = text("SELECT name, sql FROM sqlite_master WHERE type <> 'table' ORDER BY name")
+        facts["indexes and triggers"] = connection.execute(others).all()
+        facts["version"] = connection.execute(text("SELECT * FROM ledger_version")).all()
+    engine.dispose()
+    return facts
+
+
+def test_it_has_the_tables_of_a_new_one(before: SqlLedger, tmp_path: Path) -> None:
+    new = f"sqlite:///{tmp_path / 'new.sqlite'}"
+    SqlLedger(new)
+    assert shape(f"sqlite:///{before.chain.url.database}") == shape(new)
 
 
 def test_it_is_sound_and_its_balances_are_as_they_were(before: SqlLedger) -> None:

@@ -10,7 +10,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ledger_examples import CAP, DATASET, RUNNER, TENTH, account, answered, free_request, request, vector
+from support.ledger_examples import (
+    CAP,
+    DATASET,
+    RUNNER,
+    TENTH,
+    account,
+    answered,
+    free_request,
+    request,
+    vector,
+)
 
 from synth_core.errors import BudgetRefused, LedgerError
 from synth_core.ledger.head import head_text

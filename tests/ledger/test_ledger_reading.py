@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable
 
 import pytest
-from ledger_examples import DATASET, RUNNER, TENTH, account, answered, opened, request
+from support.ledger_examples import DATASET, RUNNER, TENTH, account, answered, opened, request
 
 from synth_core.errors import (
     BudgetRefused,

@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from ledger_examples import DATASET, TENTH, answered, opened, request
+from support.ledger_examples import DATASET, TENTH, answered, opened, request
 
-from synth_core.ledger.forecast import runway
+from synth_core.ledger.book import runway
 from synth_core.privacy.accounts import Balance, Record, Stratum
 
 

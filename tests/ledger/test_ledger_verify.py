@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_examples import (
+from sqlalchemy import create_engine, select, text
+from support.ledger_examples import (
     CAP,
     DATASET,
     RUNNER,
@@ -24,23 +25,21 @@ from ledger_examples import (
     request,
     vector,
 )
-from sqlalchemy import create_engine, select, text
 
 from synth_core.errors import LedgerError
 from synth_core.ledger.chain import SINCE, Page
 from synth_core.ledger.head import head_text
 from synth_core.ledger.rows import (
-    ANSWERS,
     COLUMNS,
-    RECORDS,
     Row,
     canonical,
     facts_of,
     facts_without_request,
     hash_of,
-    packed,
+    pack_answer,
 )
 from synth_core.ledger.sql import SqlLedger
+from synth_core.ledger.tables import ANSWERS, RECORDS
 from synth_core.ledger.verify import problems
 from synth_core.privacy.accounts import Head, State
 
@@ -135,7 +134,7 @@ def test_every_single_edit_deletion_insertion_swap_and_rollback_is_found(sqlite_
     ledger.close(DATASET, "pilot", reason="published", runner=RUNNER)
     ledger.set_cap(DATASET, epsilon=3.0, actor="board", reason="decision 17")
     rows, known = rows_of(sqlite_url), {"the kept head": [ledger.head()]}
-    answers = [{"key": request().key, **packed(vector())}]
+    answers = [{"key": request().key, **pack_answer(vector())}]
     assert problems(rows, answers, known) == []
     for at, row in enumerate(rows):
         for name in COLUMNS:
@@ -168,9 +167,9 @@ def test_a_changed_and_an_invented_answer_are_found(used: SqlLedger, url: str) -
     tamper(url)
     key = request("pairs").key
     with engine.begin() as connection:
-        vectors = packed(vector(1, 3))["vector"]
+        vectors = pack_answer(vector(1, 3))["vector"]
         connection.execute(ANSWERS.update().where(ANSWERS.c.key == key).values(vector=vectors))
-        connection.execute(ANSWERS.insert(), {"key": "e" * 64, **packed(vector())})
+        connection.execute(ANSWERS.insert(), {"key": "e" * 64, **pack_answer(vector())})
     found = ["answer eeeeeeeeeeee was inserted without a record", "the answer of record 4 was changed"]
     assert sorted(used.verify()) == found
     with pytest.raises(LedgerError, match="a stored answer is not the one that was recorded"):

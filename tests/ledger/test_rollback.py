@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from ledger_examples import DATASET, TENTH, account, answered, free_request, opened, request
+from support.ledger_examples import DATASET, TENTH, account, answered, free_request, opened, request
 
 from synth_core.errors import LedgerError
 from synth_core.ledger.head import head_text, read_head
@@ -32,7 +32,7 @@ def second_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def used(workspace: Path) -> SqlLedger:
-    ledger = open_ledger(workspace)
+    ledger = open_ledger(workspace, create=True)
     ledger.declare(account(), actor="board")
     answered(ledger)
     return ledger
@@ -109,7 +109,7 @@ def test_a_new_ledger_in_a_workspace_with_releases_is_refused(workspace: Path) -
     for name in NAMES:
         (workspace / name).unlink(missing_ok=True)
     with pytest.raises(LedgerError, match="it ends at record 0, the manifest of release 'pilot' at 4"):
-        open_ledger(workspace).declare(account(), actor="board")
+        open_ledger(workspace, create=True).declare(account(), actor="board")
 
 
 def test_a_damaged_manifest_stops_nobody(workspace: Path) -> None:

@@ -1,6 +1,6 @@
 from synth_core import compiled
 from synth_core.models import kernels, sampling_kernels
-from synth_core.models.warm import warm_up
+from synth_core.warm import warm_up
 
 
 def test_warming_up_compiles_every_kernel_for_every_type_of_code():

@@ -12,8 +12,8 @@ from synth_core.domain import Domain
 from synth_core.errors import FeasibilityError, SchemaError
 from synth_core.measurement import Measurement
 from synth_core.models import maximum_entropy
-from synth_core.models.estimators import estimate, merge
-from synth_core.models.problem import Problem
+from synth_core.models.losses import Problem, merge_measurements
+from synth_core.models.maximum_entropy import estimate
 
 DOMAIN = Domain.of({"a": 3, "b": 4, "c": 2, "d": 5})
 CLIQUES = [("a", "b"), ("b", "c"), ("c", "d"), ("a",)]
@@ -191,7 +191,7 @@ def test_the_loss_is_weighted_by_the_noise_of_each_measurement():
 def test_repeated_measurements_are_merged_by_inverse_variance():
     first = Measurement(("a",), np.array([10.0, 0.0, 0.0]), 1.0)
     second = Measurement(("a",), np.array([0.0, 10.0, 0.0]), 2.0)
-    (merged,) = merge(DOMAIN, [first, second])
+    (merged,) = merge_measurements(DOMAIN, [first, second])
     np.testing.assert_allclose(merged.noisy, [8.0, 2.0, 0.0])
     assert merged.sigma == pytest.approx(0.8**0.5)
 
@@ -199,7 +199,7 @@ def test_repeated_measurements_are_merged_by_inverse_variance():
 def test_a_clique_in_another_order_is_the_same_clique():
     noisy = np.arange(12.0).reshape(3, 4)
     flipped = Measurement(("b", "a"), noisy.T.copy(), 1.0)
-    (merged,) = merge(DOMAIN, [flipped])
+    (merged,) = merge_measurements(DOMAIN, [flipped])
     assert merged.clique == ("a", "b")
     np.testing.assert_array_equal(merged.noisy, noisy)
 

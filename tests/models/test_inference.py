@@ -10,25 +10,25 @@ from unittest.mock import patch
 import array_api_strict
 import numpy as np
 import pytest
-from brute_force import joint, onto, structures
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.brute_force import joint, onto, structures
 
 from synth_core.arrays import NUMPY, generic
 from synth_core.domain import Domain
 from synth_core.errors import FeasibilityError
-from synth_core.models import blocking, inference, kernels
+from synth_core.models import inference, kernels
 from synth_core.models import plan as layout
 from synth_core.models.calibration import (
+    Factor,
     Linear,
     Log,
     OutOfRangeError,
-    Table,
     calibrate,
     calibrate_in,
     inside_cliques,
     projections,
-    split,
+    split_tables,
 )
 from synth_core.models.inference import marginal_oracle
 from synth_core.models.junction_tree import junction_tree
@@ -65,7 +65,7 @@ def test_belief_propagation_equals_brute_force(arrays, structure, seed, scale):
 def test_log_space_equals_linear_space(structure, seed):
     domain, cliques = structure
     tree = junction_tree(domain, cliques)
-    tables = split(domain, cliques, random_potentials(domain, cliques, seed, 2.0))
+    tables = split_tables(domain, cliques, random_potentials(domain, cliques, seed, 2.0))
     linear, logs = calibrate_in(Linear(), tree, tables), calibrate_in(Log(), tree, tables)
     assert linear.log_mass == pytest.approx(logs.log_mass)
     for one, other in zip(linear.beliefs, logs.beliefs, strict=True):
@@ -84,7 +84,7 @@ def opposed():
 def test_linear_space_refuses_potentials_out_of_its_range():
     domain, cliques, potentials = opposed()
     with pytest.raises(OutOfRangeError, match="log space"):
-        calibrate_in(Linear(), junction_tree(domain, cliques), split(domain, cliques, potentials))
+        calibrate_in(Linear(), junction_tree(domain, cliques), split_tables(domain, cliques, potentials))
 
 
 @pytest.mark.parametrize("arrays", LIBRARIES, ids=["compiled", "numpy", "strict"])
@@ -115,13 +115,13 @@ def test_a_larger_tree_agrees_between_compiled_and_generic_code():
 @contextmanager
 def shared_in_small(cells, *, longest_row):
     """Cliques of so many cells are shared already, and their rows are so short that there are several."""
-    blocking.blocking.cache_clear()
+    layout.blocking.cache_clear()
     with (
         patch.object(inference, "SHARED_CELLS", cells),
-        patch.object(blocking, "LONGEST_ROW", longest_row),
+        patch.object(layout, "LONGEST_ROW", longest_row),
     ):
         yield
-    blocking.blocking.cache_clear()
+    layout.blocking.cache_clear()
 
 
 def on_threads(domain, cliques, threads):
@@ -296,7 +296,7 @@ def test_many_tables_that_underflow_together_stay_in_linear_space(monkeypatch):
 def test_a_table_outside_the_tree_is_refused():
     domain = Domain.of({"a": 2, "b": 2})
     with pytest.raises(ValueError, match="no clique of the tree contains"):
-        calibrate(junction_tree(domain, []), [Table(("a", "b"), np.zeros((2, 2)))])
+        calibrate(junction_tree(domain, []), [Factor(("a", "b"), np.zeros((2, 2)))])
 
 
 @given(structure=structures(attributes=5), seed=st.integers(0, 10**6))
@@ -304,7 +304,7 @@ def test_a_table_outside_the_tree_is_refused():
 def test_projections_equal_direct_sums(structure, seed):
     domain, cliques = structure
     table = np.random.default_rng(seed).random(domain.sizes)
-    found = projections(Table(domain.attributes, table), cliques)
+    found = projections(Factor(domain.attributes, table), cliques)
     assert set(found) == set(cliques)
     for clique in cliques:
         np.testing.assert_allclose(found[clique], onto(domain, table, clique))
@@ -315,7 +315,7 @@ def test_marginals_inside_cliques_come_from_any_clique_that_holds_them():
     cliques = [("a", "b"), ("b", "c")]
     potentials = random_potentials(domain, cliques, 0, 1.0)
     tree = junction_tree(domain, cliques)
-    calibration = calibrate(tree, split(domain, cliques, potentials))
+    calibration = calibrate(tree, split_tables(domain, cliques, potentials))
     _, table = joint(domain, cliques, potentials)
     for clique, values in inside_cliques(tree, calibration.beliefs, [("b",), ("a", "b"), ("c",)]).items():
         np.testing.assert_allclose(values, onto(domain, table, clique))

@@ -1,10 +1,10 @@
 import random
 
 import pytest
-from brute_force import running_intersection_holds, structures
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from work_counter import count_calls
+from support.brute_force import running_intersection_holds, structures
+from support.work_counter import count_calls
 
 from synth_core.domain import Domain
 from synth_core.errors import FeasibilityError

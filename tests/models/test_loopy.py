@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from brute_force import joint, onto
+from support.brute_force import joint, onto
 
 from synth_core.domain import Domain
 from synth_core.errors import SchemaError, SourceError

@@ -5,14 +5,18 @@ from synth_core.arrays import NUMPY
 from synth_core.domain import Domain
 from synth_core.errors import SchemaError
 from synth_core.measurement import Measurement, total_by_inverse_variance
-from synth_core.models import factors
-from synth_core.models.estimators import estimate
+from synth_core.models import linear
 from synth_core.models.inference import marginal_oracle
 from synth_core.models.junction_tree import junction_tree
-from synth_core.models.linear import LinearMeasurement, Queries, contracted, total_of
-from synth_core.models.losses import AbsoluteLoss, DualQueryLoss, SquaredLoss
-from synth_core.models.mirror_descent import accelerated, estimate_by_loss, proximal, recovered
-from synth_core.models.problem import Problem, merge
+from synth_core.models.linear import LinearMeasurement, Queries, contract_axes, estimate_total
+from synth_core.models.losses import AbsoluteLoss, DualQueryLoss, Problem, SquaredLoss, merge_measurements
+from synth_core.models.maximum_entropy import estimate
+from synth_core.models.mirror_descent import (
+    accelerate_descent,
+    descend_mirror,
+    estimate_by_loss,
+    recover_model,
+)
 
 DOMAIN = Domain.of({"a": 3, "b": 4, "c": 2})
 RECORDS = 5_000.0
@@ -32,26 +36,26 @@ def measured(clique, *matrices, sigma=5.0, seed=0):
     if not matrices:
         table = exact(clique)
         return Measurement(clique, table + rng.normal(size=table.shape) * sigma, sigma)
-    answers = contracted(exact(clique), matrices)
+    answers = contract_axes(exact(clique), matrices)
     return LinearMeasurement(clique, matrices, answers + rng.normal(size=answers.shape) * sigma, sigma)
 
 
 def mixed():
     return [
-        measured(("a", "b"), factors.prefixes(3), factors.ranges(4, [(0, 1), (1, 3), (2, 2)]), seed=1),
+        measured(("a", "b"), linear.prefixes(3), linear.ranges(4, [(0, 1), (1, 3), (2, 2)]), seed=1),
         measured(("a", "b"), seed=2),
-        measured(("b", "c"), factors.identity(4), factors.total(2), sigma=2.0, seed=3),
+        measured(("b", "c"), linear.identity(4), linear.total(2), sigma=2.0, seed=3),
         measured(("c",), seed=4),
     ]
 
 
 def problem(measurements):
-    return Problem.of(DOMAIN, merge(DOMAIN, measurements), total=RECORDS, arrays=NUMPY)
+    return Problem.of(DOMAIN, merge_measurements(DOMAIN, measurements), total=RECORDS, arrays=NUMPY)
 
 
 def dual_query(rounds=6, drawn=3):
     rng = np.random.default_rng(5)
-    workload = Queries(DOMAIN, (("a", "b"), ("c",)), ((0, None), (1, (factors.prefixes(2),))))
+    workload = Queries(DOMAIN, (("a", "b"), ("c",)), ((0, None), (1, (linear.prefixes(2),))))
     size = sum(workload.lengths)
     return DualQueryLoss(
         workload,
@@ -63,9 +67,9 @@ def dual_query(rounds=6, drawn=3):
 
 
 def test_kronecker_answers_equal_the_full_matrix():
-    matrices = (factors.prefixes(3), factors.moments(4, 2))
+    matrices = (linear.prefixes(3), linear.moments(4, 2))
     table = exact(("a", "b"))
-    np.testing.assert_allclose(contracted(table, matrices).ravel(), np.kron(*matrices) @ table.ravel())
+    np.testing.assert_allclose(contract_axes(table, matrices).ravel(), np.kron(*matrices) @ table.ravel())
 
 
 def test_queries_and_their_transpose_are_adjoint():
@@ -118,9 +122,9 @@ def test_linear_measurements_are_fitted_to_the_noise():
 
 
 def test_a_clique_in_another_order_carries_its_matrices_along():
-    straight = measured(("a", "b"), factors.prefixes(3), factors.total(4))
+    straight = measured(("a", "b"), linear.prefixes(3), linear.total(4))
     turned = LinearMeasurement(("b", "a"), straight.matrices[::-1], straight.noisy.T.copy(), straight.sigma)
-    (found,) = merge(DOMAIN, [turned])
+    (found,) = merge_measurements(DOMAIN, [turned])
     assert found.clique == ("a", "b")
     np.testing.assert_array_equal(found.noisy, straight.noisy)
     np.testing.assert_array_equal(found.matrices[0], straight.matrices[0])
@@ -128,25 +132,25 @@ def test_a_clique_in_another_order_carries_its_matrices_along():
 
 def test_the_total_follows_from_every_query_set_that_determines_it():
     plain = [measured(("a", "b")), measured(("c",), sigma=1.0)]
-    assert total_of(plain) == pytest.approx(total_by_inverse_variance(plain))
-    prefixes = measured(("a",), factors.prefixes(3), sigma=2.0)
-    assert total_of([prefixes]) == pytest.approx(prefixes.noisy[-1])
-    silent = measured(("a",), factors.evidence(3, 1))
-    assert total_of([prefixes, silent]) == total_of([prefixes])
+    assert estimate_total(plain) == pytest.approx(total_by_inverse_variance(plain))
+    prefixes = measured(("a",), linear.prefixes(3), sigma=2.0)
+    assert estimate_total([prefixes]) == pytest.approx(prefixes.noisy[-1])
+    silent = measured(("a",), linear.evidence(3, 1))
+    assert estimate_total([prefixes, silent]) == estimate_total([prefixes])
 
 
 def test_a_total_that_no_measurement_determines_is_refused():
     with pytest.raises(SchemaError, match="give the total"):
-        total_of([measured(("a",), factors.evidence(3, 1))])
+        estimate_total([measured(("a",), linear.evidence(3, 1))])
 
 
 def test_answers_must_match_their_queries():
     with pytest.raises(ValueError, match="one answer for each query"):
-        LinearMeasurement(("a",), (factors.prefixes(3),), np.zeros(2), 1.0)
+        LinearMeasurement(("a",), (linear.prefixes(3),), np.zeros(2), 1.0)
     with pytest.raises(ValueError, match="positive sigma"):
-        LinearMeasurement(("a",), (factors.prefixes(3),), np.zeros(3), 0.0)
+        LinearMeasurement(("a",), (linear.prefixes(3),), np.zeros(3), 0.0)
     with pytest.raises(SchemaError, match="shape of its columns"):
-        merge(DOMAIN, [LinearMeasurement(("a",), (factors.prefixes(2),), np.zeros(2), 1.0)])
+        merge_measurements(DOMAIN, [LinearMeasurement(("a",), (linear.prefixes(2),), np.zeros(2), 1.0)])
 
 
 @pytest.mark.parametrize("kind", [SquaredLoss, AbsoluteLoss])
@@ -178,7 +182,7 @@ def test_algorithm_1_ends_at_its_goal_and_starts_warm():
 def test_algorithm_1_ends_by_itself_when_the_loss_stands_still():
     loss = SquaredLoss(problem([measured(("a",)), measured(("c",))]))
     oracle = marginal_oracle(junction_tree(DOMAIN, loss.cliques), loss.cliques, NUMPY)
-    steps = list(proximal(oracle, loss, np.zeros(5), total=RECORDS))
+    steps = list(descend_mirror(oracle, loss, np.zeros(5), total=RECORDS))
     assert 20 < len(steps) < 500
 
 
@@ -186,13 +190,13 @@ def test_algorithm_2_agrees_with_algorithm_1_and_its_potentials_are_recovered():
     loss = SquaredLoss(problem(mixed()))
     oracle = marginal_oracle(junction_tree(DOMAIN, loss.cliques), loss.cliques, NUMPY)
     zeros = np.zeros(sum(map(DOMAIN.cells, loss.cliques)))
-    for found in accelerated(oracle, loss, zeros, total=RECORDS, smoothness=loss.smoothness):
+    for found in accelerate_descent(oracle, loss, zeros, total=RECORDS, smoothness=loss.smoothness):
         if found.passes >= 2000:
             break
     best = min(
-        s.loss for s, _ in zip(proximal(oracle, loss, zeros, total=RECORDS), range(1000), strict=False)
+        s.loss for s, _ in zip(descend_mirror(oracle, loss, zeros, total=RECORDS), range(1000), strict=False)
     )
     assert found.loss == pytest.approx(best, rel=0.05)
-    model = recovered(DOMAIN, loss, found, total=RECORDS)
+    model = recover_model(DOMAIN, loss, found, total=RECORDS)
     fitted = np.concatenate([model.marginal(clique).ravel() for clique in loss.cliques])
     np.testing.assert_allclose(fitted, found.marginals, atol=1.0)

@@ -2,13 +2,13 @@ import itertools
 
 import numpy as np
 import pytest
-from brute_force import joint, onto, structures
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.brute_force import joint, onto, structures
 
 from synth_core.domain import Domain
 from synth_core.errors import FeasibilityError, SourceError
-from synth_core.models import elimination
+from synth_core.models import calibration
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 
@@ -75,7 +75,7 @@ def test_potentials_are_found_by_clique_and_cannot_be_written():
 
 
 def test_a_marginal_too_large_to_hold_is_refused(monkeypatch):
-    monkeypatch.setattr(elimination, "LARGEST_TABLE", 10)
+    monkeypatch.setattr(calibration, "LARGEST_TABLE", 10)
     with pytest.raises(FeasibilityError, match="a, b, d would need 12 cells"):
         field(CHAIN, [("a", "b"), ("b", "c")]).marginal(("a", "b", "d"))
 

@@ -12,10 +12,9 @@ from synth_core.domain import Domain
 from synth_core.errors import SourceError
 from synth_core.measurement import Measurement
 from synth_core.models import stored
-from synth_core.models.estimators import estimate
 from synth_core.models.markov_random_field import MarkovRandomField
-from synth_core.models.mixture import Component, Mixture, apportioned
-from synth_core.synthesizers.saved import load_model
+from synth_core.models.maximum_entropy import estimate
+from synth_core.models.mixture import Component, Mixture, apportion, load_model
 
 DOMAIN = Domain.of({"age": 3, "region": 4, "state": 2, "sex": 2})
 """Strata are the regions: 0 alone, 3 alone, 1 and 2 together; each lies in one state."""
@@ -95,7 +94,7 @@ def test_all_shards_together_have_each_parts_rows_however_many_they_are(mixture,
     assert [len(piece) for piece in pieces] == [len(range(k, total, shards)) for k in range(shards)]
     together = np.concatenate(pieces)
     parts = [(together[:, 1] == 0).sum(), np.isin(together[:, 1], (1, 2)).sum(), (together[:, 1] == 3).sum()]
-    assert parts == apportioned([100.0, 60.5, 39.5], total)
+    assert parts == apportion([100.0, 60.5, 39.5], total)
 
 
 def test_no_rows(mixture):
@@ -108,7 +107,7 @@ def test_no_rows(mixture):
     st.integers(0, 10_000),
 )
 def test_apportioned_rows_are_floor_or_ceiling_and_add_up(weights, total):
-    found = apportioned(weights, total)
+    found = apportion(weights, total)
     positive = np.maximum(weights, 0)
     shares = positive / positive.sum() if positive.sum() > 0 else np.full(len(weights), 1 / len(weights))
     assert sum(found) == total
@@ -118,7 +117,7 @@ def test_apportioned_rows_are_floor_or_ceiling_and_add_up(weights, total):
 @pytest.mark.parametrize("weights", [[5e-324], [2.2250738585072014e-308, 0.0], [1e308] * 4, [1e308, 1e-308]])
 def test_the_smallest_and_the_largest_weights_are_apportioned_too(weights):
     """The quotient of a total and a sum may overflow, and so may the sum."""
-    assert sum(apportioned(weights, 4)) == 4
+    assert sum(apportion(weights, 4)) == 4
 
 
 def test_it_is_stored_whole_and_read_as_any_model(mixture, tmp_path):

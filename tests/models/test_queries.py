@@ -1,15 +1,15 @@
 import numpy as np
 import pytest
-from brute_force import joint, onto, structures
 from hypothesis import given as cases
 from hypothesis import settings
 from hypothesis import strategies as st
+from support.brute_force import joint, onto, structures
 
 from synth_core.domain import Domain
 from synth_core.errors import SchemaError, SpecError
-from synth_core.models import factors, queries
+from synth_core.models import linear
 from synth_core.models.junction_tree import junction_tree
-from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.models.markov_random_field import MarkovRandomField, answer_queries, condition_on
 
 DOMAIN = Domain.of({"a": 3, "b": 4, "c": 5, "d": 2})
 CLIQUES = [("a", "b"), ("b", "c"), ("c", "d")]
@@ -27,24 +27,24 @@ def counts(model):
 
 
 BLOCKS = {
-    "identity": factors.identity(5),
-    "total": factors.total(5),
-    "evidence": factors.evidence(5, 3),
-    "disjunction": factors.evidence(5, [0, 4]),
-    "cumulative": factors.prefixes(5),
-    "ranges": factors.ranges(5, [(0, 2), (1, 1), (2, 4)]),
-    "compressed": factors.compressed(5, [0, 0, 1, 2, 1]),
-    "mean": factors.mean(5),
-    "moments": factors.moments(5, 3),
+    "identity": linear.identity(5),
+    "total": linear.total(5),
+    "evidence": linear.evidence(5, 3),
+    "disjunction": linear.evidence(5, [0, 4]),
+    "cumulative": linear.prefixes(5),
+    "ranges": linear.ranges(5, [(0, 2), (1, 1), (2, 4)]),
+    "compressed": linear.group_codes(5, [0, 0, 1, 2, 1]),
+    "mean": linear.mean(5),
+    "moments": linear.moments(5, 3),
 }
 
 
 @pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
 def test_every_row_of_table_2_equals_brute_force(model, counts, block):
     """One block on c, together with the cumulative distribution of a: two attributes no clique holds together."""
-    found = queries.answers(model, {"a": factors.prefixes(3), "c": block})
+    found = answer_queries(model, {"a": linear.prefixes(3), "c": block})
     table = onto(DOMAIN, counts, ("a", "c"))
-    np.testing.assert_allclose(found, factors.prefixes(3) @ table @ block.T, rtol=1e-10)
+    np.testing.assert_allclose(found, linear.prefixes(3) @ table @ block.T, rtol=1e-10)
 
 
 def test_the_blocks_mean_what_they_say():
@@ -57,7 +57,7 @@ def test_the_blocks_mean_what_they_say():
     assert (BLOCKS["compressed"] @ values).tolist() == [30.0, 80.0, 40.0]
     assert (BLOCKS["mean"] @ values).tolist() == [10 + 40 + 90 + 160 + 250]
     assert BLOCKS["moments"].tolist() == [[1, 2, 3, 4, 5], [1, 4, 9, 16, 25], [1, 8, 27, 64, 125]]
-    assert factors.mean(2, [0.5, -1.0]).tolist() == [[0.5, -1.0]]
+    assert linear.mean(2, [0.5, -1.0]).tolist() == [[0.5, -1.0]]
 
 
 @cases(structures(largest=3), st.integers(0, 10**6))
@@ -71,11 +71,11 @@ def test_random_factored_queries_equal_brute_force(structure, seed):
     expected = onto(domain, joint(domain, cliques, potentials)[1], tuple(asked))
     for matrix in asked.values():
         expected = np.tensordot(expected, matrix, axes=((0,), (1,)))
-    np.testing.assert_allclose(queries.answers(model, asked), expected, atol=1e-12)
+    np.testing.assert_allclose(answer_queries(model, asked), expected, atol=1e-12)
 
 
 def test_evidence_gives_the_conditional_model(model, counts):
-    found = queries.given(model, {"a": 1, "d": [0], "c": [0, 2]})
+    found = condition_on(model, {"a": 1, "d": [0], "c": [0, 2]})
     part = counts[1][:, [0, 2], 0]
     assert found.total == pytest.approx(part.sum())
     np.testing.assert_allclose(found.marginal(("b",)), part.sum(axis=1))
@@ -87,33 +87,33 @@ def test_evidence_gives_the_conditional_model(model, counts):
 
 
 def test_evidence_twice_is_evidence_once(model):
-    once = queries.given(model, {"a": [0, 1]})
-    twice = queries.given(once, {"a": 1})
-    np.testing.assert_allclose(twice.marginal(("b",)), queries.given(model, {"a": 1}).marginal(("b",)))
+    once = condition_on(model, {"a": [0, 1]})
+    twice = condition_on(once, {"a": 1})
+    np.testing.assert_allclose(twice.marginal(("b",)), condition_on(model, {"a": 1}).marginal(("b",)))
 
 
 def test_impossible_evidence_is_refused(model):
     with pytest.raises(SchemaError, match="no records with this evidence on a"):
-        queries.given(queries.given(model, {"a": 1}), {"a": 0})
+        condition_on(condition_on(model, {"a": 1}), {"a": 0})
 
 
 def test_a_matrix_of_another_width_is_refused(model):
     with pytest.raises(SchemaError, match="'a' need one column"):
-        queries.answers(model, {"a": np.ones((2, 4))})
+        answer_queries(model, {"a": np.ones((2, 4))})
 
 
 def test_codes_outside_the_attribute_are_refused():
     with pytest.raises(SpecError, match="outside 0 … 2"):
-        factors.evidence(3, 3)
+        linear.evidence(3, 3)
     with pytest.raises(SpecError, match="outside 0 … 2"):
-        factors.ranges(3, [(0, 3)])
+        linear.ranges(3, [(0, 3)])
 
 
 def test_a_compression_names_every_code():
     with pytest.raises(SpecError, match="needs 3 group numbers"):
-        factors.compressed(3, [0, 1])
+        linear.group_codes(3, [0, 1])
 
 
 def test_moments_need_a_value_for_every_code():
     with pytest.raises(SpecError, match="need 3 values"):
-        factors.moments(3, 2, [1.0, 2.0])
+        linear.moments(3, 2, [1.0, 2.0])

@@ -5,8 +5,8 @@ import pytest
 
 from synth_core.domain import Domain
 from synth_core.measurement import Measurement
-from synth_core.models.estimators import estimate
-from synth_core.models.raking import raked
+from synth_core.models.markov_random_field import rake
+from synth_core.models.maximum_entropy import estimate
 
 DOMAIN = Domain.of({"a": 3, "b": 4, "c": 2})
 
@@ -27,7 +27,7 @@ def joint(model):
 def test_the_marginals_are_met_and_everything_else_is_kept():
     model = chain()
     targets = {"a": np.array([10.0, 20.0, 70.0]), "c": np.array([1.0, 3.0])}
-    found = raked(model, targets)
+    found = rake(model, targets)
     np.testing.assert_allclose(found.marginal(("a",)), [10, 20, 70], atol=1e-4)
     np.testing.assert_allclose(found.marginal(("c",)), [25, 75], atol=1e-4)
     assert found.total == model.total
@@ -41,7 +41,7 @@ def test_the_marginals_are_met_and_everything_else_is_kept():
 def test_it_is_the_nearest_of_those_that_meet_them():
     """Relative entropies of three projections add up (Pythagoras); with another point they do not."""
     model, other = chain(), chain(1)
-    found = raked(model, {"a": other.marginal(("a",)), "c": other.marginal(("c",))})
+    found = rake(model, {"a": other.marginal(("a",)), "c": other.marginal(("c",))})
     p, q, r = joint(other), joint(found), joint(model)
 
     def entropy(x, y):
@@ -54,6 +54,6 @@ def test_it_is_the_nearest_of_those_that_meet_them():
 
 def test_a_target_without_records_asks_nothing_and_zeros_become_nearly_zero():
     model = chain()
-    assert raked(model, {"a": np.zeros(3)}) is model
-    found = raked(model, {"b": np.array([0.0, 1.0, 1.0, -2.0 + 2.0])})
+    assert rake(model, {"a": np.zeros(3)}) is model
+    found = rake(model, {"b": np.array([0.0, 1.0, 1.0, -2.0 + 2.0])})
     np.testing.assert_allclose(found.marginal(("b",)), [0, 50, 50, 0], atol=1e-4)

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from synth_core.domain import Domain
-from synth_core.models import representative, sampling_kernels
+from synth_core.models import sampling, sampling_kernels
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
-from synth_core.models.representative import MOST_ROWS, representative_rows, small_tables
-from synth_core.models.sampling import sample_rows
+from synth_core.models.sampling import MAX_REPRESENTATIVE_ROWS, representative_rows, sample_rows, small_tables
 
 DOMAIN = Domain.of({"a": 3, "b": 5, "c": 4, "d": 2, "e": 6})
 CLIQUES = [("a", "b"), ("b", "c", "d"), ("d", "e")]
@@ -64,14 +63,14 @@ def test_every_row_is_one_that_was_drawn(model):
 
 
 def test_the_model_chooses_up_to_a_number_of_rows_and_draws_beyond(model, monkeypatch):
-    few = model.sample(MOST_ROWS // 100, np.random.default_rng(6))
+    few = model.sample(MAX_REPRESENTATIVE_ROWS // 100, np.random.default_rng(6))
     rng = np.random.default_rng(6)
     again = representative_rows(
         DOMAIN, lambda k: sample_rows(DOMAIN, model.beliefs, k, rng=rng), len(few), rng=rng
     )
     np.testing.assert_array_equal(few, again)
-    many = model.sample(MOST_ROWS + 1, np.random.default_rng(6))
-    plain = sample_rows(DOMAIN, model.beliefs, MOST_ROWS + 1, rng=np.random.default_rng(6))
+    many = model.sample(MAX_REPRESENTATIVE_ROWS + 1, np.random.default_rng(6))
+    plain = sample_rows(DOMAIN, model.beliefs, MAX_REPRESENTATIVE_ROWS + 1, rng=np.random.default_rng(6))
     np.testing.assert_array_equal(many, plain)
 
 
@@ -114,7 +113,7 @@ def test_an_exchange_is_made_exactly_where_it_lowers_the_cost():
     weights = rng.uniform(0.1, 1.0, tables.cells)
 
     def counted(of):
-        return sampling_kernels.counted(of, *tables[:3], np.zeros(tables.cells))
+        return sampling_kernels.count_tables(of, *tables[:3], np.zeros(tables.cells))
 
     def cost(of):
         return float((weights * (counted(of) - expected) ** 2).sum())
@@ -142,9 +141,9 @@ def test_tables_are_few_small_and_of_few_attributes_first(monkeypatch):
     domain = Domain.of({f"x{k}": 2 + 3 * (k % 7) for k in range(98)})
     tables = small_tables(domain, most_cells=300, rng=np.random.default_rng(0))
     orders = (tables.places < 98).sum(axis=1)
-    assert len(tables.starts) == representative.MOST_SETS
+    assert len(tables.starts) == sampling.MAX_SETS
     assert (orders[:98] == 1).all()
     assert (orders[98:] == 2).all()
-    monkeypatch.setattr(representative, "MOST_CELLS", 500)
+    monkeypatch.setattr(sampling, "MAX_CELLS", 500)
     assert small_tables(domain, most_cells=300, rng=np.random.default_rng(0)).cells <= 500
     assert small_tables(Domain.of({"a": 40}), most_cells=39, rng=np.random.default_rng(0)).cells == 0

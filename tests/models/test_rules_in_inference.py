@@ -5,27 +5,24 @@ from dataclasses import replace
 import array_api_strict
 import numpy as np
 import pytest
-from brute_force import joint, onto
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ruled_domains import possible, ruled
+from support.brute_force import joint, onto
+from support.ruled_domains import possible, ruled
 
 from synth_core.arrays import NUMPY, generic
-from synth_core.domain import Domain, Impossible
+from synth_core.domain import Domain, Impossible, breaking_rows, forbidden_cells, forbidden_tables
 from synth_core.errors import FeasibilityError, SchemaError
-from synth_core.exclusions import breaking_rows, forbidden_cells, forbidden_tables, without_impossible
-from synth_core.measurement import Measurement
+from synth_core.measurement import Measurement, without_impossible
 from synth_core.models import inference
-from synth_core.models.calibration import Linear, Log, Table, calibrate, calibrate_in, split
-from synth_core.models.estimators import estimate
+from synth_core.models.calibration import Factor, Linear, Log, calibrate, calibrate_in, split_tables
 from synth_core.models.inference import marginal_oracle
-from synth_core.models.junction_tree import junction_tree
-from synth_core.models.lawful_rows import redrawn, sample_lawful
+from synth_core.models.junction_tree import TriangulatedGraph, junction_tree
 from synth_core.models.loopy import ClusterGraphField
+from synth_core.models.losses import Problem
 from synth_core.models.markov_random_field import MarkovRandomField
-from synth_core.models.problem import Problem
-from synth_core.models.sampling import sample_rows
-from synth_core.models.triangulation import TriangulatedGraph
+from synth_core.models.maximum_entropy import estimate
+from synth_core.models.sampling import redraw_rows, sample_lawful, sample_rows
 
 LIBRARIES = [NUMPY, replace(NUMPY, threads=2), generic(np), generic(array_api_strict)]
 NAMES = ["compiled", "threads", "numpy", "strict"]
@@ -76,7 +73,7 @@ def test_large_cliques_swept_by_two_threads_keep_the_rules(monkeypatch):
 def test_beliefs_are_exactly_0_in_linear_and_in_log_space(case, seed):
     domain, cliques = case
     tree = junction_tree(domain, cliques)
-    tables = split(domain, cliques, random_potentials(domain, cliques, seed, 2.0))
+    tables = split_tables(domain, cliques, random_potentials(domain, cliques, seed, 2.0))
     for algebra in (Linear(), Log()):
         for belief in calibrate_in(algebra, tree, tables).beliefs:
             assert np.all(belief.values[forbidden_cells(domain, belief.clique)] == 0)
@@ -228,7 +225,7 @@ def test_rejection_draws_the_samplers_distribution_given_the_rules():
     def drawn(rows, rng):
         return np.column_stack([rng.integers(size, size=rows) for size in RULED.sizes])
 
-    rows = redrawn(drawn, 40_000, domain=RULED, rng=np.random.default_rng(0))
+    rows = redraw_rows(drawn, 40_000, domain=RULED, rng=np.random.default_rng(0))
     assert len(rows) == 40_000
     counts = np.zeros(RULED.sizes)
     np.add.at(counts, tuple(rows.T), 1)
@@ -242,12 +239,12 @@ def test_a_sampler_that_hardly_ever_obeys_is_refused_by_the_rules_names():
         return np.zeros((rows, 3), dtype=np.uint8)
 
     with pytest.raises(FeasibilityError, match=r"obeys the rules \(r, s\); use a method that holds them"):
-        redrawn(stubborn, 10, domain=RULED, rng=np.random.default_rng(0))
+        redraw_rows(stubborn, 10, domain=RULED, rng=np.random.default_rng(0))
 
 
 def test_attributes_drawn_early_follow_their_tables_and_later_ones_give_way():
     """Drawing independent columns around the rules: a is even, b is never 0 or 1 with a = 0, c never 1 with b = 2."""
-    tables = [Table((name,), np.ones(size)) for name, size in zip(RULED, RULED.sizes, strict=True)]
+    tables = [Factor((name,), np.ones(size)) for name, size in zip(RULED, RULED.sizes, strict=True)]
     for independent in (False, True):
         rng = np.random.default_rng(0)
         rows = sample_lawful(
@@ -265,12 +262,12 @@ def test_attributes_drawn_early_follow_their_tables_and_later_ones_give_way():
 @settings(max_examples=25, deadline=None)
 def test_rows_drawn_around_rules_break_none_after_dead_ends_are_drawn_again(case, seed):
     domain, _ = case
-    tables = [Table((name,), np.ones(domain.size(name))) for name in domain]
+    tables = [Factor((name,), np.ones(domain.size(name))) for name in domain]
 
     def drawn(rows, rng):
         return sample_lawful(domain.unruled, tables, rows, rules=domain.impossible, rng=rng)
 
-    rows = redrawn(drawn, 300, domain=domain, rng=np.random.default_rng(seed))
+    rows = redraw_rows(drawn, 300, domain=domain, rng=np.random.default_rng(seed))
     assert len(rows) == 300
     assert not breaking_rows(rows, domain).any()
 
@@ -278,7 +275,7 @@ def test_rows_drawn_around_rules_break_none_after_dead_ends_are_drawn_again(case
 def test_many_rules_at_once_are_told_apart():
     rules = tuple(Impossible(f"r{k}", (("a", (k,)), ("b", (k,)))) for k in range(70))
     domain = Domain(("a", "b"), (70, 70), rules)
-    tables = [Table((name,), np.ones(70)) for name in domain]
+    tables = [Factor((name,), np.ones(70)) for name in domain]
     rows = sample_lawful(domain.unruled, tables, 20_000, rules=rules, rng=np.random.default_rng(0))
     assert not breaking_rows(rows, domain).any()
     assert (np.bincount(rows[:, 0], minlength=70) > 0).all()

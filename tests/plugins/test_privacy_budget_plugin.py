@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_release import write_release
+from support.small_release import write_release
 
 from infra.local.site import Site
 

@@ -8,15 +8,16 @@ from functools import partial
 import numpy as np
 import pytest
 from scipy.stats import norm
-from seeded_entropy import SeededEntropy
+from support.seeded_entropy import SeededEntropy
 
 from synth_core.audit import adversary as audit
 from synth_core.audit import cases as audit_cases
 from synth_core.audit import verdict as certificate
 from synth_core.audit.adversary import HOT_MU2, run_audit
 from synth_core.audit.cases import DOMAIN, PLANTED_FAULTS, canary_codes, verb_experiments
+from synth_core.audit.methods import _steps as audited_steps
 from synth_core.errors import SpecError
-from synth_core.models.estimators import estimate
+from synth_core.models.maximum_entropy import estimate
 from synth_core.privacy import curator
 from synth_core.privacy.curator import LedgerCurator
 from synth_core.privacy.queries import Misfit, Total
@@ -188,6 +189,16 @@ def test_a_whole_method_is_audited_as_it_is(worlds, fault, passes):
     certified = run_audit("independent", release, worlds=worlds, runs=200, curator=fault)
     assert certified.passed is passes
     assert certified.claimed_mu == pytest.approx(3)
+
+
+def test_a_step_alone_is_charged_at_most_what_it_is_granted(worlds):
+    """Also where prices of choices are rounded; the rehearsal's shares are not those of another budget."""
+    steps = audited_steps(synthesizer("dualquery"), worlds[0])
+    for step in ("score", "fit"):
+        witness = audit.Witness(worlds, 0, curator=LedgerCurator, entropy=SeededEntropy(7))
+        steps[step](witness)
+        charged = witness.evidence().mu2
+        assert HOT_MU2 * (1 - Fraction(1, 10**8)) < charged <= HOT_MU2
 
 
 def test_an_audit_needs_enough_runs(worlds):

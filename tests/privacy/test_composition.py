@@ -5,8 +5,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth_core.privacy.accounts import Stratum
-from synth_core.privacy.composition import Composition, snapshot_numbers, which_count
+from synth_core.privacy.accounts import Composition, Stratum, snapshot_numbers, which_count
 
 NORTH, SOUTH = (Stratum(partition="region", part=part) for part in ("north", "south"))
 OTHER = Stratum(partition="age", part="north")

@@ -5,10 +5,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from scipy.stats import kstest, laplace
-from seeded_entropy import SeededEntropy
+from support.seeded_entropy import SeededEntropy
 
 from synth_core.domain import Domain
 from synth_core.errors import BudgetRefused, SpecError, WallError
+from synth_core.ledger.book import charged_records
 from synth_core.ledger.sql import SqlLedger
 from synth_core.privacy.accounts import CHARGED, Account, State
 from synth_core.privacy.budget import mu2_of
@@ -16,7 +17,6 @@ from synth_core.privacy.curator import LedgerCurator, Spending
 from synth_core.privacy.noise import GRID, purely_noisy_counts
 from synth_core.privacy.queries import Dependence, Misfit, Total
 from synth_core.privacy.wall import wall
-from synth_core.release.manifest import charged_records
 from synth_core.storage.counting import TableCounts
 
 DOMAIN = Domain.of({"a": 2, "b": 3, "c": 4})

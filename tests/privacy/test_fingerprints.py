@@ -11,7 +11,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from seeded_entropy import SeededEntropy
+from support.seeded_entropy import SeededEntropy
 
 from synth_core.domain import Domain
 from synth_core.ledger.sql import SqlLedger
@@ -135,7 +135,7 @@ def test_fingerprints_are_the_same_in_every_process() -> None:
         run = subprocess.run(
             [sys.executable, "-c", program],
             cwd=Path(__file__).parent,
-            env=os.environ | {"PYTHONHASHSEED": seed},
+            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[1])},
             capture_output=True,
             text=True,
             check=True,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtri_exp
 from scipy.stats import chi2, ks_2samp
-from seeded_entropy import SeededEntropy
+from support.seeded_entropy import SeededEntropy
 
 from synth_core.errors import SpecError, WallError
 from synth_core.privacy import noise, staircase

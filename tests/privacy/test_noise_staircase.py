@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
-from seeded_entropy import FixedWords, SeededEntropy
+from support.seeded_entropy import FixedWords, SeededEntropy
 
-from synth_core.privacy import coin, staircase
+from synth_core.privacy import staircase
 from synth_core.privacy.staircase import BAND, Decay, draw
 
 ZERO = Fraction(0)
@@ -28,10 +28,10 @@ def test_heights_cover_the_weights_and_sum_to_a_power_of_two(decay, blocks):
     stairs = staircase.staircase(decay, blocks=blocks)
     assert sum(stairs.heights) == 2**63
     for block in {0, 1, blocks // 3, blocks // 2, blocks - 1} & set(range(blocks)):
-        _, above = coin._enclose(Fraction(stairs.scale), decay.exponent(block << stairs.shift), 40)
+        _, above = staircase._enclose(Fraction(stairs.scale), decay.exponent(block << stairs.shift), 40)
         assert stairs.heights[block] >= above
     ratio = 2 ** (stairs.tail_shift - stairs.shift + 1)
-    _, above = coin._enclose(Fraction(stairs.scale * ratio), decay.exponent(blocks << stairs.shift), 40)
+    _, above = staircase._enclose(Fraction(stairs.scale * ratio), decay.exponent(blocks << stairs.shift), 40)
     assert stairs.heights[-1] >= above
 
 
@@ -124,7 +124,7 @@ def test_float_acceptance_probabilities_stay_far_inside_the_band(decay):
     for block in generator.integers(0, stairs.tail, 60).tolist():
         x = (block << stairs.shift) + int(generator.integers(0, 2**stairs.shift))
         value = stairs.tables.factor[block] * staircase._weights(np.array([float(x)]), coefficients)[0]
-        low, high = coin._enclose(Fraction(stairs.scale, stairs.heights[block]), decay.exponent(x), 40)
+        low, high = staircase._enclose(Fraction(stairs.scale, stairs.heights[block]), decay.exponent(x), 40)
         assert low - Fraction(BAND / 8) < Fraction(float(value)) < high + Fraction(BAND / 8)
         assert 0 <= high <= 1
 
@@ -141,26 +141,31 @@ def test_coin_agrees_with_high_precision(exponent, factor, prefix):
         bound *= Decimal(factor.numerator) / Decimal(factor.denominator)
         below = (Decimal(prefix) + Decimal("0.5")) / 2**64 < bound
     half = 2**63
-    assert coin.below(prefix, 64, factor=factor, exponent=exponent, entropy=FixedWords(half, half)) is below
+    assert (
+        staircase.below(prefix, 64, factor=factor, exponent=exponent, entropy=FixedWords(half, half)) is below
+    )
 
 
 @pytest.mark.parametrize(("words", "below"), [((0,), True), ((2**64 - 1,), False)])
 def test_coin_asks_for_more_bits_where_the_known_ones_do_not_settle_it(words, below):
     prefix = int(Decimal(-1).exp() * 2**64)  # just the first 64 bits of 1/e
     assert (
-        coin.below(prefix, 64, factor=Fraction(1), exponent=Fraction(1), entropy=FixedWords(*words)) is below
+        staircase.below(prefix, 64, factor=Fraction(1), exponent=Fraction(1), entropy=FixedWords(*words))
+        is below
     )
 
 
 def test_coin_settles_a_hopeless_bound_without_computing_it():
-    assert not coin.below(1, 64, factor=Fraction(1), exponent=Fraction(10**12), entropy=FixedWords())
-    assert not coin.below(0, 64, factor=Fraction(1), exponent=Fraction(10**12), entropy=FixedWords(2**63))
+    assert not staircase.below(1, 64, factor=Fraction(1), exponent=Fraction(10**12), entropy=FixedWords())
+    assert not staircase.below(
+        0, 64, factor=Fraction(1), exponent=Fraction(10**12), entropy=FixedWords(2**63)
+    )
 
 
 @given(st.fractions(min_value=0, max_value=3000), st.integers(20, 60))
 def test_enclosure_holds_and_tightens(exponent, digits):
-    low, high = coin._enclose(Fraction(1), exponent, digits)
-    inner_low, inner_high = coin._enclose(Fraction(1), exponent, 4 * digits)
+    low, high = staircase._enclose(Fraction(1), exponent, digits)
+    inner_low, inner_high = staircase._enclose(Fraction(1), exponent, 4 * digits)
     assert low <= inner_high
     assert inner_low <= high
     assert inner_high - inner_low < high - low

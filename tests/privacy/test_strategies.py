@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from synth_core.domain import Domain
 from synth_core.errors import SpecError, WallError
+from synth_core.ledger.book import charged_records
 from synth_core.ledger.sql import SqlLedger
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
 from synth_core.privacy.strategies import Strategy, fingerprint
-from synth_core.release.manifest import charged_records
 from synth_core.storage.counting import TableCounts
 
 DOMAIN = Domain.of({"a": 2, "b": 3})

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synth_core.errors import SpecError
-from synth_core.release.calendar import PERIODS, WEEKDAYS, Calendar
+from synth_core.release.schedule import PERIODS, WEEKDAYS, Calendar
 
 DAYS = st.dates(date(2020, 1, 1), date(2060, 12, 31))
 PHRASES = [

@@ -8,7 +8,7 @@ from synth_core.ledger.sql import SqlLedger
 from synth_core.privacy.accounts import Account, SpendRequest
 from synth_core.privacy.answer_form import AnswerForm, Block, Kind, fingerprint
 from synth_core.privacy.budget import NONE, epsilon_of, gaussian_for, mu2_of
-from synth_core.release.statement import guarantee
+from synth_core.release.certificate import guarantee
 
 FORM = AnswerForm(
     fingerprint=fingerprint("test", ["a question"]), blocks=(Block(kind=Kind.SCORES, shape=(3,)),)

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from synth_core import Schema
 from synth_core.domain import Domain, Impossible
 from synth_core.errors import SourceError, SpecError
-from synth_core.release.division import Division, divided, laid_out
 from synth_core.release.spec import ReleaseSpec
-from synth_core.release.strata import Strata
+from synth_core.release.strata import Division, Strata, divided, laid_out
 
 DISTRICTS = ["a1", "a2", "a3", "b1", "b2"]
 MEMBERS = {"A": ["a1", "a2", "a3"], "B": ["b1", "b2"]}

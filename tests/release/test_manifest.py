@@ -81,13 +81,13 @@ def pair():
 
 
 def test_spends_that_add_up(pair):
-    assert certificates.problems(*pair) == []
+    assert certificates.certificate_problems(*pair) == []
 
 
 def test_spends_that_do_not_add_up(pair):
     certificate, manifest = pair
     del certificate["spends"][0]
-    assert certificates.problems(certificate, manifest) == [
+    assert certificates.certificate_problems(certificate, manifest) == [
         "certificate.json: the spends of step 'fit' do not add up to the manifest's"
     ]
 
@@ -95,7 +95,7 @@ def test_spends_that_do_not_add_up(pair):
 def test_a_price_that_is_not_the_mechanisms(pair):
     certificate, manifest = pair
     certificate["spends"][1]["mu2"] = str(HALF.mu2() / 2)
-    assert "certificate.json: spend 2 is not the price of its mechanism" in certificates.problems(
+    assert "certificate.json: spend 2 is not the price of its mechanism" in certificates.certificate_problems(
         certificate, manifest
     )
 
@@ -103,7 +103,7 @@ def test_a_price_that_is_not_the_mechanisms(pair):
 def test_another_guarantee(pair):
     certificate, manifest = pair
     certificate["guarantee"]["rows_per_unit"] = 2
-    assert certificates.problems(certificate, manifest) == [
+    assert certificates.certificate_problems(certificate, manifest) == [
         "certificate.json: states another guarantee than the manifest"
     ]
 
@@ -112,7 +112,9 @@ def test_another_guarantee(pair):
 def test_spends_that_cannot_be_read(pair, spends):
     certificate, manifest = pair
     certificate["spends"] = spends
-    assert certificates.problems(certificate, manifest) == ["certificate.json: its spends cannot be read"]
+    assert certificates.certificate_problems(certificate, manifest) == [
+        "certificate.json: its spends cannot be read"
+    ]
 
 
 def test_strata_are_not_added_up(pair):
@@ -122,7 +124,7 @@ def test_strata_are_not_added_up(pair):
     manifest["guarantee"]["steps"]["fit"]["mu2"] = certificate["guarantee"]["steps"]["fit"]["mu2"] = str(
         HALF.mu2()
     )
-    assert certificates.problems(certificate, manifest) == []
+    assert certificates.certificate_problems(certificate, manifest) == []
 
 
 def test_the_dearest_stratum_counts_with_all_of_its_steps(pair):
@@ -130,9 +132,9 @@ def test_the_dearest_stratum_counts_with_all_of_its_steps(pair):
     first, second = certificate["spends"]
     certificate["spends"] = [{**first, "stratum": ["region", "a"]}, {**second, "stratum": ["region", "b"]}]
     certificate["spends"].append({**second, "stratum": ["region", "b"]})
-    assert certificates.problems(certificate, manifest) == []
+    assert certificates.certificate_problems(certificate, manifest) == []
     certificate["spends"].append({**second, "stratum": ["decade", "b"]})
-    assert certificates.problems(certificate, manifest) == [
+    assert certificates.certificate_problems(certificate, manifest) == [
         "certificate.json: the spends of step 'fit' do not add up to the manifest's"
     ]
 
@@ -141,7 +143,9 @@ def test_the_dearest_stratum_counts_with_all_of_its_steps(pair):
 def test_a_stratum_that_cannot_be_read(pair, stratum):
     certificate, manifest = pair
     certificate["spends"][0]["stratum"] = stratum
-    assert certificates.problems(certificate, manifest) == ["certificate.json: its spends cannot be read"]
+    assert certificates.certificate_problems(certificate, manifest) == [
+        "certificate.json: its spends cannot be read"
+    ]
 
 
 def test_a_signature_is_of_one_content_and_one_key(tmp_path):

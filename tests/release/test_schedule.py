@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synth_core.errors import SpecError
-from synth_core.release.releases import dated, read_releases
 from synth_core.release.schedule import Schedule
-from synth_core.release.spec import ReleaseSpec
+from synth_core.release.spec import ReleaseSpec, dated, read_releases
 
 BASIC = {
     "release": "q",

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from synth_core.release import software as module
-from synth_core.release.software import lock_file, software
+from synth_core.release import manifest as module
+from synth_core.release.manifest import lock_file, software
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

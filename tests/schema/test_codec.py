@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from synth_core.errors import SchemaError, SourceError
 from synth_core.schema import Schema
 from synth_core.schema.codec import decode, decode_table, encode
-from synth_core.schema.columns import Categorical
 
 
 def schema_of(*columns):
@@ -34,7 +33,7 @@ def codes_of(cells, column, **more):
 
 
 def has_number_for_other(column):
-    return column.other_code is not None and not (isinstance(column, Categorical) and column.is_text)
+    return column.other_code is not None and not column.shows_other
 
 
 @pytest.mark.slow

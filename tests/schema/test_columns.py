@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import synth_core
 from synth_core.errors import SchemaError
-from synth_core.schema import Schema
+from synth_core.schema import DeclaredSchema, Schema
 from synth_core.schema.columns import Categorical, Integer, Real
 
 
@@ -157,30 +162,90 @@ def test_a_wrong_column_is_refused_in_one_line_that_names_it(column, message):
     assert "\n" not in text
 
 
-def test_bins_that_are_to_be_bought_are_the_cells_of_their_grid():
-    whole, real = one(**QUANTILES), one(**{**QUANTILES, "kind": "real", "nullable": True})
-    assert (whole.size, real.size) == (100, 257)  # a cell for each whole number, if there are few
-    assert whole.with_bought((18, 65, 80)).edges == (18, 65, 80)
-    assert whole.with_bought((0, 18, 65, 100)).with_bought(None) == whole
+def declared(*columns):
+    return DeclaredSchema.model_validate({"columns": [{"name": "x", **QUANTILES}, *columns]})
 
 
-def test_as_many_bins_are_expected_as_are_to_be_bought():
-    schema = Schema.model_validate({"columns": [{"name": "x", **QUANTILES}, {"name": "y", **VALUES}]})
-    assert schema.buying == ("x",)
-    assert (schema.domain.sizes, schema.expected.domain.sizes) == ((100, 2), (4, 2))
-    assert schema.expected.column("x").edges == (0, 25, 50, 75, 100)
-    assert (schema.expected.on_grid, schema.expected.on_grid.digest()) == (schema, schema.digest())
-    assert schema.expected.digest() != schema.digest()
+def test_bins_that_are_to_be_bought_are_no_bins():
+    schema = declared({"name": "y", **VALUES})
+    column = schema.columns[0]
+    with pytest.raises(
+        SchemaError, match="column 'x' has bins that are to be bought; use `synth run`, or list"
+    ):
+        schema.resolve()
+    for missing in ("edges", "size", "captions", "dtype", "levels"):
+        with pytest.raises(SchemaError, match="column 'x' has bins that are to be bought"):
+            getattr(column, missing)
+    assert not hasattr(schema, "domain")
+    resolved = schema.resolve({"x": (18, 65, 80)})
+    assert resolved.column("x").edges == (18, 65, 80)
+    assert resolved.private_bin_columns == ("x",)
+    assert resolved.declaration == schema
 
 
-def test_a_schema_without_bins_to_buy_is_its_own_expectation():
+def test_a_schema_with_bins_to_buy_is_refused_where_codes_are_needed(tmp_path):
+    declared().save(tmp_path / "schema.yaml")
+    with pytest.raises(
+        SchemaError, match=r"schema.yaml: column 'x' has bins that are to be bought; use `synth run`"
+    ):
+        Schema.load(tmp_path / "schema.yaml")
+    assert DeclaredSchema.load(tmp_path / "schema.yaml") == declared()
+
+
+MIXED_UP = """
+from synth_core.schema import DeclaredSchema, Schema
+
+declared = DeclaredSchema.load("schema.yaml")
+
+
+def needs_codes(schema: Schema) -> int:
+    return len(schema.domain)
+
+
+needs_codes(declared)
+print(declared.domain)
+needs_codes(declared.resolve())
+"""
+
+
+@pytest.mark.slow
+def test_the_type_checker_tells_declared_and_resolved_schemas_apart(tmp_path):
+    program, root = tmp_path / "program.py", Path(synth_core.__file__).parent.parent
+    program.write_text(MIXED_UP)
+    command = [sys.executable, "-m", "mypy", "--config-file", root / "pyproject.toml", program]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    found = done.stdout.splitlines()
+    assert (
+        'program.py:11: error: Argument 1 to "needs_codes" has incompatible type "DeclaredSchema"' in found[0]
+    )
+    assert 'program.py:12: error: "DeclaredSchema" has no attribute "domain"' in found[1]
+    assert len(found) == 3, done.stdout
+
+
+def test_the_grid_has_a_cell_for_each_whole_number_if_there_are_few():
+    real = DeclaredSchema.model_validate(
+        {"columns": [{"name": "x", **QUANTILES, "kind": "real", "nullable": True}]}
+    )
+    assert (declared().on_grid.domain.sizes, real.on_grid.domain.sizes) == ((100,), (257,))
+
+
+def test_as_many_bins_are_planned_as_are_to_be_bought():
+    schema = declared({"name": "y", **VALUES})
+    assert (schema.on_grid.domain.sizes, schema.planned.domain.sizes) == ((100, 2), (4, 2))
+    assert schema.planned.column("x").edges == (0, 25, 50, 75, 100)
+    assert (schema.planned.declaration, schema.planned.declaration.digest()) == (schema, schema.digest())
+    assert schema.planned.digest() != schema.digest()
+
+
+def test_a_schema_without_bins_to_buy_is_resolved():
     schema = Schema.model_validate({"columns": [{"name": "y", **VALUES}]})
-    assert schema.expected is schema.on_grid is schema
+    assert schema.planned is schema.on_grid is schema.resolve() is schema
+    assert DeclaredSchema.model_validate({"columns": [{"name": "y", **VALUES}]}).resolve() == schema
 
 
 def test_bought_bins_survive_saving(tmp_path):
     column = {"name": "x", "kind": "real", "bounds": [0.1, 0.7], "bins": {"private_quantiles": 3, "grid": 7}}
-    bought = Schema.model_validate({"columns": [{**column, "unseen": "clip"}]}).expected
+    bought = DeclaredSchema.model_validate({"columns": [{**column, "unseen": "clip"}]}).planned
     bought.save(tmp_path / "schema.yaml")
     assert Schema.load(tmp_path / "schema.yaml") == bought
 

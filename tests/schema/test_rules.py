@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from synth_core.domain import breaking_rows
 from synth_core.errors import SchemaError
-from synth_core.exclusions import breaking_rows
-from synth_core.schema import Schema
+from synth_core.schema import DeclaredSchema, Schema
 from synth_core.schema.codec import decode
-from synth_core.schema.rules import covered_codes
 
 COLUMNS = [
     {"name": "age", "kind": "integer", "bins": [0, 1, 16, 65, 100]},
@@ -52,7 +51,7 @@ def with_rule(when, never, name="r"):
 )
 def test_a_condition_is_a_set_of_codes(column, condition, codes):
     schema = with_rule({column: condition}, {"age": {"min": 0}})
-    covered = covered_codes(schema.column(column), schema.rules[0].when[column])
+    covered = schema.column(column).covered_codes(schema.rules[0].when[column])
     assert np.flatnonzero(covered).tolist() == codes
 
 
@@ -145,8 +144,10 @@ def test_no_range_is_named_where_bins_are_bought():
         {"columns": [{**columns[0], "bins": {**bins["bins"], "bought": [0, 16, 100]}}, columns[1]]},
     ):
         with pytest.raises(SchemaError, match="may cut through a bin, since the bins are bought"):
-            Schema.model_validate(schema | {"rules": [rule]})
-        assert Schema.model_validate(schema | {"rules": [rule | {"when": {"age": ["N", None]}}]}).rules
+            DeclaredSchema.model_validate(schema | {"rules": [rule]})
+        assert DeclaredSchema.model_validate(
+            schema | {"rules": [rule | {"when": {"age": ["N", None]}}]}
+        ).rules
 
 
 def test_a_range_of_nan_is_refused():

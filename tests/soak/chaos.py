@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import psutil
 import pytest
-from live_airflow import FORM, Live, assert_sound, kill, ledger_of_the_site, live_airflow  # noqa: F401
+from support.live_airflow import FORM, Live, assert_sound, kill, ledger_of_the_site, live_airflow  # noqa: F401
 
 from infra.local.rest import FINISHED
 from infra.local.services import dask_cluster

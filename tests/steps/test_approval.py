@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from small_release import write_release
+from support.small_release import write_release
 
 from synth_core.errors import PublishError
 from synth_core.events.journal import Kind, read

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-import strata_release
+from support import strata_release
 
 from synth_core.errors import PublishError
 from synth_core.privacy.accounts import Runner

@@ -10,19 +10,20 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_release import write_release
+from support.small_release import write_release
 
 from synth_core import Schema, synthesize
 from synth_core.errors import SchemaError, SpecError
+from synth_core.ledger.book import cost_by_step
 from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.accounts import State
 from synth_core.privacy.budget import epsilon_of
-from synth_core.release.manifest import cost_by_step
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.verify import verify_release
-from synth_core.steps import STEPS, bought_bins, cost, prepare, run_step
-from synth_core.steps.bought_bins import PURPOSE, quantile_edges
-from synth_core.storage.partitions import Snapshot, read_codes
+from synth_core.schema import DeclaredSchema
+from synth_core.steps import STEPS, cost, ingest, prepare, run_step
+from synth_core.steps.ingest import PURPOSE, quantile_edges
+from synth_core.storage.ingest import Snapshot, read_codes
 
 SCHEMA = """
 columns:
@@ -138,13 +139,13 @@ def test_a_crash_anywhere_draws_nothing_twice(tmp_path, monkeypatch, crash):
     address = prepare(spec, workspace=tmp_path / "workspace")
     paths = ReleasePaths.of_address(address)
     with monkeypatch.context() as patched:
-        real = getattr(bought_bins, crash)
+        real = getattr(ingest, crash)
 
         def stop(*args, **kwargs):
             real(*args, **kwargs)
             raise RuntimeError("the machine stops")
 
-        patched.setattr(bought_bins, crash, stop)
+        patched.setattr(ingest, crash, stop)
         with pytest.raises(RuntimeError):
             run_step("ingest", address)
     assert not paths.snapshot.exists()
@@ -152,7 +153,7 @@ def test_a_crash_anywhere_draws_nothing_twice(tmp_path, monkeypatch, crash):
     run_step("ingest", address)
     records = [r for r in ledger_of(tmp_path).records(release="r1") if r.state is State.MEASURED]
     assert len(records) == 1
-    assert Schema.load(paths.schema) != Schema.load(paths.schema).on_grid
+    assert DeclaredSchema.load(paths.schema) != DeclaredSchema.load(paths.schema).declaration
     assert len(read_codes(paths.encoded / Snapshot.load(paths.snapshot).partitions[0])["sex"]) == ROWS
 
 
@@ -179,7 +180,7 @@ def test_shares_and_bins_need_each_other(tmp_path):
 
 def test_bins_of_another_release_are_not_taken_for_bought_ones(tmp_path):
     spec = write(tmp_path)
-    Schema.load(tmp_path / "schema.yaml").expected.save(tmp_path / "schema.yaml")
+    DeclaredSchema.load(tmp_path / "schema.yaml").planned.save(tmp_path / "schema.yaml")
     with pytest.raises(SpecError, match="bins that another release has bought"):
         prepare(spec, workspace=tmp_path / "workspace")
 
@@ -195,7 +196,9 @@ def test_another_declaration_is_another_release(tmp_path):
 def test_a_frame_in_memory_has_no_share_for_bins(tmp_path):
     write(tmp_path)
     with pytest.raises(SchemaError, match="'pay' has bins that are to be bought"):
-        synthesize(earners(), Schema.load(tmp_path / "schema.yaml"), epsilon=1.0, delta=1e-6)
+        synthesize(earners(), DeclaredSchema.load(tmp_path / "schema.yaml"), epsilon=1.0, delta=1e-6)
+    with pytest.raises(SchemaError, match="'pay' has bins that are to be bought"):
+        Schema.load(tmp_path / "schema.yaml")
 
 
 def exact(counts, *, bins, tails=0.0):

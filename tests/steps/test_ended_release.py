@@ -1,7 +1,7 @@
 """A release that is ended while one of its steps is at work: the step asks nothing more, and a new run goes on."""
 
 import pytest
-from small_release import write_release
+from support.small_release import write_release
 
 from synth_core.errors import ReleaseEnded
 from synth_core.ledger.sql import SqlLedger, ledger_url

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from small_release import ROWS, SCHEMA, people, write_release
+from support.small_release import ROWS, SCHEMA, people, write_release
 
 from synth_core.evaluation import Evaluation, tables
 from synth_core.release.paths import ReleasePaths

@@ -6,10 +6,16 @@ import pyarrow.csv as pa_csv
 import pytest
 
 from synth_core.audit.adversary import run_audit
-from synth_core.audit.cases import DOMAIN, ROWS, verb_experiments
-from synth_core.audit.files import HOSTILE_LINES, file_worlds, neighbouring_files
-from synth_core.privacy.private import open_private
-from synth_core.storage import csv_lines
+from synth_core.audit.cases import (
+    DOMAIN,
+    HOSTILE_LINES,
+    ROWS,
+    file_worlds,
+    neighbouring_files,
+    verb_experiments,
+)
+from synth_core.privacy.wall import open_private
+from synth_core.storage import sources
 
 REFUSED = [
     "an open quote",
@@ -62,4 +68,4 @@ def test_the_files_differ_by_the_line_alone():
     for line in HOSTILE_LINES.values():
         without, canary = neighbouring_files(line)
         assert canary.replace(line, b"", 1) == without
-        assert csv_lines.header_names(without.split(b"\n")[0]) == (*DOMAIN.attributes, "remark")
+        assert sources.header_names(without.split(b"\n")[0]) == (*DOMAIN.attributes, "remark")

@@ -6,7 +6,7 @@ import gzip
 
 import pandas as pd
 import pytest
-from small_release import ROWS, people, write_release
+from support.small_release import ROWS, people, write_release
 
 from synth_core.errors import SourceError
 from synth_core.ledger.sql import SqlLedger, ledger_url

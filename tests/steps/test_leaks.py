@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from small_release import write_release
+from support.small_release import write_release
 
 from synth_core.errors import SynthError
 from synth_core.events.office import Office
 from synth_core.release.paths import ReleasePaths
 from synth_core.steps import STEPS, prepare, run_step
-from synth_core.storage.partitions import read_codes
+from synth_core.storage.ingest import read_codes
 from synth_core.web.metrics import exposition
 
 ROWS = 6173

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.csv as pa_csv
 import pytest
-from small_release import write_release
+from support.small_release import write_release
 
 from synth_core import Schema
 from synth_core.release.paths import ReleasePaths

@@ -7,7 +7,7 @@ import os
 import shutil
 
 import pytest
-from small_release import write_release
+from support.small_release import run_all, write_release
 
 from synth_core.errors import PublishError, SpecError
 from synth_core.ledger.sql import SqlLedger, ledger_url
@@ -18,19 +18,10 @@ from synth_core.steps import (
     STEPS,
     ask_approval,
     finished,
-    fit_stratum,
     prepare,
     run_step,
-    sample_shard,
     summary,
 )
-
-
-def run_all(spec, workspace, *, steps=STEPS):
-    address = prepare(spec, workspace=workspace)
-    for step in steps:
-        run_step(step, address)
-    return address
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +135,7 @@ def drawn_once(monkeypatch):
         return reports[0]
 
     monkeypatch.setattr(step, "public_report", report)
-    monkeypatch.setattr(step, "software", cache(step.software))
+    monkeypatch.setattr(step.manifests, "software", cache(step.manifests.software))
 
 
 @pytest.mark.slow
@@ -218,7 +209,11 @@ def test_running_a_published_release_again_changes_no_byte(published, tmp_path):
     before, address = content(paths.workspace / "public"), str(paths.spec)
     records = SqlLedger(ledger_url(paths.workspace, None)).records()
     assert run_all(published[1], paths.workspace) == address
-    assert sample_shard(address, 0) == fit_stratum(address, "any") == str(paths.public / "manifest.json")
+    assert (
+        run_step("sample", address, part=0)
+        == run_step("fit", address, part="any")
+        == str(paths.public / "manifest.json")
+    )
     assert ask_approval(address) is None
     assert content(paths.workspace / "public") == before
     assert SqlLedger(ledger_url(paths.workspace, None)).records() == records, "not even a note"

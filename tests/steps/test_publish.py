@@ -14,26 +14,19 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from small_release import people, write_release
+from support.small_release import people, run_all, write_release
 
 from synth_core.errors import PublishError
 from synth_core.evaluation.public import PublicQuality
+from synth_core.ledger.book import cost_by_step
 from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.budget import epsilon_of
-from synth_core.release.manifest import cost_by_step
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.verify import check_release, verify_release
 from synth_core.steps import STEPS, prepare, run_step
-from synth_core.storage.partitions import read_codes
+from synth_core.storage.ingest import read_codes
 
 SHARE = 0.1
-
-
-def run_all(spec, workspace, *, steps=STEPS):
-    address = prepare(spec, workspace=workspace)
-    for step in steps:
-        run_step(step, address)
-    return address
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +204,7 @@ def test_bought_quality_has_its_own_share_and_the_total_stays(released):
 
 
 def test_the_preview_shows_what_quality_costs(released):
-    from synth_core.steps.preview import preview_release
+    from synth_core.steps.preparation import preview_release
 
     folder, spec = released
     path = folder / "release.yaml"

@@ -11,14 +11,14 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-import strata_release
 import yaml
-from small_release import people, write_release
+from support import strata_release
+from support.small_release import people, write_release
 from typer.testing import CliRunner
 
 from synth_core import Schema, synthesize
 from synth_core.cli.ledger import app
-from synth_core.events.lineage import published
+from synth_core.events.notices import lineage_event
 from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.accounts import Account, Runner, State
 from synth_core.privacy.budget import epsilon_of, group_mu2, mu2_of
@@ -26,8 +26,8 @@ from synth_core.release.paths import ReleasePaths
 from synth_core.release.verify import verify_release
 from synth_core.steps import STEPS, context, prepare, run_step
 from synth_core.steps import publish as publishing
-from synth_core.steps.preview import NO_LARGEST_N, preview_release
-from synth_core.web.records import to_csv
+from synth_core.steps.preparation import NO_LARGEST_N, preview_release
+from synth_core.web.views import to_csv
 
 pytestmark = pytest.mark.slow
 
@@ -155,7 +155,7 @@ def check(site, release, *, asked=0.5):
         assert "never more than" not in text
     headline = float(re.search(r"<strong>ε = ([\d.]+)</strong> bounds", report)[1])
     assert rounded_up(headline, wanted["epsilon"], 4)
-    facet = published(manifest, Runner())["run"]["facets"]["synth_privacyLoss"]
+    facet = lineage_event(manifest, Runner())["run"]["facets"]["synth_privacyLoss"]
     stated = manifest["guarantee"]
     assert {key: facet[key] for key in ("epsilon", "epsilonSpent", "delta", "mu")} == {
         "epsilon": stated["epsilon"],

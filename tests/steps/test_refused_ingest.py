@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from small_release import SCHEMA, people, write_release
-from strata_release import write_release as write_strata
+from support.small_release import SCHEMA, people, write_release
+from support.strata_release import write_release as write_strata
 from typer.testing import CliRunner
 
 from synth_core.cli import app
@@ -18,7 +18,6 @@ from synth_core.errors import (
     SourceError,
     SpecError,
 )
-from synth_core.events import watch
 from synth_core.events.journal import Kind, read
 from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.accounts import Account, State
@@ -165,7 +164,7 @@ def test_a_refusal_about_records_names_no_file(tmp_path):
 
 def test_people_are_called_at_half_of_the_limit_and_at_the_limit(tmp_path, monkeypatch):
     told = []
-    monkeypatch.setattr(watch, "tell", lambda event: told.append(event) or [])
+    monkeypatch.setattr("synth_core.events.office.tell", lambda event: told.append(event) or [])
     spec = write_release(tmp_path, frame=spoilt(people()))
     ledger_of(tmp_path).set_refusal_limit("people", limit=4, actor="test", reason="a test")
     counts = []

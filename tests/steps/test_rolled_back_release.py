@@ -1,33 +1,14 @@
 """After a rollback of ledger and head together nothing is measured again: new noise on the same question leaks."""
 
 import shutil
-import sys
 
 import pytest
 import yaml
-from small_release import write_release
+from support.small_release import write_release
 
-from synth_core.cli import main
 from synth_core.ledger.sql import SqlLedger, ledger_url
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def synth(monkeypatch, capsys):
-    """Run the command; returns (exit code, output, error output)."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["synth", *map(str, arguments)])
-        capsys.readouterr()
-        try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = end.code or 0
-        return (code, *capsys.readouterr())
-
-    return run
 
 
 def put_back(source, target) -> None:

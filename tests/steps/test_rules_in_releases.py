@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from small_release import SCHEMA, people, write_release
+from support.small_release import SCHEMA, people, write_release
 
 from synth_core import api
 from synth_core.errors import FeasibilityError, PublishError

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from small_release import write_release
+from support.small_release import write_release
 
 from synth_core.errors import SourceError
+from synth_core.models.mixture import load_model
 from synth_core.release.verify import verify_release
 from synth_core.steps import STEPS, prepare, run_step
-from synth_core.synthesizers.saved import load_model
 
 pytestmark = pytest.mark.slow
 

@@ -4,13 +4,13 @@ import json
 from fractions import Fraction
 
 import pytest
-from strata_release import ledger_of, people, run_steps, write_release
+from support.strata_release import ledger_of, people, run_steps, write_release
 
+from synth_core.ledger.book import cost_by_step, counted_records
 from synth_core.privacy.budget import mu2_of
 from synth_core.release import certificate as certificates
-from synth_core.release.manifest import cost_by_step, counted_records
 from synth_core.release.paths import ReleasePaths
-from synth_core.steps import run_step, stratified
+from synth_core.steps import run_step, strata
 
 BUDGET = mu2_of(1.0, 1e-6)
 
@@ -19,11 +19,11 @@ BUDGET = mu2_of(1.0, 1e-6)
 def records(tmp_path, monkeypatch):
     """Some strata were asked about the first snapshot when the run died; the others are asked about the next."""
     monkeypatch.setattr("synth_core.ledger.sql.require_room", lambda *_, **__: None)
-    converse, asked = stratified._converse_each, [slice(0, 3), slice(3, None)]
+    converse, asked = strata._converse_each, [slice(0, 3), slice(3, None)]
     monkeypatch.setattr(
-        stratified,
+        strata,
         "_converse_each",
-        lambda run, step, division, parts: converse(run, step, division, parts[asked.pop(0)]),
+        lambda run, phase, division, parts: converse(run, phase, division, parts[asked.pop(0)]),
     )
     address = run_steps(write_release(tmp_path), tmp_path, ("ingest", "score"))
     people(seed=6).to_csv(tmp_path / "people.csv", index=False)
@@ -53,10 +53,12 @@ def test_a_certificate_adds_up_without_naming_its_snapshots(records) -> None:
         "guarantee": {"rows_per_unit": 1, "steps": steps},
     }
     certificate = certificates.certificate(manifest, found)
-    assert certificates.problems(certificate, manifest) == []
+    assert certificates.certificate_problems(certificate, manifest) == []
     spends = certificate["spends"]
     assert {spend["snapshot"] for spend in spends} == {1, 2}
     assert not any(record.snapshot in json.dumps(spends) for record in found if record.snapshot)
     for spend in spends:
         spend["snapshot"] = 1
-    assert certificates.problems(certificate, manifest), "in one snapshot the parts would be cheaper"
+    assert certificates.certificate_problems(certificate, manifest), (
+        "in one snapshot the parts would be cheaper"
+    )

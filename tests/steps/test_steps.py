@@ -9,16 +9,26 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from small_release import ROWS, people, write_release
+from support.small_release import ROWS, people, write_release
 
 from synth_core.errors import BudgetRefused, LedgerError, PublishError, SourceError, SpecError
+from synth_core.ledger.book import cost_by_step
 from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.accounts import State
 from synth_core.privacy.budget import epsilon_of
-from synth_core.release.manifest import cost_by_step
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.verify import verify_release
-from synth_core.steps import STEPS, cancel, finished, prepare, run_step, sample_shard, shards, summary
+from synth_core.steps import (
+    PIPELINE,
+    STEPS,
+    cancel,
+    find_step,
+    finished,
+    list_parts,
+    prepare,
+    run_step,
+    summary,
+)
 from synth_core.steps.sample import rows_of_shard
 
 
@@ -144,10 +154,10 @@ def test_a_local_cluster_gives_the_same_release(released, tmp_path):
 def test_shards_can_be_written_one_by_one(released):
     _, address, _ = released
     paths = ReleasePaths.of_address(address)
-    before = [paths.shard(number).read_bytes() for number in shards(address)]
-    for number in shards(address):
-        sample_shard(address, number)
-    assert [paths.shard(number).read_bytes() for number in shards(address)] == before
+    before = [paths.shard(number).read_bytes() for number in list_parts("sample", address)]
+    for number in list_parts("sample", address):
+        run_step("sample", address, part=number)
+    assert [paths.shard(number).read_bytes() for number in list_parts("sample", address)] == before
 
 
 def test_rows_are_shared_among_shards():
@@ -240,6 +250,8 @@ def test_a_step_before_ingest_is_refused(tmp_path):
         run_step("score", address)
     with pytest.raises(SpecError, match="unknown step 'dance'"):
         run_step("dance", address)
+    with pytest.raises(SpecError, match="the step 'ingest' has no parts; run it as a whole"):
+        run_step("ingest", address, part=0)
 
 
 def test_publishing_without_a_shard_is_refused(tmp_path):
@@ -300,7 +312,7 @@ def test_shards_carry_the_release_and_plain_types(released):
 
 
 def test_several_rows_of_a_unit_cost_group_privacy_and_are_bounded(tmp_path):
-    from small_release import SCHEMA
+    from support.small_release import SCHEMA
 
     from synth_core.privacy.accounts import Account
 
@@ -333,3 +345,12 @@ def test_no_verb_has_the_name_of_a_module():
     verbs = {name for name, value in vars(steps).items() if inspect.isfunction(value)}
     assert verbs
     assert not verbs & modules
+
+
+def test_the_list_of_steps_says_what_each_does_and_which_have_parts():
+    assert tuple(step.name for step in PIPELINE) == STEPS
+    assert all(step.does.endswith(".") and find_step(step.name) is step for step in PIPELINE)
+    assert {step.name: step.parts.name for step in PIPELINE if step.parts} == {
+        "fit": "strata",
+        "sample": "shards",
+    }

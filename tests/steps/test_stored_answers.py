@@ -6,20 +6,20 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-import strata_release
-from small_release import write_release
+from support import strata_release
+from support.small_release import write_release
 
 from synth_core.domain import Domain
 from synth_core.ledger.sql import open_ledger
 from synth_core.privacy.accounts import State
 from synth_core.privacy.answer_form import Kind
-from synth_core.release.division import Division
 from synth_core.release.paths import ReleasePaths
+from synth_core.release.strata import Division
 from synth_core.release.verify import verify_release
 from synth_core.schema import Schema
 from synth_core.steps import STEPS, prepare, run_step
-from synth_core.steps.answers import UNKNOWN, stored_answers
-from synth_core.storage.partitions import Snapshot
+from synth_core.steps.evaluate import UNKNOWN, stored_answers
+from synth_core.storage.ingest import Snapshot
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from strata_release import (
+from support.strata_release import (
     DISTRICTS,
     STATES,
     ledger_of,
@@ -20,17 +20,17 @@ from strata_release import (
 
 from synth_core.errors import SourceError, SpecError
 from synth_core.evaluation.distances import tvd
+from synth_core.ledger.book import charged_records, cost_by_step
+from synth_core.models.mixture import load_model
 from synth_core.privacy import curator as curators
 from synth_core.privacy.accounts import State
 from synth_core.privacy.budget import epsilon_of
-from synth_core.release.division import Division
-from synth_core.release.manifest import charged_records, cost_by_step
 from synth_core.release.paths import ReleasePaths
+from synth_core.release.strata import Division
 from synth_core.release.verify import verify_release
-from synth_core.steps import STEPS, cost, fit_stratum, prepare, run_step, strata, summary
-from synth_core.storage.partitions import read_codes
+from synth_core.steps import STEPS, cost, list_parts, prepare, run_step, summary
+from synth_core.storage.ingest import read_codes
 from synth_core.synthesizers.base import load_scores
-from synth_core.synthesizers.saved import load_model
 
 CONVERSATION = STEPS[:4]
 
@@ -132,11 +132,11 @@ def test_running_again_costs_nothing_and_gives_the_same_release(released, tmp_pa
     other = with_the_same_answers(folder, tmp_path)
     again = prepare(spec, workspace=other / "workspace")
     with pytest.raises(SourceError, match="run the step `score` first"):
-        strata(again)
+        list_parts("fit", again)
     for step in ("ingest", "score", "select"):
         run_step(step, again, cluster="local")
-    for one in strata(again):
-        fit_stratum(again, one)
+    for one in list_parts("fit", again):
+        run_step("fit", again, part=one)
     for step in STEPS[3:]:
         run_step(step, again, cluster="local")
     assert summary(again)["digest"] == digest
@@ -150,7 +150,7 @@ def test_another_address_is_no_stratum(released, tmp_path):
     paths.signature.unlink()
     paths.adopt_unsigned()
     with pytest.raises(SpecError, match="is no stratum of release 'r1'"):
-        fit_stratum(str(paths.spec), "elsewhere/00009-zz")
+        run_step("fit", str(paths.spec), part="elsewhere/00009-zz")
 
 
 def test_a_part_is_given_its_own_rows_and_nothing_of_the_others(released):
@@ -170,21 +170,21 @@ def test_a_conversation_needs_no_rows_but_its_own(tmp_path):
     spec = write_release(tmp_path, method="privmrf")
     address = run_steps(spec, tmp_path, CONVERSATION[:3])
     paths = ReleasePaths.of_address(address)
-    first = strata(address)[0]
+    first = list_parts("fit", address)[0]
     shutil.rmtree(paths.encoded)
     for other in paths.divided_rows.iterdir():
         if other.is_dir() and other.name != Path(first).name:
             shutil.rmtree(other)
-    fit_stratum(address, first)
+    run_step("fit", address, part=first)
     assert paths.stratum(Path(first).name).model.exists()
     with pytest.raises(SourceError, match="the rows of stratum 'a2' are gone"):
-        fit_stratum(address, strata(address)[1])
+        run_step("fit", address, part=list_parts("fit", address)[1])
 
 
 @pytest.mark.slow
 def test_a_record_of_one_stratum_changes_no_answer_of_another(tmp_path, monkeypatch):
     """With the same noise on both sides, answers differ where the record is, and nowhere else."""
-    from seeded_entropy import SeededEntropy
+    from support.seeded_entropy import SeededEntropy
 
     monkeypatch.setattr(curators, "SystemEntropy", lambda: SeededEntropy(3))
     frame = people()
@@ -314,7 +314,7 @@ def test_the_preview_shows_what_strata_cost(tmp_path):
 def test_a_release_without_strata_has_none(tmp_path):
     spec = write_release(tmp_path, strata=None)
     address = run_steps(spec, tmp_path, CONVERSATION)
-    assert strata(address) == []
+    assert list_parts("fit", address) == []
     assert not ReleasePaths.of_address(address).division.exists()
 
 

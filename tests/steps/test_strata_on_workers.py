@@ -8,14 +8,14 @@ from unittest.mock import patch
 
 import pytest
 from distributed import Client, Event, LocalCluster, Queue
-from strata_release import DISTRICTS, ledger_of, run_steps, with_the_same_answers, write_release
+from support.strata_release import DISTRICTS, ledger_of, run_steps, with_the_same_answers, write_release
 
-from synth_core.models.estimators import estimate as real_estimate
+from synth_core.ledger.book import cost_by_step
+from synth_core.models.maximum_entropy import estimate as real_estimate
 from synth_core.privacy.accounts import State
-from synth_core.release.manifest import cost_by_step
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.verify import verify_release
-from synth_core.steps import STEPS, prepare, run_step, strata, stratified, summary
+from synth_core.steps import STEPS, list_parts, prepare, run_step, strata, summary
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +39,7 @@ def held_in_the_middle(draft):
 
     def converse(number, **facts):
         """Nested, so that it travels to the workers as it is; there the module has the real conversation."""
-        from synth_core.steps import fit, stratified
+        from synth_core.steps import conversation, strata
 
         def estimate(*args, **settings):
             if len(list(draft.glob("strata/*/model.npz"))) >= 2:
@@ -47,8 +47,8 @@ def held_in_the_middle(draft):
                 Event("go").wait()
             return real_estimate(*args, **settings)
 
-        with patch.object(fit, "estimate", estimate):
-            stratified.converse(number, **facts)
+        with patch.object(conversation, "estimate", estimate):
+            strata.converse(number, **facts)
 
     return converse
 
@@ -60,9 +60,9 @@ def test_a_worker_killed_in_the_middle_changes_neither_the_result_nor_the_price(
     where = workers.scheduler.address
     address = run_steps(spec, folder, STEPS[:3], cluster=where)
     paths = ReleasePaths.of_address(address)
-    assert len(strata(address)) == len(DISTRICTS)
+    assert len(list_parts("fit", address)) == len(DISTRICTS)
     before = {info["pid"] for info in workers.run(lambda: {"pid": os.getpid()}).values()}
-    held = patch.object(stratified, "converse", held_in_the_middle(paths.home))
+    held = patch.object(strata, "converse", held_in_the_middle(paths.home))
     with held, ThreadPoolExecutor(1) as pool:
         fit = pool.submit(run_step, "fit", address, cluster=where)
         at_work = Queue("at work", client=workers)

@@ -8,7 +8,7 @@ import sqlite3
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from small_release import write_release
+from support.small_release import write_release
 
 from synth_core.errors import SpecError
 from synth_core.ledger.sql import SqlLedger, ledger_url

@@ -10,10 +10,10 @@ import pytest
 from synth_core import Schema
 from synth_core.errors import SchemaError, SourceError
 from synth_core.privacy.accounts import Account
+from synth_core.schema import DeclaredSchema
 from synth_core.schema.codec import encode
 from synth_core.storage.contribution import ContributionBound, bound_for, bounded_frame
-from synth_core.storage.ingest import ingest_partitions
-from synth_core.storage.partitions import read_codes
+from synth_core.storage.ingest import ingest_partitions, read_codes
 
 SCHEMA = Schema.model_validate(
     {
@@ -145,10 +145,8 @@ def test_a_unit_that_cannot_be_told_apart_is_refused_without_its_name(cell, mess
 def test_the_kind_of_a_unit_needs_a_unit_column():
     with pytest.raises(SchemaError, match="unit_kind: there is no unit_column"):
         Schema(columns=SCHEMA.columns, unit_kind="integer")
-    assert (
-        Schema(columns=SCHEMA.columns, unit_column="person", unit_kind="integer").with_bought({}).unit_kind
-        == "integer"
-    )
+    declared = DeclaredSchema(columns=SCHEMA.columns, unit_column="person", unit_kind="integer")
+    assert declared.resolve().unit_kind == "integer"
 
 
 def test_the_unit_column_cannot_be_published():

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from synth_core.cluster import Cluster
 from synth_core.domain import Domain
 from synth_core.errors import SourceError
-from synth_core.privacy.private import open_private
+from synth_core.privacy.wall import open_private
 from synth_core.schema import Schema
-from synth_core.storage import counting, fusion
+from synth_core.storage import counting
 from synth_core.storage.counting import PartitionCounts, TableCounts, count_codes
 from synth_core.storage.ingest import ingest_partitions
 
@@ -65,14 +65,14 @@ def test_any_set_of_tables_is_exact(question, rows, seed):
     check(*table(sizes, rows, seed), cliques)
 
 
-@pytest.mark.parametrize("limit", fusion.LANE_SIZES)
+@pytest.mark.parametrize("limit", counting.LANE_SIZES)
 def test_every_way_of_fusing_gives_the_same_tables(monkeypatch, limit):
-    monkeypatch.setattr(fusion, "LANE_SIZES", (limit,))
-    fusion.plan.cache_clear()
+    monkeypatch.setattr(counting, "LANE_SIZES", (limit,))
+    counting.plan.cache_clear()
     codes, domain = table([16, 9, 2, 7, 42, 3, 2, 2, 300], 3_000)
     cliques = [c for k in (1, 2, 3) for c in itertools.combinations(domain, k) if domain.cells(c) < 200_000]
     check(codes, domain, cliques)
-    fusion.plan.cache_clear()
+    counting.plan.cache_clear()
 
 
 def test_slabs_add_up(monkeypatch):
@@ -88,7 +88,7 @@ def test_a_column_of_many_codes_is_counted():
 
 def test_pairs_of_a_wide_table_share_few_counted_tables():
     domain = Domain.of({f"c{k}": 10 for k in range(98)})
-    made = fusion.plan(domain, tuple(itertools.combinations(domain, 2)), 1 << 18)
+    made = counting.plan(domain, tuple(itertools.combinations(domain, 2)), 1 << 18)
     assert len(made.pairs) == 49 * 48 // 2
     assert len(made.drains) == 98 * 97 // 2
     assert len(made.key_begins) == 0
@@ -96,7 +96,7 @@ def test_pairs_of_a_wide_table_share_few_counted_tables():
 
 def test_one_pair_is_not_fused_with_anything():
     domain = Domain.of({f"c{k}": 10 for k in range(98)})
-    made = fusion.plan(domain, (("c3", "c7"),), 1 << 18)
+    made = counting.plan(domain, (("c3", "c7"),), 1 << 18)
     assert made.lanes == (("c3",), ("c7",))
 
 

@@ -8,9 +8,8 @@ import pytest
 
 from synth_core.errors import SourceError
 from synth_core.schema import Schema
-from synth_core.storage import csv_lines, sources
-from synth_core.storage.ingest import ingest_partitions
-from synth_core.storage.partitions import read_codes
+from synth_core.storage import sources
+from synth_core.storage.ingest import ingest_partitions, read_codes
 
 SCHEMA = Schema.model_validate(
     {
@@ -102,7 +101,7 @@ def test_a_byte_order_mark_is_a_letter_wherever_a_block_begins(tmp_path, monkeyp
     """Arrow drops it at the beginning of its input, and any line may begin a block."""
     text = b"a,b\n" + b"\xef\xbb\xbfx,p\n" * 3
     for size in (1, 9, 1 << 20):
-        monkeypatch.setattr(csv_lines, "PARSED_BYTES", size)
+        monkeypatch.setattr(sources, "PARSED_BYTES", size)
         assert rows(tmp_path, text) == [(3, 0)] * 3
 
 
@@ -110,7 +109,7 @@ def test_a_byte_order_mark_is_a_letter_wherever_a_block_begins(tmp_path, monkeyp
 def test_a_line_that_is_no_record_is_refused_wherever_it_stands(tmp_path, monkeypatch, line):
     for text in (b"a,b\n%b\nx,p\n", b"a,b\nx,p\n%b\n", b"a,b\nx,p\n%b"):
         for size in (1, 1 << 20):
-            monkeypatch.setattr(csv_lines, "PARSED_BYTES", size)
+            monkeypatch.setattr(sources, "PARSED_BYTES", size)
             with pytest.raises(SourceError, match="a line is not one record") as refusal:
                 rows(tmp_path, text % line)
             assert refusal.value.__context__ is None

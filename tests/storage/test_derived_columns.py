@@ -10,8 +10,7 @@ import pytest
 from synth_core.errors import SchemaError, SourceError
 from synth_core.schema import Schema
 from synth_core.schema.codec import decode, encode
-from synth_core.storage.ingest import ingest_partitions
-from synth_core.storage.partitions import read_codes
+from synth_core.storage.ingest import ingest_partitions, read_codes
 
 JOBS = {"name": "job", "kind": "categorical", "values": ["cook", "clerk", "niu"], "nullable": True}
 PLACE = {

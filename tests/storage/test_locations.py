@@ -7,15 +7,14 @@ import gzip
 import fsspec
 import numpy as np
 import pytest
-from object_store import ObjectStore
+from support.object_store import ObjectStore
 
 from synth_core.cluster import Cluster, connect
 from synth_core.errors import SourceError
 from synth_core.example.population import generate, population_schema
 from synth_core.storage import sources
-from synth_core.storage.ingest import ingest_partitions
+from synth_core.storage.ingest import ingest_partitions, read_codes
 from synth_core.storage.locations import distinct_files, source_files
-from synth_core.storage.partitions import read_codes
 
 KEY = bytes(range(32))
 SCHEMA = population_schema()

@@ -13,8 +13,7 @@ from synth_core.errors import SourceError
 from synth_core.schema import Schema
 from synth_core.schema.codec import decode, decode_table, encode
 from synth_core.steps.sample import CSV, PARQUET
-from synth_core.storage.ingest import ingest_partitions
-from synth_core.storage.partitions import read_codes
+from synth_core.storage.ingest import ingest_partitions, read_codes
 
 WORD = {"name": "hours", "kind": "integer", "bins": [0, 35, 99], "not_in_universe": "N", "nullable": True}
 NUMBER = {"name": "rent", "kind": "real", "bins": [0, 500, 900], "not_in_universe": -1, "nullable": True}

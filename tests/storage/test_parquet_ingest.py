@@ -18,9 +18,8 @@ from synth_core.example.population import generate, population_schema
 from synth_core.schema import Schema
 from synth_core.schema.codec import encode
 from synth_core.storage import sources
-from synth_core.storage.ingest import Slice, ingest_partitions, partition_slices
-from synth_core.storage.partitions import Snapshot, read_codes
-from synth_core.storage.sources import table_batches
+from synth_core.storage.ingest import Slice, Snapshot, ingest_partitions, partition_slices, read_codes
+from synth_core.storage.sources import piece_batches, pieces
 
 KEY = b"0123456789abcdef0123456789abcdef"
 SCHEMA = population_schema()
@@ -233,7 +232,9 @@ def test_a_column_that_was_not_ingested_is_refused(people, tmp_path):
 def test_batches_of_a_source_are_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "CSV_BLOCK_BYTES", 4_000)
     pd.DataFrame({"a": [1] * 5_000, "b": [0] * 5_000}).to_csv(tmp_path / "x.csv", index=False)
-    assert max(batch.num_rows for batch in table_batches(tmp_path / "x.csv", SMALL)) <= 1_000
+    batches = [b for piece in pieces(str(tmp_path / "x.csv"), SMALL) for b in piece_batches(piece, SMALL)]
+    assert sum(batch.num_rows for batch in batches) == 5_000
+    assert max(batch.num_rows for batch in batches) <= 1_000
 
 
 @pytest.mark.parametrize("name", ["survey", "census"])

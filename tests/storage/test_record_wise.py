@@ -12,17 +12,16 @@ import random
 from collections import Counter
 from functools import lru_cache
 
-import hostile
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import seeding
+from support import hostile, seeding
 
 from synth_core.errors import SourceError
 from synth_core.schema.codec import encode
-from synth_core.storage import csv_lines, sources
+from synth_core.storage import sources
 from synth_core.storage.sources import encoded_batches, pieces
 
 pytestmark = pytest.mark.slow
@@ -65,7 +64,7 @@ def small_blocks(monkeypatch, rng):
     """Borders of blocks, pieces and batches fall anywhere."""
     monkeypatch.setattr(sources, "CSV_BLOCK_BYTES", rng.choice([12, 40, 1 << 20, 1 << 20]))
     monkeypatch.setattr(sources, "_LINE_BYTES", rng.choice([5, 1 << 16]))
-    monkeypatch.setattr(csv_lines, "PARSED_BYTES", rng.choice([1, 20, 1 << 20, 1 << 20]))
+    monkeypatch.setattr(sources, "PARSED_BYTES", rng.choice([1, 20, 1 << 20, 1 << 20]))
     monkeypatch.setattr(sources, "PARQUET_BATCH_ROWS", rng.choice([1, 2, 100]))
 
 
@@ -89,7 +88,7 @@ def lone_line(number, line):
     """What a line gives alone, with its end, in the source of that number."""
     names, schema = hostile.SOURCES[number]
     try:
-        table = csv_lines.parse_lines(line, names, sources._csv_types(schema, names), address="one line")
+        table = sources.parse_lines(line, names, sources._csv_types(schema, names), address="one line")
         return rows_of([encode(table, schema)])
     except SourceError:
         return REFUSED

@@ -8,11 +8,11 @@ import pytest
 
 from synth_core.domain import Domain
 from synth_core.errors import SpecError
+from synth_core.ledger.book import charged_records
 from synth_core.ledger.sql import SqlLedger
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
-from synth_core.release.manifest import charged_records
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Tools
 from synth_core.synthesizers.methods import synthesizer

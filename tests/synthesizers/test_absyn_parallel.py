@@ -11,20 +11,20 @@ from distributed import Client, Event, LocalCluster, Queue
 
 from synth_core.cluster import Cluster
 from synth_core.domain import Domain
+from synth_core.ledger.book import charged_records
 from synth_core.ledger.sql import SqlLedger
 from synth_core.measurement import Measurement
-from synth_core.models.estimators import estimate
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.models.maximum_entropy import estimate
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
-from synth_core.release.manifest import charged_records
-from synth_core.steps.fit import cluster_tools
+from synth_core.steps.conversation import cluster_tools
 from synth_core.storage.counting import TableCounts
+from synth_core.synthesizers.absyn import estimate_by_clique, join_cliques
 from synth_core.synthesizers.base import Fit, Tools
 from synth_core.synthesizers.methods import synthesizer
-from synth_core.synthesizers.parallel import estimate_by_clique, joined
 
 DOMAIN = Domain.of({"a": 3, "b": 2, "c": 4, "d": 2, "e": 3})
 CLIQUES = (("a", "b", "c"), ("b", "c", "d"), ("d", "e"))
@@ -48,7 +48,7 @@ def test_joined_models_are_the_product_of_their_conditionals():
         conditional = np.einsum(f"{clique},{separator}->{clique}", table, 1 / given)
         product = np.einsum(f"{letters},{clique}->{letters}", product, conditional)
         glued = np.einsum(f"{letters},{clique}->{letters}", glued, table)
-    found = joined(tree, models, total=50.0).marginal(DOMAIN.attributes)
+    found = join_cliques(tree, models, total=50.0).marginal(DOMAIN.attributes)
     assert product.sum() == pytest.approx(1.0)
     np.testing.assert_allclose(found / 50.0, product, rtol=1e-9)
     assert np.abs(found / 50.0 - glued / glued.sum()).sum() > 0.1, (
@@ -59,7 +59,7 @@ def test_joined_models_are_the_product_of_their_conditionals():
 def test_the_root_keeps_its_own_marginal_whatever_the_others_say():
     tree = junction_tree(DOMAIN, CLIQUES)
     models = [random_model(clique, seed) for seed, clique in enumerate(tree.cliques)]
-    model = joined(tree, models, total=50.0)
+    model = join_cliques(tree, models, total=50.0)
     np.testing.assert_allclose(
         model.marginal(tree.cliques[0]), models[0].marginal(tree.cliques[0]), rtol=1e-9
     )
@@ -79,7 +79,7 @@ def test_a_separator_too_unlikely_for_floating_point_stays_unlikely():
         models.append(MarkovRandomField(junction_tree(own, cliques), cliques, potentials, total=1.0))
     assert tree.separator(1) == ("s",)
     assert models[1].marginal(("s",))[1] == 0.0
-    assert joined(tree, models, total=1.0).marginal(("s",))[1] < 1e-6
+    assert join_cliques(tree, models, total=1.0).marginal(("s",))[1] < 1e-6
 
 
 def measured(sigma=2.0, seed=0):

@@ -12,13 +12,13 @@ from synth_core.models.junction_tree import TriangulatedGraph, junction_tree
 from synth_core.synthesizers.correlation import (
     Terms,
     conditional_scores,
-    connected,
+    connect_paths,
     load,
-    normalised,
+    no_paths,
+    normalise_scores,
     pair_loads,
-    selected_pairs,
+    select_pairs,
     strongest_triples,
-    unconnected,
     worth_their_noise,
 )
 
@@ -49,9 +49,9 @@ def best_product(scores, edges, i, j):
 @given(st.lists(SCORE, min_size=10, max_size=10), st.sets(st.sampled_from(list(combinations(range(5), 2)))))
 def test_paths_grown_edge_by_edge_are_the_best_of_all_paths(values, edges):
     scores = symmetric(values, 5)
-    paths = unconnected(5)
+    paths = no_paths(5)
     for edge in sorted(edges):
-        paths = connected(paths, edge, scores[edge])
+        paths = connect_paths(paths, edge, scores[edge])
     for i, j in combinations(range(5), 2):
         assert paths[i, j] == pytest.approx(best_product(scores, edges, i, j), abs=1e-12)
 
@@ -59,7 +59,7 @@ def test_paths_grown_edge_by_edge_are_the_best_of_all_paths(values, edges):
 def test_scores_are_normalised_by_the_most_they_can_be():
     domain = Domain.of({"a": 3, "b": 5, "c": 1})
     # n = 90 records, b a copy of a: c_aa = 30 against 10 expected, 1/2 * (3 * 20 + 6 * 10) = 60
-    scores = normalised(domain, [("a", "b", 60.0), ("a", "c", 7.0), ("b", "c", -3.0)], total=90.0)
+    scores = normalise_scores(domain, [("a", "b", 60.0), ("a", "c", 7.0), ("b", "c", -3.0)], total=90.0)
     assert scores[0, 1] == pytest.approx(1.0)
     assert scores[0, 2] == scores[1, 2] == 0.0
     np.testing.assert_array_equal(scores, scores.T)
@@ -67,10 +67,10 @@ def test_scores_are_normalised_by_the_most_they_can_be():
 
 def test_an_explained_pair_has_nothing_left():
     scores = symmetric([0.8, 0.9, 0.7], 3)
-    paths = connected(connected(unconnected(3), (0, 1), 0.8), (0, 2), 0.9)
+    paths = connect_paths(connect_paths(no_paths(3), (0, 1), 0.8), (0, 2), 0.9)
     left = conditional_scores(scores, paths)
     assert left[1, 2] == 0.0
-    assert conditional_scores(scores, connected(unconnected(3), (0, 1), 0.8))[1, 2] == pytest.approx(0.7)
+    assert conditional_scores(scores, connect_paths(no_paths(3), (0, 1), 0.8))[1, 2] == pytest.approx(0.7)
 
 
 def plain_selection(domain, scores, terms):
@@ -125,7 +125,7 @@ def test_the_incremental_selection_is_algorithm_3(values, sizes, mu, fill):
         largest_clique=60.0,
         fill_measured=fill,
     )
-    assert set(selected_pairs(domain, scores, terms)) == plain_selection(domain, scores, terms)
+    assert set(select_pairs(domain, scores, terms)) == plain_selection(domain, scores, terms)
 
 
 def chain_scores(count):
@@ -143,7 +143,7 @@ def test_a_chain_is_selected_link_by_link():
         fill_measured=False,
     )
     links = {(f"x{k}", f"x{k + 1}") for k in range(7)}
-    assert set(selected_pairs(domain, chain_scores(8), terms)) == links
+    assert set(select_pairs(domain, chain_scores(8), terms)) == links
 
 
 def test_limits_of_cliques_and_of_the_whole_graph_hold():
@@ -153,12 +153,12 @@ def test_limits_of_cliques_and_of_the_whole_graph_hold():
     loads = pair_loads(domain, interactions=True)
     for fill in (True, False):
         terms = Terms(total=1e7, mu2=1.0, loads=loads, largest_clique=1000.0, fill_measured=fill)
-        tree = junction_tree(domain, selected_pairs(domain, scores, terms))
+        tree = junction_tree(domain, select_pairs(domain, scores, terms))
         assert domain.cells(tree.largest) == 1000
         small = Terms(
             total=1e7, mu2=1.0, loads=loads, largest_clique=1e9, largest_graph=1500, fill_measured=fill
         )
-        assert junction_tree(domain, selected_pairs(domain, scores, small)).cells <= 1500
+        assert junction_tree(domain, select_pairs(domain, scores, small)).cells <= 1500
 
 
 def test_more_budget_buys_more_pairs():
@@ -166,7 +166,7 @@ def test_more_budget_buys_more_pairs():
     scores = symmetric(np.random.default_rng(1).uniform(0.0, 0.3, 45), 10)
     counts = [
         len(
-            selected_pairs(
+            select_pairs(
                 domain,
                 scores,
                 Terms(

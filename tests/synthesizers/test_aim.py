@@ -5,13 +5,13 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
-from conversations import chain, conversation
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.conversations import chain, conversation
 
 from synth_core.domain import Domain
 from synth_core.measurement import Measurement
-from synth_core.models.estimators import estimate
+from synth_core.models.maximum_entropy import estimate
 from synth_core.privacy.budget import mu2_of
 from synth_core.synthesizers import aim
 from synth_core.synthesizers.aim import AIM, closure, importance, tables, unions

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from synth_core.domain import Domain
 from synth_core.ledger.sql import SqlLedger
 from synth_core.measurement import Measurement
-from synth_core.models.estimators import estimate
+from synth_core.models.maximum_entropy import estimate
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.curator import LedgerCurator, Spending
 from synth_core.storage.counting import TableCounts

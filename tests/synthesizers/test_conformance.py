@@ -9,20 +9,14 @@ import pytest
 
 from synth_core.domain import Domain
 from synth_core.errors import BudgetRefused, SpecError
+from synth_core.ledger.book import charged_records
 from synth_core.ledger.sql import SqlLedger
+from synth_core.models.mixture import Model
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
-from synth_core.release.manifest import charged_records
 from synth_core.storage.counting import TableCounts
-from synth_core.synthesizers.base import (
-    Model,
-    Tools,
-    load_scores,
-    load_structure,
-    save_scores,
-    save_structure,
-)
+from synth_core.synthesizers.base import Tools, load_scores, load_structure, save_scores, save_structure
 from synth_core.synthesizers.methods import METHODS, synthesizer
 
 pytestmark = pytest.mark.slow

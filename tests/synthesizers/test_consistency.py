@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from synth_core.domain import Domain
 from synth_core.measurement import Measurement
 from synth_core.synthesizers.consistency import (
-    consistent,
+    make_consistent,
     nearest_non_negative,
     non_negative,
     shared_sets,
@@ -45,7 +45,7 @@ def test_paper_tables_2_to_3():
 
 def test_paper_tables_3_to_4():
     age, both = map(normalised, paper_tables())
-    given_age, given_both = consistent(
+    given_age, given_both = make_consistent(
         [Measurement(("age",), age, 1.0), Measurement(("age", "higrade"), both, 1.0)]
     )
     assert given_age.noisy[[0, 1, 19]] == pytest.approx([0.05, 0.0, 0.067], abs=5e-4)
@@ -80,7 +80,7 @@ def disagreement(measurements):
 @given(st.lists(st.sampled_from(CLIQUES), min_size=1, max_size=6), st.integers(0, 99), st.booleans())
 @settings(max_examples=40, deadline=None)
 def test_all_tables_agree_on_all_they_share(cliques, seed, update):
-    assert disagreement(consistent(noisy_tables(cliques, seed=seed), update=update)) < 1e-9
+    assert disagreement(make_consistent(noisy_tables(cliques, seed=seed), update=update)) < 1e-9
 
 
 def test_intersections_of_pairs_would_not_be_enough():
@@ -104,13 +104,13 @@ def test_without_update_it_is_least_squares(cliques, seed):
     weighted = np.vstack([row / m.sigma for row, m in zip(rows, measurements, strict=True)])
     seen = np.concatenate([m.noisy.ravel() / m.sigma for m in measurements])
     joint = np.linalg.lstsq(weighted, seen, rcond=None)[0]
-    for row, m in zip(rows, consistent(measurements, update=False), strict=True):
+    for row, m in zip(rows, make_consistent(measurements, update=False), strict=True):
         assert m.noisy.ravel() == pytest.approx(row @ joint, abs=1e-8)
 
 
 def test_update_changes_later_weights():
     measurements = noisy_tables([("a", "b", "c"), ("a", "b"), ("a",)], seed=1)
-    with_update, without = consistent(measurements), consistent(measurements, update=False)
+    with_update, without = make_consistent(measurements), make_consistent(measurements, update=False)
     assert not np.allclose(with_update[0].noisy, without[0].noisy)
 
 
@@ -129,7 +129,8 @@ def test_reported_variance_is_that_of_the_cells():
     noise = [rng.normal(size=(draws, *shape)) * s for shape, s in zip(shapes, sigmas, strict=True)]
     pairs = zip(*noise, strict=True)
     results = [
-        consistent([Measurement(("b",), b, sigmas[0]), Measurement(("a",), a, sigmas[1])]) for b, a in pairs
+        make_consistent([Measurement(("b",), b, sigmas[0]), Measurement(("a",), a, sigmas[1])])
+        for b, a in pairs
     ]
     for k in (0, 1):
         seen = float(np.mean([result[k].noisy ** 2 for result in results]))
@@ -139,7 +140,7 @@ def test_reported_variance_is_that_of_the_cells():
 
 def test_without_update_sigma_stays():
     measurements = noisy_tables([("a", "b"), ("a",)], seed=1)
-    assert [m.sigma for m in consistent(measurements, update=False)] == [m.sigma for m in measurements]
+    assert [m.sigma for m in make_consistent(measurements, update=False)] == [m.sigma for m in measurements]
 
 
 def test_agreement_lowers_the_error():
@@ -148,27 +149,27 @@ def test_agreement_lowers_the_error():
     for seed in range(40):
         measurements = noisy_tables(cliques, seed=seed, sigmas=[5.0] * 4)
         exact = noisy_tables(cliques, seed=seed, sigmas=[1e-9] * 4)
-        for m, better, truth in zip(measurements, consistent(measurements), exact, strict=True):
+        for m, better, truth in zip(measurements, make_consistent(measurements), exact, strict=True):
             before += float(((m.noisy - truth.noisy) ** 2).sum())
             after += float(((better.noisy - truth.noisy) ** 2).sum())
     assert after < 0.85 * before
 
 
 def test_given_total_is_the_total_of_all_tables():
-    for m in consistent(noisy_tables([("a", "b"), ("c",), ("d",)], seed=3), total=123.0):
+    for m in make_consistent(noisy_tables([("a", "b"), ("c",), ("d",)], seed=3), total=123.0):
         assert m.noisy.sum() == pytest.approx(123.0)
 
 
 def test_noisy_number_of_records_takes_part():
     count = Measurement((), np.array(1000.0), 0.01)
-    tables = consistent([count, *noisy_tables([("a", "b"), ("c",)], seed=3)])
+    tables = make_consistent([count, *noisy_tables([("a", "b"), ("c",)], seed=3)])
     assert [float(m.noisy.sum()) for m in tables] == pytest.approx([1000.0] * 3, abs=0.1)
 
 
 def test_order_of_axes_does_not_matter():
     one, other = noisy_tables([("a", "b", "d"), ("b", "d")], seed=5)
     turned = Measurement(("d", "b"), other.noisy.T.copy(), other.sigma)
-    straight, crossed = consistent([one, other]), consistent([one, turned])
+    straight, crossed = make_consistent([one, other]), make_consistent([one, turned])
     assert crossed[0].noisy == pytest.approx(straight[0].noisy)
     assert np.allclose(crossed[1].noisy.T, straight[1].noisy)
 
@@ -176,7 +177,7 @@ def test_order_of_axes_does_not_matter():
 def test_measurements_are_left_alone():
     measurements = noisy_tables([("a", "b"), ("b",)], seed=7)
     before = [m.noisy.copy() for m in measurements]
-    consistent(measurements)
+    make_consistent(measurements)
     assert all((m.noisy == b).all() for m, b in zip(measurements, before, strict=True))
 
 
@@ -187,7 +188,7 @@ def test_versions_of_an_attribute_agree_top_down():
     fine = Measurement(("age", "sex"), rng.normal(10, 2, (10, 2)), 2.0)
     coarse = Measurement(("age/3", "sex"), rng.normal(30, 2, (4, 2)), 1.0)
     alone = Measurement(("age/3",), rng.normal(60, 2, 4), 1.0)
-    new = consistent([fine, coarse, alone], hierarchies=hierarchies)
+    new = make_consistent([fine, coarse, alone], hierarchies=hierarchies)
     regrouped = np.add.reduceat(new[0].noisy, [0, 3, 6, 9], axis=0)
     assert regrouped == pytest.approx(new[1].noisy)
     assert new[1].noisy.sum(axis=1) == pytest.approx(new[2].noisy)

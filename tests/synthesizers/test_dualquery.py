@@ -19,7 +19,7 @@ from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Tools
 from synth_core.synthesizers.dualquery import DualQuery, _Questions, _row
 from synth_core.synthesizers.methods import synthesizer
-from synth_core.synthesizers.workloads import Workload, workload_error
+from synth_core.synthesizers.workloads import Workload, relative_error
 
 DOMAIN = Domain.of({"a": 3, "b": 4, "c": 2})
 WORKLOAD = Workload(marginals=(("a", "b"), ("b", "c")), prefixes=("b",))
@@ -140,7 +140,7 @@ def test_the_model_beats_the_rows_and_both_beat_a_guess():
     real = {part.clique: tabulate(codes(), DOMAIN, part.clique) for part in PARTS}
 
     def error(estimated):
-        return workload_error(PARTS, DOMAIN, real=real.get, estimated=estimated)
+        return relative_error(PARTS, DOMAIN, real=real.get, estimated=estimated)
 
     def errors():
         transcript, model = conversation(method, mu2_of(2.0, 1e-6))

@@ -17,9 +17,9 @@ from synth_core.privacy.entropy import SystemEntropy
 from synth_core.privacy.strategies import Answers
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Tools
-from synth_core.synthesizers.hdmm import HDMM, chosen, cost, local_least_squares, strategy_of
+from synth_core.synthesizers.hdmm import HDMM, choose_strategies, error_of, local_least_squares, strategy_of
 from synth_core.synthesizers.methods import synthesizer
-from synth_core.synthesizers.workloads import Part, Workload, queries_of, workload_error
+from synth_core.synthesizers.workloads import QuerySet, Workload, queries_of, relative_error
 
 DOMAIN = Domain.of({"a": 2, "b": 12, "c": 3})
 
@@ -40,7 +40,7 @@ def lower_bound(queries):
 @pytest.mark.parametrize("size", [1, 2, 5, 16, 41, 100])
 @pytest.mark.parametrize("kind", ["codes", "prefixes", "ranges"])
 def test_strategies_are_near_the_lower_bound(kind, size):
-    queries, part = queries_of(kind, size), Part(("x",), (kind,))
+    queries, part = queries_of(kind, size), QuerySet(("x",), (kind,))
     reached = squared_error(queries, strategy_of(part, Domain.of({"x": size})).matrices[0])
     assert lower_bound(queries) * (1 - 1e-9) <= reached <= 1.1 * lower_bound(queries)
     if kind != "codes" and size >= 16:
@@ -49,24 +49,26 @@ def test_strategies_are_near_the_lower_bound(kind, size):
 
 
 def test_the_cost_of_a_part_is_that_of_the_kronecker_product():
-    part = Part(("a", "b"), ("codes", "prefixes"))
+    part = QuerySet(("a", "b"), ("codes", "prefixes"))
     queries = np.kron(*part.matrices(DOMAIN))
     strategy = strategy_of(part, DOMAIN)
-    assert cost(part, DOMAIN, strategy) == pytest.approx(squared_error(queries, np.kron(*strategy.matrices)))
+    assert error_of(part, DOMAIN, strategy) == pytest.approx(
+        squared_error(queries, np.kron(*strategy.matrices))
+    )
 
 
 def test_many_rounded_attributes_have_small_coefficients():
     domain = Domain.of(dict.fromkeys("abcd", 10))
     for ways in (1, 2, 3, 4):
-        part = Part(tuple("abcd"[:ways]), ("prefixes",) * ways)
+        part = QuerySet(tuple("abcd"[:ways]), ("prefixes",) * ways)
         assert strategy_of(part, domain).sensitivity2 < 2**37
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=3, max_size=3))
 def test_no_other_shares_have_less_error(other):
     parts = Workload(prefixes=("b",)).parts(DOMAIN)
-    strategies, shares = chosen(parts, DOMAIN)
-    costs = [cost(part, DOMAIN, strategy) for part, strategy in zip(parts, strategies, strict=True)]
+    strategies, shares = choose_strategies(parts, DOMAIN)
+    costs = [error_of(part, DOMAIN, strategy) for part, strategy in zip(parts, strategies, strict=True)]
 
     def error(weights):
         return sum(c * sum(weights) / w for c, w in zip(costs, weights, strict=True))
@@ -76,7 +78,7 @@ def test_no_other_shares_have_less_error(other):
 
 def test_least_squares_is_unbiased_with_the_predicted_error():
     rng = np.random.default_rng(2)
-    part = Part(("b",), ("prefixes",))
+    part = QuerySet(("b",), ("prefixes",))
     strategy = strategy_of(part, DOMAIN)
     (matrix,) = strategy.matrices
     truth = rng.integers(0, 300, size=12)
@@ -87,7 +89,7 @@ def test_least_squares_is_unbiased_with_the_predicted_error():
         ((clique, table),) = local_least_squares([Answers(strategy, noisy, sigma)])
         assert clique == ("b",)
         errors.append(((np.cumsum(table) - np.cumsum(truth)) ** 2).sum())
-    predicted = cost(part, DOMAIN, strategy)
+    predicted = error_of(part, DOMAIN, strategy)
     assert np.mean(errors) == pytest.approx(predicted, rel=0.2)
     assert np.mean(errors) < 0.7 * squared_error(queries_of("prefixes", 12), np.eye(12))
 
@@ -133,11 +135,11 @@ def test_on_average_a_graphical_model_beats_local_least_squares_on_the_same_answ
         curator = Witness((counts, counts), 0, curator=LedgerCurator, entropy=SystemEntropy())
         structure = method.select(curator, plan, method.score(curator, plan))
         model = method.fit(curator, plan, structure, Tools())
-        strategies, shares = chosen(parts, domain)
+        strategies, shares = choose_strategies(parts, domain)
         answers = curator.answer(strategies, plan.mu2("strategy"), purpose="strategy", weights=shares)
         local = dict(local_least_squares(answers)).__getitem__
         with_model, without = (
-            workload_error(parts, domain, real=real, estimated=estimated)
+            relative_error(parts, domain, real=real, estimated=estimated)
             for estimated in (model.marginal, local)
         )
         ratios.append(with_model / without)

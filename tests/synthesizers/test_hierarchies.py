@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from synth_core.domain import Domain
 from synth_core.errors import SchemaError, SpecError
 from synth_core.schema import Schema
-from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, by_size, spread, summed, with_declared
+from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, by_size, spread_from, sum_to, with_declared
 
 DOMAIN = Domain.of({"age": 100, "sex": 2, "income": 1000})
 HIERARCHIES = by_size(DOMAIN, group=8)
@@ -48,16 +48,16 @@ def test_a_table_tells_about_coarser_versions_only():
 def test_sums_do_not_depend_on_the_way(seed):
     table = np.random.default_rng(seed).random((1000, 2))
     clique = ("income", "sex")
-    at_once = summed(table, clique, {"income": "income/64"}, hierarchies=HIERARCHIES)
-    halfway = summed(table, clique, {"income": "income/8", "sex": "sex"}, hierarchies=HIERARCHIES)
-    stepwise = summed(halfway, ("income/8", "sex"), {"income": "income/64"}, hierarchies=HIERARCHIES)
+    at_once = sum_to(table, clique, {"income": "income/64"}, hierarchies=HIERARCHIES)
+    halfway = sum_to(table, clique, {"income": "income/8", "sex": "sex"}, hierarchies=HIERARCHIES)
+    stepwise = sum_to(halfway, ("income/8", "sex"), {"income": "income/64"}, hierarchies=HIERARCHIES)
     assert at_once == pytest.approx(stepwise)
     assert at_once.sum() == pytest.approx(table.sum())
 
 
 def test_spread_reads_a_sum_backwards():
     coarse = np.arange(16.0)
-    fine = spread(coarse, ("income", "sex"), {"income": "income/64"}, hierarchies=HIERARCHIES)
+    fine = spread_from(coarse, ("income", "sex"), {"income": "income/64"}, hierarchies=HIERARCHIES)
     assert fine.shape == (1000, 1)
     assert (fine[:, 0] == np.arange(1000) // 64).all()
 

@@ -5,8 +5,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from synth_core.measurement import Measurement
-from synth_core.synthesizers import levels
-from synth_core.synthesizers.levels import Upper, agreed_tables, stratum_rows, with_margins
+from synth_core.synthesizers import consistency
+from synth_core.synthesizers.consistency import Upper, agree_with_upper, fit_margins, stratum_rows
 
 UPPER_OF = (0, 0, 1, 0, 1)
 
@@ -44,7 +44,7 @@ def test_tables_agree_with_rows_and_the_table_above_without_negative_counts(part
         for _ in range(parts)
     ]
     rows = rng.uniform(0, 100, parts) * (rng.random(parts) < 0.8)
-    found = agreed_tables(tables, rng.normal(20 * parts, noise, cells), sigma=noise, rows=rows)
+    found = agree_with_upper(tables, rng.normal(20 * parts, noise, cells), sigma=noise, rows=rows)
     stacked = np.stack([m.noisy for m in found])
     assert stacked.min() >= 0
     np.testing.assert_allclose(stacked.sum(axis=1), rows, atol=1e-9 * max(1, rows.sum()))
@@ -59,7 +59,7 @@ def test_the_table_above_has_less_noise_than_the_sum_and_the_stated_one_below():
     above, below, plain = [], [], []
     for _ in range(400):
         tables = [Measurement(("age",), row + rng.normal(0, 5, 4), 5.0) for row in truth]
-        found = agreed_tables(
+        found = agree_with_upper(
             tables, truth.sum(axis=0) + rng.normal(0, 5, 4), sigma=5.0, rows=truth.sum(axis=1)
         )
         stacked = np.stack([m.noisy for m in found])
@@ -78,16 +78,16 @@ def test_margins_are_met_and_columns_kept_after_any_number_of_rounds(monkeypatch
     table, rows, columns = rng.normal(5, 9, (5, 4)), rng.uniform(0, 50, 5), rng.uniform(0, 50, 4)
     columns *= rows.sum() / columns.sum()
     for rounds in (1, 2, 10):
-        monkeypatch.setattr(levels, "MAX_RAKING_ROUNDS", rounds)
-        found = with_margins(table, rows, columns)
+        monkeypatch.setattr(consistency, "MAX_RAKING_ROUNDS", rounds)
+        found = fit_margins(table, rows, columns)
         assert found.min() >= 0
         np.testing.assert_allclose(found.sum(axis=1), rows, atol=1e-9)
         np.testing.assert_allclose(found.sum(axis=0), columns, atol=1e-9)
 
 
 def test_margins_are_met_from_any_start():
-    table = with_margins(np.array([[-3.0, 0.0], [5.0, 1.0]]), np.array([4.0, 6.0]), np.array([7.0, 3.0]))
+    table = fit_margins(np.array([[-3.0, 0.0], [5.0, 1.0]]), np.array([4.0, 6.0]), np.array([7.0, 3.0]))
     np.testing.assert_allclose(table.sum(axis=0), [7, 3])
     np.testing.assert_allclose(table.sum(axis=1), [4, 6], atol=1e-6)
-    empty = with_margins(np.ones((2, 2)), np.array([0.0, 6.0]), np.array([6.0, 0.0]))
+    empty = fit_margins(np.ones((2, 2)), np.array([0.0, 6.0]), np.array([6.0, 0.0]))
     np.testing.assert_allclose(empty, [[0, 0], [6, 0]], atol=1e-6)

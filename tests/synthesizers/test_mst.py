@@ -4,9 +4,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from conversations import chain, conversation
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.conversations import chain, conversation
 
 from synth_core.domain import Domain
 from synth_core.errors import SpecError

@@ -15,7 +15,7 @@ from synth_core.privacy.entropy import SystemEntropy
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Tools
 from synth_core.synthesizers.methods import synthesizer
-from synth_core.synthesizers.multiplicative_weights import joined, weights_model
+from synth_core.synthesizers.mwem import join_groups, weights_model
 from synth_core.synthesizers.workloads import Workload
 
 DOMAIN = Domain.of({"a": 2, "b": 3, "c": 2, "d": 4})
@@ -51,18 +51,18 @@ def conversation(method):
 def test_groups_are_disjoint_and_hold_every_clique(order, seed):
     rng = np.random.default_rng(seed)
     cliques = [DOMAIN.clique(rng.choice(order, size=2, replace=False)) for _ in range(seed)]
-    groups = joined(DOMAIN, cliques, limit_cells=10**6)
+    groups = join_groups(DOMAIN, cliques, limit_cells=10**6)
     assert sorted(attribute for group in groups for attribute in group) == sorted(DOMAIN.attributes)
     assert all(any(set(clique) <= set(group) for group in groups) for clique in cliques)
 
 
 def test_disjoint_measurements_keep_groups_apart():
-    assert set(joined(DOMAIN, [("a", "b"), ("c",)], limit_cells=6)) == {("a", "b"), ("c",), ("d",)}
+    assert set(join_groups(DOMAIN, [("a", "b"), ("c",)], limit_cells=6)) == {("a", "b"), ("c",), ("d",)}
 
 
 def test_overlapping_measurements_are_refused_by_name():
     with pytest.raises(FeasibilityError, match=r"measuring b, c joins a, b, c .* 12 cells.*'default'"):
-        joined(DOMAIN, [("a", "b"), ("b", "c")], limit_cells=11)
+        join_groups(DOMAIN, [("a", "b"), ("b", "c")], limit_cells=11)
 
 
 def test_the_weights_converge_to_what_was_measured():

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from synth_core.domain import Domain
 from synth_core.measurement import Measurement
-from synth_core.models.estimators import estimate
-from synth_core.synthesizers.base import Tools
-from synth_core.synthesizers.pooling import free_parameters, last_fit, pooled
+from synth_core.models.maximum_entropy import estimate
+from synth_core.synthesizers.base import Tools, free_parameters, last_fit, pool_tables
 
 DOMAIN = Domain.of({"a": 2, "b": 3, "c": 2, "d": 4})
 
@@ -30,7 +29,9 @@ def test_pooled_tables_have_the_sigma_they_claim():
     truth = joint.sum(axis=(2, 3))
     z = []
     for _ in range(400):
-        pair = next(m for m in pooled(measured(rng, joint, cliques, 5.0), order=2) if m.clique == ("a", "b"))
+        pair = next(
+            m for m in pool_tables(measured(rng, joint, cliques, 5.0), order=2) if m.clique == ("a", "b")
+        )
         z.append((pair.noisy - truth) / pair.sigma)
     assert abs(np.mean(z)) < 0.1
     assert abs(np.std(z) - 1) < 0.06
@@ -42,7 +43,7 @@ def test_pooled_tables_have_the_sigma_they_claim():
 def test_pooling_keeps_large_tables_and_adds_small_ones(clique, order):
     rng = np.random.default_rng(1)
     joint = np.ones(DOMAIN.sizes)
-    found = {m.clique for m in pooled(measured(rng, joint, [clique], 1.0), order=order)}
+    found = {m.clique for m in pool_tables(measured(rng, joint, [clique], 1.0), order=order)}
     assert clique in found
     assert all(len(c) <= order or c == clique for c in found)
     assert {(a,) for a in clique} <= found

@@ -9,22 +9,21 @@ from hypothesis import strategies as st
 
 from synth_core.domain import Domain
 from synth_core.errors import SourceError, SpecError
+from synth_core.ledger.book import charged_records
 from synth_core.ledger.sql import SqlLedger
 from synth_core.measurement import Measurement
-from synth_core.models.calibration import Table
+from synth_core.models.bayesian_network import BayesianNetwork
+from synth_core.models.calibration import Factor
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
-from synth_core.release.manifest import charged_records
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Tools
-from synth_core.synthesizers.consistency import as_published, reconciled
+from synth_core.synthesizers.consistency import as_published, reconcile
 from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, by_size
 from synth_core.synthesizers.methods import synthesizer
-from synth_core.synthesizers.privbayes import sampling_misfit
-from synth_core.synthesizers.privbayes_model import BayesianNetwork, within_groups
-from synth_core.synthesizers.privbayes_network import Growth, shared_by_versions
+from synth_core.synthesizers.privbayes import Growth, sampling_misfit, shared_by_versions, within_groups
 
 BUDGET = mu2_of(2.0, 1e-6)
 
@@ -136,7 +135,7 @@ def test_a_graphical_model_bounds_the_junction_tree():
 
 
 def network(tables, *, domain, **options):
-    ready = tuple(Table(clique, np.asarray(values, dtype=float)) for clique, values in tables)
+    ready = tuple(Factor(clique, np.asarray(values, dtype=float)) for clique, values in tables)
     return BayesianNetwork(domain, domain, ready, total=1000.0, **options)
 
 
@@ -358,14 +357,14 @@ def test_sampling_misfit_is_the_mean_distance_of_poisson_counts():
 def test_turns_beat_the_published_order():
     """Mostly empty tables: shrinking in proportion takes from large counts what noise put into small ones."""
     rng = np.random.default_rng(12)
-    errors = {as_published: 0.0, reconciled: 0.0}
+    errors = {as_published: 0.0, reconcile: 0.0}
     for _ in range(20):
         exact = rng.gamma(0.02, 3000.0, (12, 8, 6))
         tables = [Measurement(("a", "b"), exact.sum(2) + rng.normal(0, 20, (12, 8)), 20.0)]
         tables.append(Measurement(("b", "c"), exact.sum(0) + rng.normal(0, 20, (8, 6)), 20.0))
         for order in errors:
             errors[order] += float(np.abs(order(tables)[0].noisy - exact.sum(2)).sum())
-    assert errors[reconciled] < 0.8 * errors[as_published]
+    assert errors[reconcile] < 0.8 * errors[as_published]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from synth_core.domain import Domain
 from synth_core.errors import SpecError
 from synth_core.ledger.sql import SqlLedger
 from synth_core.measurement import Measurement
-from synth_core.models.calibration import calibrate, split
+from synth_core.models.calibration import calibrate, split_tables
 from synth_core.models.junction_tree import junction_tree
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
@@ -16,7 +16,7 @@ from synth_core.privacy.curator import LedgerCurator, Spending
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Scores, Tools
 from synth_core.synthesizers.methods import synthesizer
-from synth_core.synthesizers.privmn import calibrated
+from synth_core.synthesizers.privmn import calibrate_clusters
 
 EPSILON, DELTA = 0.5, 1e-5
 WIDTH, ROWS = 24, 20
@@ -154,14 +154,15 @@ def exact_beliefs(tables):
     cliques = [m.clique for m in tables]
     tree = junction_tree(DOMAIN, cliques)
     beliefs = {
-        t.clique: t.values for t in calibrate(tree, split(DOMAIN, cliques, np.concatenate(logs))).beliefs
+        t.clique: t.values
+        for t in calibrate(tree, split_tables(DOMAIN, cliques, np.concatenate(logs))).beliefs
     }
     return [beliefs[clique] for clique in cliques]
 
 
 def test_loopy_calibration_is_exact_on_trees():
     tables = noisy([("a", "b"), ("b", "c"), ("c", "d"), ("b", "e")])
-    agreement = calibrated(DOMAIN, tables, max_passes=2000, tolerance=1e-13)
+    agreement = calibrate_clusters(DOMAIN, tables, max_passes=2000, tolerance=1e-13)
     assert agreement.converged
     for found, expected in zip(agreement.clusters, exact_beliefs(tables), strict=True):
         assert np.abs(found.values - expected).max() < 1e-8
@@ -169,12 +170,12 @@ def test_loopy_calibration_is_exact_on_trees():
 
 def test_calibration_that_is_cut_short_says_so():
     tables = noisy([("a", "b"), ("b", "c"), ("c", "d")])
-    assert not calibrated(DOMAIN, tables, max_passes=1).converged
+    assert not calibrate_clusters(DOMAIN, tables, max_passes=1).converged
 
 
 def test_clusters_agree_on_attributes_after_calibration():
     tables = noisy([("a", "b", "c"), ("b", "c", "d"), ("c", "d", "e")], seed=2)
-    agreement = calibrated(DOMAIN, tables)
+    agreement = calibrate_clusters(DOMAIN, tables)
     assert agreement.converged
     for cluster in agreement.clusters:
         for axis, a in enumerate(cluster.clique):
@@ -185,7 +186,7 @@ def test_clusters_agree_on_attributes_after_calibration():
 
 def test_an_empty_table_is_taken_for_even():
     tables = [Measurement(("a", "b"), np.zeros((3, 4)), 1.0)]
-    assert calibrated(DOMAIN, tables).clusters[0].values == pytest.approx(np.full((3, 4), 1 / 12))
+    assert calibrate_clusters(DOMAIN, tables).clusters[0].values == pytest.approx(np.full((3, 4), 1 / 12))
 
 
 def test_edges_need_what_matters_and_more_than_noise():

@@ -2,15 +2,14 @@
 
 import numpy as np
 import pytest
-from conversations import conversation
+from support.conversations import conversation
 
-from synth_core.domain import Domain, Impossible
-from synth_core.exclusions import breaking_rows
+from synth_core.domain import Domain, Impossible, breaking_rows
+from synth_core.models.bayesian_network import BayesianNetwork
 from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.models.mixture import load_model
 from synth_core.synthesizers.compression import Compression
 from synth_core.synthesizers.methods import METHODS, synthesizer
-from synth_core.synthesizers.privbayes_model import BayesianNetwork
-from synth_core.synthesizers.saved import load_model
 
 SIZES = {"a": 3, "b": 4, "c": 2, "d": 5, "e": 3, "f": 2}
 RULES = (
@@ -68,7 +67,7 @@ def test_without_rules_the_same_data_make_rows_that_break_them():
 def test_rules_do_not_cost_utility(method):
     rows = lawful_rows(6000)
 
-    def error(domain, runs=8):
+    def error(domain, runs=4):
         found = []
         for _ in range(runs):
             model = conversation(synthesizer(method), domain, codes_of(rows), epsilon=0.5).model

@@ -5,16 +5,16 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
-from conversations import chain, conversation
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.conversations import chain, conversation
 
 from synth_core.domain import Domain
 from synth_core.errors import SpecError
 from synth_core.measurement import Measurement
 from synth_core.privacy.budget import mu2_of
 from synth_core.synthesizers.base import Scores
-from synth_core.synthesizers.independence import positive_shares, products
+from synth_core.synthesizers.independent import positive_shares, products
 from synth_core.synthesizers.methods import synthesizer
 from synth_core.synthesizers.structure import MEAN_ABSOLUTE
 from synth_core.synthesizers.swift import BY_SIZE, Swift, batch, orders, own_distance

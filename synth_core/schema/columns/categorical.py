@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
 
-from synth_core.schema.columns.base import OTHER, ColumnBase, Declaration, Value
+from synth_core.domain import Codes
+from synth_core.schema.columns.base import MISSING, OTHER, UNSEEN, ColumnBase, Declaration, Range, Value
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
 
 
 def _name_or_number(value: object) -> object:
@@ -60,6 +67,10 @@ class Categorical(ColumnBase):
     names it.
     """
 
+    unseen_remedy: ClassVar[str] = (
+        "has a value outside the declared values (spaces around a value count); declare it or use unseen: other"
+    )
+
     kind: Literal["categorical"] = "categorical"
     unseen: Literal["refuse", "other"] = "refuse"
     values: tuple[Value, ...] = Field(min_length=1)
@@ -96,19 +107,106 @@ class Categorical(ColumnBase):
         results = () if self.compare is None else (self.compare.then, self.compare.otherwise)
         return {value: code for value, code in self.code_of.items() if value not in results}
 
-    def comparison(self, names: Iterable[str]) -> Comparison | None:
-        """The comparison that derives the column from a table with these columns; None where it is read."""
-        return None if self.name in names else self.compare
-
     @property
     def is_text(self) -> bool:
         """Whether the values are text rather than whole numbers."""
         return isinstance(self.values[0], str)
 
     @property
-    def has_missing(self) -> bool:
-        """Whether a decoded column may hold nulls: OTHER has no whole number to stand for it."""
-        return self.nullable or (self.unseen == "other" and not self.is_text)
+    def shows_other(self) -> bool:
+        """Whether OTHER is written as such: it has no whole number to stand for it."""
+        return self.is_text
+
+    @property
+    def reads_times(self) -> bool:
+        """Whether dates and times may be read, as their text."""
+        return self.is_text and self.compare is None
+
+    def reads_numbers(self, names: Iterable[str]) -> bool:
+        """Whether cells of a table with these columns are read as numbers: whole values, and what is compared."""
+        return not self.is_text or self._comparison(names) is not None
+
+    def looks_up(self, names: Iterable[str]) -> bool:
+        """Whether each distinct cell is looked up once, rather than compared."""
+        return self._comparison(names) is None
+
+    def encode(self, cells: Sequence[pa.ChunkedArray], *, names: Iterable[str], source: str) -> Codes:
+        """Returns the codes of cells of the column, or of those that are compared to derive it; see ColumnBase."""
+        compare = self._comparison(names)
+        if compare is None:
+            return super().encode(cells, names=names, source=source)
+        return self._finished(self._compared(cells, compare, source), source)
+
+    def _comparison(self, names: Iterable[str]) -> Comparison | None:
+        """The comparison that derives the column from a table with these columns; None where it is read."""
+        return None if self.name in names else self.compare
+
+    def _compared(
+        self, cells: Sequence[pa.ChunkedArray], compare: Comparison, source: str
+    ) -> NDArray[np.int64]:
+        """What the comparison gives for cells of its left column, and of its right one if it has one.
+
+        What is no number but another value of the column stays what it is, on the left before the right; then what is
+        missing on either side is missing.
+        """
+        from synth_core.schema.cells import read_numbers
+
+        sides = []
+        for one in cells:
+            for chunk in one.chunks:
+                self.check_type(chunk.type, source=source)
+            sides.append(read_numbers(one.combine_chunks(), self.kept.items(), self, source))
+        holds = compare.holds(sides[0][0], compare.right if len(sides) == 1 else sides[1][0])
+        marks = np.where(holds, self.code_of[compare.then], self.code_of[compare.otherwise])
+        for _, found in sides:
+            marks[found == MISSING] = MISSING
+        for _, found in reversed(sides):
+            marks = np.where(found >= 0, found, marks)
+        return marks
+
+    def _marks(self, cells: pa.Array, source: str) -> NDArray[Any]:
+        """Each distinct value is looked up once.
+
+        A dictionary may list values that no row has, so only marks that a row carries may refuse.
+        """
+        from synth_core.schema.cells import as_text, as_whole, distinct_cells, is_missing
+
+        coded = distinct_cells(cells)
+        read = as_text if self.is_text else as_whole
+        code_of = {read(value): code for value, code in self.code_of.items()}
+        marks = [
+            MISSING if is_missing(v) else code_of.get(read(v), UNSEEN) for v in coded.dictionary.to_pylist()
+        ]
+        finished = coded.indices.null_count == 0 and min(marks, default=0) >= 0
+        lookup = np.array([*marks, 0 if finished else MISSING], dtype=self.dtype if finished else np.int64)
+        filled = coded.indices.fill_null(len(marks)) if coded.indices.null_count else coded.indices
+        indices: NDArray[np.int32] = filled.to_numpy(zero_copy_only=False)
+        return lookup[indices]
+
+    def _cells(self, codes: Codes, rng: np.random.Generator) -> pa.Array:
+        """Text as an Arrow dictionary, whole numbers as int64."""
+        import pyarrow as pa
+
+        if not self.is_text:
+            empty = codes >= self.declared if self.has_missing else None
+            values = np.array([*self.values, *[0] * (self.size - self.declared)], dtype=np.int64)
+            return pa.array(values[codes], mask=empty)
+        words = [*self.values, *([OTHER] if self.unseen == "other" else [])]
+        signed = np.promote_types(np.min_scalar_type(-len(words)), np.int8)
+        empty = codes == self.null_code if self.nullable else None
+        return pa.DictionaryArray.from_arrays(
+            pa.array(codes.astype(signed), mask=empty), pa.array(words, pa.string())
+        )
+
+    def _codes_of(self, item: int | float | str | Range) -> int:
+        if item == OTHER and self.is_text and self.other_code is not None:
+            return self.other_code
+        if isinstance(item, Range) or item not in self.values:
+            raise ValueError(f"{item!r} is not among the column's values; use declared values")
+        return self.values.index(item)
+
+    def _matches(self, cells: pd.Series[Any], items: list[int | float | str | Range]) -> NDArray[np.bool_]:
+        return cells.isin(items).to_numpy(dtype=np.bool_)
 
     def _declared_captions(self) -> tuple[str, ...]:
         return tuple(self.labels.get(value, str(value)) for value in self.values)

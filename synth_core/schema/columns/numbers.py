@@ -6,11 +6,19 @@ from abc import abstractmethod
 from bisect import bisect_right
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BeforeValidator, Discriminator, Field, StrictFloat, StrictInt, Tag, model_validator
 
-from synth_core.schema.columns.base import ColumnBase, Declaration, one_line
+from synth_core.domain import Codes
+from synth_core.errors import SchemaError
+from synth_core.schema.columns.base import UNSEEN, ColumnBase, Declaration, Range, one_line
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
 
 WHOLE_LIMIT = 2**52
 """Integers up to here, and the widths of bins between them, are exact as float64."""
@@ -18,14 +26,19 @@ WHOLE_LIMIT = 2**52
 REAL_LIMIT = 1e300
 """Keeps the width of every bin finite."""
 
-MOST_BINS = 1_000_000
+MAX_BINS = 1_000_000
+"""Upper limit of the number of equal bins."""
 
 NOT_IN_UNIVERSE = "not in universe"
 
-MOST_CELLS = 2**16
-"""Of the public grid from which bins are bought, at most,"""
-USUAL_CELLS = 256
-"""and if nothing is declared."""
+MAX_GRID_CELLS = 2**16
+"""Upper limit of `grid`."""
+
+DEFAULT_GRID_CELLS = 256
+"""Cells of the grid where none are declared; a column of fewer whole numbers has one for each."""
+
+_CACHED_ROWS = 1 << 14
+"""Rows for which numbers are drawn at once: their steps stay in the caches."""
 
 
 def _bins_form(value: object) -> str:
@@ -57,12 +70,13 @@ class PrivateQuantiles(Declaration):
     ones is clipped into the end bins, so that numbers drawn inside these do not stray as far as wide bounds allow.
     """
 
-    private_quantiles: Annotated[int, Field(strict=True, ge=2, le=MOST_CELLS)] = Field(
+    private_quantiles: Annotated[int, Field(strict=True, ge=2, le=MAX_GRID_CELLS)] = Field(
         description="how many bins there shall be; where many records share one cell there are fewer"
     )
-    grid: Annotated[int, Field(strict=True, ge=2, le=MOST_CELLS)] | None = Field(
+    grid: Annotated[int, Field(strict=True, ge=2, le=MAX_GRID_CELLS)] | None = Field(
         default=None,
-        description=f"how many cells the grid has; left out: {USUAL_CELLS}, or one for each whole number if fewer",
+        description=f"how many cells the grid has; left out: {DEFAULT_GRID_CELLS}, "
+        "or one for each whole number if fewer",
     )
     tails: Annotated[float, Field(strict=True, ge=0, lt=0.5)] = Field(
         default=0.005,
@@ -77,7 +91,7 @@ class PrivateQuantiles(Declaration):
 Whole: TypeAlias = Annotated[int, Field(strict=True, ge=-WHOLE_LIMIT, le=WHOLE_LIMIT)]
 Finite: TypeAlias = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-REAL_LIMIT, le=REAL_LIMIT)]
 Mark: TypeAlias = Annotated[int | float | str, BeforeValidator(_number_or_text)]
-Count: TypeAlias = Annotated[int, Field(strict=True, ge=1, le=MOST_BINS), Tag("count")]
+Count: TypeAlias = Annotated[int, Field(strict=True, ge=1, le=MAX_BINS), Tag("count")]
 Quantiles: TypeAlias = Annotated[PrivateQuantiles, Tag("quantiles")]
 WholeBins: TypeAlias = Annotated[
     Count | Annotated[tuple[Whole, ...], Tag("edges")] | Quantiles,
@@ -93,12 +107,16 @@ class NumberBase(ColumnBase):
     """A column of numbers cut into bins.
 
     Either `bins` lists the edges, or `bounds` and a number of equal `bins` give them, or the release buys them between
-    the `bounds`; until it has, the bins are the cells of the grid. `unseen: clip` moves a number outside the edges into
-    the nearest bin. `hierarchy` lists coarser edges, a part of the fine ones with the same first and last.
+    the `bounds`; until it has, the column has no edges and no codes. `unseen: clip` moves a number outside the edges
+    into the nearest bin. `hierarchy` lists coarser edges, a part of the fine ones with the same first and last.
 
     Decoded, what is `not_in_universe` is written as it is declared: a number outside the bins leaves the column one of
     numbers, a word makes it one of text.
     """
+
+    unseen_remedy: ClassVar[str] = (
+        "has a value outside the declared bins; widen them or use unseen: other or clip"
+    )
 
     bounds: tuple[Any, Any] | None = None
     bins: Any
@@ -110,12 +128,16 @@ class NumberBase(ColumnBase):
 
     @cached_property
     def edges(self) -> tuple[Any, ...]:
-        """The edges of the bins, one more than there are bins."""
+        """The edges of the bins, one more than there are bins; SchemaError where they are still to be bought."""
         if isinstance(self.bins, tuple) or self.bounds is None:
             return tuple(self.bins)
         if not isinstance(self.bins, PrivateQuantiles):
             return self._equal_edges(*self.bounds, count=self.bins)
-        return self.grid_edges if self.bins.bought is None else self.bins.bought
+        if self.bins.bought is None:
+            raise SchemaError(
+                f"column {self.name!r} has bins that are to be bought; use `synth run`, or list their edges"
+            )
+        return self.bins.bought
 
     @property
     def grid_edges(self) -> tuple[Any, ...]:
@@ -130,9 +152,9 @@ class NumberBase(ColumnBase):
         return tuple(grid[i * (len(grid) - 1) // bins] for i in range(bins + 1))
 
     @property
-    def buys_bins(self) -> bool:
-        """Whether a release buys the edges of the bins."""
-        return isinstance(self.bins, PrivateQuantiles)
+    def private_bins(self) -> Self | None:
+        """The column itself if the edges of its bins are measured privately, bought or not."""
+        return self if isinstance(self.bins, PrivateQuantiles) else None
 
     @property
     def quantiles(self) -> PrivateQuantiles:
@@ -156,9 +178,10 @@ class NumberBase(ColumnBase):
         return self._code_beyond(NOT_IN_UNIVERSE)
 
     @property
-    def has_missing(self) -> bool:
-        """Whether a decoded column may hold nulls: OTHER has no number to stand for it."""
-        return self.nullable or self.unseen == "other"
+    def levels(self) -> NDArray[np.float64]:
+        """The number in the middle of every code's bin, NaN for codes that are no number."""
+        edges = np.asarray(self.edges, dtype=np.float64)
+        return np.concatenate([(edges[:-1] + edges[1:]) / 2, np.full(self.size - self.declared, np.nan)])
 
     def _beyond(self) -> tuple[str, ...]:
         return (NOT_IN_UNIVERSE,) * (self.not_in_universe is not None) + super()._beyond()
@@ -168,9 +191,96 @@ class NumberBase(ColumnBase):
             return None
         return tuple(bisect_right(self.hierarchy, low) - 1 for low in self.edges[:-1])
 
-    @property
+    def _marks(self, cells: pa.Array, source: str) -> NDArray[np.int64]:
+        from synth_core.schema.cells import NUMBER, read_numbers
+
+        mark, code = self.not_in_universe, self.outside_code
+        known = [] if mark is None or code is None else [(mark, code)]
+        numbers, found = read_numbers(cells, known, self, source)
+        plain = found == NUMBER
+        self._check_numbers(numbers[plain], source)
+        marks = np.searchsorted(self._open_edges(), numbers, side="right") - 1
+        if self.unseen == "clip":
+            np.clip(marks, 0, self.declared - 1, out=marks)
+        else:
+            marks[(marks < 0) | (marks == self.declared)] = UNSEEN
+        return np.where(plain, marks, found)
+
+    def _check_numbers(self, numbers: NDArray[np.float64], source: str) -> None:
+        """Refuse numbers that the kind cannot hold."""
+
+    def _open_edges(self) -> NDArray[np.float64]:
+        """Edges such that every bin is closed below and open above."""
+        return np.array(self.edges, dtype=np.float64)
+
+    def _cells(self, codes: Codes, rng: np.random.Generator) -> pa.Array:
+        """A number in each row's bin; where what is not in universe is a word, text."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        outside, mark = self.outside_code, self.not_in_universe
+        nameless = self.declared if outside is None else outside + 1
+        numbers = pa.array(self._drawn(codes, rng), mask=codes >= nameless if self.has_missing else None)
+        if not isinstance(mark, str):
+            return numbers
+        return pc.if_else(pa.array(codes == outside), mark, numbers.cast(pa.string()))
+
     @abstractmethod
-    def _greatest(self) -> Any:
+    def _drawn(self, codes: Codes, rng: np.random.Generator) -> NDArray[Any]:
+        """A uniform draw inside each row's bin, the mark of what is not in universe, 0 for codes without a number."""
+
+    def _per_code(self, of_bins: NDArray[Any], *, outside: Any = 0) -> NDArray[Any]:
+        """What each bin has, then `outside` for what is not in universe and zero for OTHER and NULL."""
+        found = np.zeros(self.size, dtype=of_bins.dtype)
+        found[: self.declared] = of_bins
+        if self.outside_code is not None:
+            found[self.outside_code] = outside
+        return found
+
+    @property
+    def _mark_number(self) -> int | float:
+        """What is not in universe, where it is a number."""
+        return 0 if isinstance(self.not_in_universe, str | None) else self.not_in_universe
+
+    def _codes_of(self, item: int | float | str | Range) -> Any:
+        """Bins inside the item; a bin partly inside is refused, because codes could not tell its rows apart."""
+        if item == self.not_in_universe:
+            return self.outside_code
+        span = _as_range(item)
+        if self.private_bins:
+            raise ValueError(
+                f"{span!r} may cut through a bin, since the bins are bought; name null or what is not in universe"
+            )
+        inside, beside = self._bins_inside(span)
+        if not np.all(inside | beside):
+            raise ValueError(f"{span!r} cuts through a bin; move it to the bin's edge, or add an edge there")
+        return np.flatnonzero(inside)
+
+    @abstractmethod
+    def _bins_inside(self, span: Range) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which bins lie wholly inside the range, and which wholly beside it."""
+
+    def _matches(self, cells: pd.Series[Any], items: list[int | float | str | Range]) -> NDArray[np.bool_]:
+        import pandas as pd
+
+        mark, matching = self.not_in_universe, np.zeros(len(cells), dtype=np.bool_)
+        marked = matching if mark is None else cells.eq(mark).fillna(False).to_numpy(dtype=np.bool_)
+        numbers = pd.to_numeric(cells.mask(marked)).to_numpy(dtype=np.float64, na_value=np.nan)
+        for item in items:
+            if item == mark:
+                matching = matching | marked
+            else:
+                span = _as_range(item)
+                below = numbers <= span.max if self._includes_max(span) else numbers < span.max
+                matching = matching | ((numbers >= span.min) & below)
+        return matching
+
+    @abstractmethod
+    def _includes_max(self, span: Range) -> bool:
+        """Whether the greatest number of a range belongs to it."""
+
+    @abstractmethod
+    def _greatest(self, edges: tuple[Any, ...]) -> Any:
         """The greatest number of the last bin."""
 
     @abstractmethod
@@ -178,7 +288,7 @@ class NumberBase(ColumnBase):
         """The edges of `count` bins of equal width."""
 
     def _usual_cells(self, low: Any, high: Any) -> int:
-        return USUAL_CELLS
+        return DEFAULT_GRID_CELLS
 
     @model_validator(mode="after")
     def _check(self) -> NumberBase:
@@ -190,9 +300,10 @@ class NumberBase(ColumnBase):
             raise ValueError("bins: a number of bins needs bounds: [low, high]; add them or list the edges")
         if isinstance(self.bins, PrivateQuantiles):
             self._check_quantiles(self.bins)
-        if len(self.edges) < 2:
+        edges = self.grid_edges if isinstance(self.bins, PrivateQuantiles) else self.edges
+        if len(edges) < 2:
             raise ValueError("bins: at least two edges are needed")
-        if any(low >= high for low, high in pairwise(self.edges)):
+        if any(low >= high for low, high in pairwise(edges)):
             key = (
                 "bins: edges must increase"
                 if self.bounds is None
@@ -202,7 +313,7 @@ class NumberBase(ColumnBase):
         if self.hierarchy is not None:
             self._check_coarser(self.hierarchy)
         mark = self.not_in_universe
-        if not isinstance(mark, str | None) and self.edges[0] <= mark <= self._greatest:
+        if not isinstance(mark, str | None) and edges[0] <= mark <= self._greatest(edges):
             raise ValueError(f"not_in_universe: {mark!r} lies in the bins; use a number beyond them, or text")
         return self
 
@@ -246,18 +357,43 @@ class Integer(NumberBase):
     bins: WholeBins
     hierarchy: tuple[Whole, ...] | None = None
 
-    @property
-    def _greatest(self) -> int:
-        return int(self.edges[-1]) - 1
+    def _greatest(self, edges: tuple[int, ...]) -> int:
+        return edges[-1] - 1
 
     def _equal_edges(self, low: int, high: int, *, count: int) -> tuple[int, ...]:
         return tuple(low + i * (high + 1 - low) // count for i in range(count + 1))
 
     def _usual_cells(self, low: int, high: int) -> int:
-        return max(1, min(USUAL_CELLS, high + 1 - low))
+        return max(1, min(DEFAULT_GRID_CELLS, high + 1 - low))
 
     def _declared_captions(self) -> tuple[str, ...]:
         return tuple(str(a) if b - a == 1 else f"{a}–{b - 1}" for a, b in pairwise(self.edges))
+
+    def _check_numbers(self, numbers: NDArray[np.float64], source: str) -> None:
+        if np.any(numbers != np.floor(numbers)):
+            self.refuse(
+                source, "has a value that is not a whole number; correct the source or declare kind: real"
+            )
+
+    def _drawn(self, codes: Codes, rng: np.random.Generator) -> NDArray[np.int64]:
+        """With u <= 1 - 2^-53 the product u*w of a width w <= 2^53 is rounded to a float below w: it stays inside."""
+        edges = np.array(self.edges, dtype=np.int64)
+        drawn: NDArray[np.int64] = self._per_code(edges[:-1], outside=self._mark_number)[codes]
+        width_of = self._per_code(np.diff(edges).astype(np.float64))
+        if width_of.max() == 1:
+            return drawn
+        for start in range(0, len(codes), _CACHED_ROWS):
+            some = codes[start : start + _CACHED_ROWS]
+            drawn[start : start + _CACHED_ROWS] += (rng.random(len(some)) * width_of[some]).astype(np.int64)
+        return drawn
+
+    def _bins_inside(self, span: Range) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        edges = np.asarray(self.edges, dtype=np.float64)
+        low, high = edges[:-1], edges[1:] - 1
+        return (low >= span.min) & (high <= span.max), (high < span.min) | (low > span.max)
+
+    def _includes_max(self, span: Range) -> bool:
+        return True
 
     @model_validator(mode="after")
     def _check_whole(self) -> Integer:
@@ -275,9 +411,8 @@ class Real(NumberBase):
     bins: FiniteBins
     hierarchy: tuple[Finite, ...] | None = None
 
-    @property
-    def _greatest(self) -> float:
-        return float(self.edges[-1])
+    def _greatest(self, edges: tuple[float, ...]) -> float:
+        return edges[-1]
 
     def _equal_edges(self, low: float, high: float, *, count: int) -> tuple[float, ...]:
         return (*(low + (high - low) * (i / count) for i in range(count)), high)
@@ -285,3 +420,38 @@ class Real(NumberBase):
     def _declared_captions(self) -> tuple[str, ...]:
         *inner, last = pairwise(self.edges)
         return (*(f"[{a:g}, {b:g})" for a, b in inner), f"[{last[0]:g}, {last[1]:g}]")
+
+    def _open_edges(self) -> NDArray[np.float64]:
+        edges = super()._open_edges()
+        edges[-1] = np.nextafter(edges[-1], np.inf)  # the last bin is closed
+        return edges
+
+    def _drawn(self, codes: Codes, rng: np.random.Generator) -> NDArray[np.float64]:
+        """A sum may round up to the upper edge, the next bin's, and is held below it."""
+        edges = np.array(self.edges, dtype=np.float64)
+        drawn: NDArray[np.float64] = self._per_code(edges[:-1], outside=self._mark_number)[codes]
+        width_of = self._per_code(np.diff(edges))
+        below = self._per_code(np.nextafter(edges[1:], -np.inf), outside=self._mark_number)
+        for start in range(0, len(codes), _CACHED_ROWS):
+            own, some = drawn[start : start + _CACHED_ROWS], codes[start : start + _CACHED_ROWS]
+            own += rng.random(len(some)) * width_of[some]
+            np.minimum(own, below[some], out=own)
+        return drawn
+
+    def _bins_inside(self, span: Range) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        if span.min == span.max:
+            raise ValueError(f"{span!r} is a single point; a real column takes ranges")
+        edges = np.asarray(self.edges, dtype=np.float64)
+        low, high = edges[:-1], edges[1:]
+        return (low >= span.min) & (high <= span.max), (high <= span.min) | (low >= span.max)
+
+    def _includes_max(self, span: Range) -> bool:
+        return bool(span.max >= self.edges[-1])
+
+
+def _as_range(item: int | float | str | Range) -> Range:
+    if isinstance(item, Range):
+        return item
+    if isinstance(item, str):
+        raise ValueError(f"{item!r} is not a number; a numeric column takes numbers and ranges")
+    return Range(min=item, max=item)

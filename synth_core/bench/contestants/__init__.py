@@ -1,1 +1,0 @@
-"""Scripts, one for each library: read an order (rows, sizes, epsilon, delta), make a table, write its codes."""

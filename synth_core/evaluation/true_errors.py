@@ -1,0 +1,400 @@
+"""Every true error of a synthetic table against the real one: the one call behind the evaluate step and analysts' work.
+
+All of it is computed from confidential rows without noise: an `Evaluation` stays in the confidential zone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from synth_core.domain import Domain
+from synth_core.errors import SourceError
+from synth_core.evaluation.classification import (
+    Closeness,
+    Spread,
+    TargetError,
+    closeness,
+    one_by_one,
+    propensity_mse,
+    split_rows,
+    target_errors,
+    usual_targets,
+)
+from synth_core.evaluation.distances import Cell, Codes, Summary, alpha_way
+from synth_core.evaluation.marginals import (
+    MarginalErrors,
+    Subgroup,
+    correlation_difference,
+    marginal_errors,
+    pair_tvd,
+    subgroup_errors,
+    workload_error,
+    worst_cells,
+)
+from synth_core.evaluation.nist import (
+    Levels,
+    PayGap,
+    classification_score,
+    clustering_score,
+    regression_score,
+)
+from synth_core.evaluation.tables import CodedTable
+from synth_core.schema import Schema
+from synth_core.schema.codec import encode
+
+ROW_MEASURES = "SVM errors, propensity and closeness"
+"""What is computed from single rows rather than from counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Every true error of a synthetic table; in `worst_cells`, left is real and right is synthetic.
+
+    `scores` holds the summary scores by name (workload error, NIST scores, propensity); `correlations` the
+    differences of Pearson correlations of codes, laid out like `pairs`. `judged_rows` is how many rows of the real and
+    the synthetic table the measures over single rows (`ROW_MEASURES`) saw: all of them, or a random sample.
+    """
+
+    real_rows: int
+    synthetic_rows: int
+    judged_rows: tuple[int, int]
+    one_way: dict[str, float]
+    marginals: tuple[MarginalErrors, ...]
+    pairs: tuple[tuple[float, ...], ...]
+    worst_cells: tuple[Cell, ...]
+    targets: tuple[TargetError, ...]
+    violations: dict[str, int]
+    subgroups: tuple[Subgroup, ...]
+    correlations: tuple[tuple[float, ...], ...]
+    scores: dict[str, float]
+    closeness: Closeness
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The compared columns, in the order of the rows and columns of `pairs`."""
+        return tuple(self.one_way)
+
+    def marginal(self, alpha: int) -> MarginalErrors | None:
+        """The errors over marginals of `alpha` attributes.
+
+        Args:
+            alpha: number of attributes.
+
+        Returns:
+            The errors; None where the tables have fewer attributes.
+        """
+        return next((errors for errors in self.marginals if errors.alpha == alpha), None)
+
+    @property
+    def sampling(self) -> str:
+        """In words, what was not computed from all rows; empty where everything was."""
+        notes = []
+        if self.judged_rows != (self.real_rows, self.synthetic_rows):
+            real, synthetic = self.judged_rows
+            notes.append(
+                f"{ROW_MEASURES} computed on a random sample of {real:,} real and {synthetic:,} synthetic rows"
+            )
+        for errors in self.marginals:
+            if errors.estimated:
+                share = f"{errors.estimated} of {len(errors.values)} {errors.alpha}-way marginals"
+                notes.append(f"{share} on a random part of their cells, counted over all rows")
+        return "; ".join(notes)
+
+    def to_json(self) -> str:
+        """The evaluation as one JSON text; equal evaluations give equal texts."""
+        return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Evaluation:
+        """Read a stored evaluation.
+
+        Args:
+            text: what `to_json` returned.
+
+        Returns:
+            The evaluation.
+
+        Raises:
+            SourceError: the text is no stored evaluation.
+        """
+        try:
+            raw = json.loads(text)
+            return cls(
+                **raw
+                | {
+                    "judged_rows": tuple(raw["judged_rows"]),
+                    "marginals": tuple(_marginal_errors(item) for item in raw["marginals"]),
+                    "pairs": tuple(tuple(row) for row in raw["pairs"]),
+                    "worst_cells": tuple(_cell(item) for item in raw["worst_cells"]),
+                    "targets": tuple(TargetError(**item) for item in raw["targets"]),
+                    "subgroups": tuple(Subgroup(**item) for item in raw["subgroups"]),
+                    "correlations": tuple(tuple(row) for row in raw["correlations"]),
+                    "closeness": Closeness(**raw["closeness"]),
+                }
+            )
+        except (KeyError, TypeError, ValueError):
+            raise SourceError("the stored evaluation cannot be read; run the evaluate step again") from None
+
+
+def _marginal_errors(raw: dict[str, Any]) -> MarginalErrors:
+    cliques = tuple(tuple(clique) for clique in raw["cliques"])
+    return MarginalErrors(
+        **raw | {"cliques": cliques, "values": tuple(raw["values"]), "tvd": Summary(**raw["tvd"])}
+    )
+
+
+def _cell(raw: dict[str, Any]) -> Cell:
+    return Cell(**raw | {"clique": tuple(raw["clique"]), "codes": tuple(raw["codes"])})
+
+
+PartProgress: TypeAlias = Callable[[str, int, int], None]
+"""Called with what was just finished, how many parts are done, and of how many."""
+
+ALPHAS = (1, 2, 3, 4, 5, 6)
+"""Numbers of attributes of the marginals that are compared."""
+_FEWEST_REAL_ROWS = 3
+
+
+def compare(
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    schema: Schema,
+    *,
+    targets: Sequence[str] | None = None,
+    pay_gap: PayGap | None = None,
+    progress: PartProgress | None = None,
+) -> Evaluation:
+    """Compare a synthetic table with the real one.
+
+    Args:
+        real: the confidential table, in the schema's own values.
+        synthetic: a table of the same columns.
+        schema: the public declaration of both.
+        targets: columns to predict from the others; all with 2 to 64 codes unless named.
+        pay_gap: columns of the NIST regression score; those with the roles area, group and income unless named.
+        progress: called with what was just finished, how many parts are done, and of how many.
+
+    Returns:
+        Every true error; it is confidential.
+
+    Raises:
+        SourceError: a table has too few rows, or a value that is not declared; the text names table and column.
+    """
+    domain = schema.domain
+    real_codes = encode_rows(real, schema, source="real table")
+    synthetic_codes = encode_rows(synthetic, schema, source="synthetic table")
+    return compare_codes(
+        real_codes,
+        synthetic_codes,
+        domain,
+        targets=targets,
+        levels=numeric_levels(schema),
+        pay_gap=pay_gap or declared_pay_gap(schema),
+        violations=rule_violations(CodedTable.of(synthetic_codes, domain), schema),
+        progress=progress,
+    )
+
+
+def compare_codes(real: Codes, synthetic: Codes, domain: Domain, **asked: Any) -> Evaluation:
+    """Compare two tables of codes in memory.
+
+    Args:
+        real: codes of the confidential table, a row for each record, a column for each attribute.
+        synthetic: codes of the synthetic table.
+        domain: the attributes and their sizes.
+        asked: keyword arguments of `compare_tables`.
+
+    Returns:
+        Every true error; it is confidential.
+
+    Raises:
+        SourceError: a table has too few rows or a code outside the domain.
+    """
+    _check(real, domain, table="real", fewest=_FEWEST_REAL_ROWS)
+    _check(synthetic, domain, table="synthetic", fewest=1)
+    return compare_tables(CodedTable.of(real, domain), CodedTable.of(synthetic, domain), **asked)
+
+
+def compare_tables(
+    real: CodedTable,
+    synthetic: CodedTable,
+    *,
+    targets: Sequence[str] | None = None,
+    levels: Levels | None = None,
+    pay_gap: PayGap | None = None,
+    violations: Mapping[str, int] | None = None,
+    spread: Spread = one_by_one,
+    progress: PartProgress | None = None,
+) -> Evaluation:
+    """Compare two tables of any size.
+
+    Measures of counts use all rows; measures of single rows use a random sample where there are many.
+
+    Args:
+        real: the confidential table.
+        synthetic: the synthetic table over the same domain.
+        targets: columns to predict from the others; all with 2 to 64 codes unless named.
+        levels: the number each code stands for, by ordered column (`numeric_levels`).
+        pay_gap: columns of the NIST regression score; without them there is none.
+        violations: rows that break each rule (`rule_violations`).
+        spread: runs a function on each item, perhaps on other machines.
+        progress: called with what was just finished, how many parts are done, and of how many.
+
+    Returns:
+        Every true error; it is confidential.
+
+    Raises:
+        SourceError: a table has too few rows.
+    """
+    _check_rows(real.rows, table="real", fewest=_FEWEST_REAL_ROWS)
+    _check_rows(synthetic.rows, table="synthetic", fewest=1)
+    domain = real.domain
+    chosen = usual_targets(domain) if targets is None else domain.clique(targets)
+    advance = _counter(progress, total=len(ALPHAS) + 3)
+
+    pairs = pair_tvd(real, synthetic)
+    worst = worst_cells(real, synthetic, cliques=alpha_way(domain, min(2, len(domain))))
+    advance("pairs of columns")
+    marginals = []
+    for alpha in ALPHAS:
+        marginals.append(marginal_errors(real, synthetic, alpha=alpha))
+        advance(f"{alpha}-way marginals")
+    scores = _scores(real, synthetic, levels=levels or {}, pay_gap=pay_gap) | _k_marginal(pairs)
+    subgroups, near = subgroup_errors(real, synthetic), closeness(real.sample, synthetic.sample)
+    advance("subgroups and scores")
+    svm = target_errors(split_rows(real.sample, synthetic.sample), domain, targets=chosen, spread=spread)
+    advance("predictions")
+    return Evaluation(
+        real_rows=real.rows,
+        synthetic_rows=synthetic.rows,
+        judged_rows=(len(real.sample), len(synthetic.sample)),
+        one_way=dict(zip(domain, np.diagonal(pairs).tolist(), strict=True)),
+        marginals=tuple(errors for errors in marginals if errors),
+        pairs=_rows(pairs),
+        worst_cells=worst,
+        targets=svm,
+        violations=dict(violations or {}),
+        subgroups=subgroups,
+        correlations=_rows(correlation_difference(real, synthetic)),
+        scores=scores,
+        closeness=near,
+    )
+
+
+def numeric_levels(schema: Schema) -> dict[str, NDArray[np.float64]]:
+    """The number that each code of each numeric column stands for.
+
+    Args:
+        schema: the public declaration.
+
+    Returns:
+        For each numeric column the middle of every bin, and NaN for the codes that are no number.
+    """
+    return {c.name: levels for c in schema.columns if (levels := c.levels) is not None}
+
+
+def declared_pay_gap(schema: Schema) -> PayGap | None:
+    """The columns of the NIST regression score.
+
+    Args:
+        schema: the public declaration.
+
+    Returns:
+        The columns with the roles area, group and income; None unless the schema has all three.
+    """
+    named = {column.role: column.name for column in schema.columns if column.role is not None}
+    return PayGap(**named) if len(named) == len(fields(PayGap)) else None
+
+
+def _scores(
+    real: CodedTable, synthetic: CodedTable, *, levels: Levels, pay_gap: PayGap | None
+) -> dict[str, float]:
+    """The summary scores by name, without those the tables do not allow."""
+    found = {
+        "workload error": workload_error(real, synthetic, ordered=levels),
+        "NIST clustering": clustering_score(real, synthetic),
+        "NIST classification": classification_score(real, synthetic, levels=levels),
+        "NIST regression": regression_score(real, synthetic, levels=levels, roles=pay_gap)
+        if pay_gap
+        else None,
+        "propensity MSE": propensity_mse(real.sample, synthetic.sample),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _k_marginal(pairs: NDArray[np.float64]) -> dict[str, float]:
+    """SDNist's score: 1,000 times one minus the mean TVD of all pairs, if there are pairs."""
+    above = pairs[np.triu_indices(len(pairs), 1)]
+    return {"k-marginal score": 1000 * (1 - float(above.mean()))} if above.size else {}
+
+
+def _rows(matrix: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(row) for row in matrix.tolist())
+
+
+def rule_violations(table: CodedTable, schema: Schema) -> dict[str, int]:
+    """Count the rows that break a rule.
+
+    Args:
+        table: a table over the schema's domain.
+        schema: the public declaration, with its rules.
+
+    Returns:
+        For each rule by name, how many rows of the table break it.
+    """
+    return table.breaking([rule.name for rule in schema.rules]) if schema.rules else {}
+
+
+def encode_rows(frame: pd.DataFrame, schema: Schema, *, source: str) -> Codes:
+    """The rows of a table as codes, one column for each of the schema's, in their order.
+
+    Args:
+        frame: the table, in the schema's own values.
+        schema: the public declaration of its columns.
+        source: what a refusal calls the table.
+
+    Returns:
+        One row for each record.
+
+    Raises:
+        SourceError: a column is missing, or a value is not declared; the text names the column.
+    """
+    columns: Mapping[str, Any] = encode(frame, schema, source=source)
+    return np.column_stack([columns[name] for name in schema.domain])
+
+
+def _check(codes: Codes, domain: Domain, *, table: str, fewest: int) -> None:
+    if codes.ndim != 2 or codes.shape[1] != len(domain):
+        raise SourceError(
+            f"the {table} table needs one column for each of the schema's columns, in their order"
+        )
+    _check_rows(len(codes), table=table, fewest=fewest)
+    for name, size, column in zip(domain.attributes, domain.sizes, codes.T, strict=True):
+        if column.min() < 0 or column.max() >= size:
+            raise SourceError(
+                f"the {table} table, column {name!r}: a code is outside the domain; encode it by this schema"
+            )
+
+
+def _check_rows(rows: int, *, table: str, fewest: int) -> None:
+    if rows < fewest:
+        raise SourceError(f"the {table} table has too few rows to compare; give at least {fewest}")
+
+
+def _counter(progress: PartProgress | None, *, total: int) -> Callable[[str], None]:
+    done = 0
+
+    def advance(finished: str) -> None:
+        nonlocal done
+        done += 1
+        if progress:
+            progress(finished, done, total)
+
+    return advance

@@ -1,1 +1,0 @@
-"""The ledger's database schema, version by version (alembic)."""

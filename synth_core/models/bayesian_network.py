@@ -1,0 +1,235 @@
+"""A Bayesian network as PrivBayes uses it: tables in the order of drawing, and three ways to make records of them."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.domain import Clique, Domain
+from synth_core.models.calibration import Factor, split_tables
+from synth_core.models.junction_tree import JunctionTree, junction_tree
+from synth_core.models.sampling import (
+    Codes,
+    Step,
+    code_type,
+    redraw_rows,
+    sample_lawful,
+    sample_rows,
+    sampling_steps,
+)
+from synth_core.models.sampling_kernels import EMPTY, draw_records
+from synth_core.models.stored import StoredModel, excluded_json, excluded_records, read_arrays, write_arrays
+
+FORMAT = "synth-core/bayesian-network/1"
+GENERATIONS = ("dealt", "with replacement", "without replacement")
+"""How records may be drawn (see `BayesianNetwork`)."""
+TRIES = 10
+"""Vain attempts before going back one step further (Section 3.3.1)."""
+LEAST = 1e-9
+"""Records that a cell inside its group holds at least, so that a finer version can always be drawn."""
+REFERENCE_ROWS = 200_000
+"""Records drawn once to answer marginals, which a network of many parents cannot compute."""
+
+
+@dataclass(frozen=True, eq=False)
+class BayesianNetwork(StoredModel):
+    """Tables of families over `versions`, the attributes of `domain` with their coarser versions, in drawing order.
+
+    Records are dealt (each group of equal parents gets floor or ceiling of its expected counts), drawn with
+    replacement, or drawn without replacement. With `step_back`, a row of a table that is empty sends a record back
+    instead of being filled in. A network of many parents is no junction tree that could hold the domain's rules: where
+    there are rules, records are dealt, or drawn with replacement, around them (see `sampling`).
+    """
+
+    domain: Domain
+    versions: Domain
+    tables: tuple[Factor, ...]
+    total: float
+    generation: str = "dealt"
+    step_back: bool = False
+
+    def sample(self, rows: int, rng: np.random.Generator) -> Codes:
+        """Draw rows of codes.
+
+        Args:
+            rows: number of rows.
+            rng: source of randomness; equal states give equal rows.
+
+        Returns:
+            One row for each record, one column for each attribute in the domain's order.
+        """
+        return redraw_rows(self._drawn, rows, domain=self.domain, rng=rng)
+
+    def _drawn(self, rows: int, rng: np.random.Generator) -> Codes:
+        independent = self.generation == "with replacement"
+        if self.domain.impossible:
+            rules = self.domain.impossible
+            codes = sample_lawful(
+                self.versions, self.filled, rows, rules=rules, rng=rng, independent=independent
+            )
+        elif rows and (self.step_back or self.generation == "without replacement"):
+            codes = self._one_by_one(rows, rng)
+        else:
+            codes = sample_rows(self.versions, self.filled, rows, rng=rng, independent=independent)
+        kept = codes[:, [self.versions.position(a) for a in self.domain]]
+        return np.asfortranarray(kept.astype(code_type(self.domain), copy=False))
+
+    def marginal(self, clique: Iterable[str]) -> NDArray[np.float64]:
+        """Expected counts of the clique's cells.
+
+        They come from a fixed large sample, because a network of many parents has no closed form.
+
+        Args:
+            clique: attributes, in any order.
+
+        Returns:
+            Expected counts, one axis for each attribute in the order given.
+        """
+        names = tuple(clique)
+        shape = self.domain.shape(names)
+        columns = [self._reference[:, self.domain.position(a)] for a in names]
+        index = np.ravel_multi_index(columns, shape) if names else np.zeros(REFERENCE_ROWS, dtype=int)
+        counts = np.bincount(index, minlength=math.prod(shape)).reshape(shape)
+        return np.asarray(counts * (self.total / REFERENCE_ROWS))
+
+    @property
+    def cliques(self) -> tuple[Clique, ...]:
+        """The attributes of each table, whatever their versions."""
+        owners = [
+            [self.domain.attributes[self._owner(name)] for name in table.clique] for table in self.tables
+        ]
+        return tuple(dict.fromkeys(map(self.domain.clique, owners)))
+
+    @cached_property
+    def tree(self) -> JunctionTree:
+        """The junction tree of the tables: what depends on what, for people; it may be too large to compute with."""
+        return junction_tree(self.domain, self.cliques)
+
+    @cached_property
+    def filled(self) -> tuple[Factor, ...]:
+        """The tables with what their own other rows say where a row of parents is empty, or emptied by rules."""
+        spare = LEAST if self.domain.impossible else 0.0
+        drawn: set[str] = set()
+        found = []
+        for table in self.tables:
+            groups = self._groups(table.clique, drawn)
+            found.append(Factor(table.clique, _filled(table, drawn, groups, spare=spare)))
+            drawn.update(table.clique)
+        return tuple(found)
+
+    def _groups(self, clique: Clique, drawn: set[str]) -> set[str]:
+        """The drawn names of the clique that a fresh one is a finer version of: conditions never left out."""
+        owners = {name: self._owner(name) for name in clique}
+        fresh = {owners[name] for name in clique if name not in drawn}
+        return {name for name in clique if name in drawn and owners[name] in fresh}
+
+    def _owner(self, name: str) -> int:
+        """The place in the domain of the attribute that a name is a version of: versions follow their attribute."""
+        place = self.versions.position(name)
+        return sum(self.versions.position(attribute) <= place for attribute in self.domain) - 1
+
+    def _one_by_one(self, rows: int, rng: np.random.Generator) -> Codes:
+        """Histograms of as many records as are wanted, counted down or not, in one compiled loop."""
+        countdown = self.generation == "without replacement"
+        histograms = [Factor(c, values * (rows / max(values.sum(), EMPTY))) for c, values in self.tables]
+        turns = list(sampling_steps(self.versions, histograms))
+        places = _Places.of(turns)
+        left = [step.table for step in turns]
+        whole = [step.table for step in sampling_steps(self.versions, self.filled)]
+        columns = np.zeros((len(self.versions), rows), dtype=code_type(self.versions))
+        draw_records(
+            columns,
+            places.places,
+            places.strides,
+            places.given,
+            places.fresh,
+            places.widths,
+            places.starts,
+            _flat(left),
+            _flat(whole),
+            countdown,
+            TRIES if self.step_back else 0,
+            rng.integers(2**64, dtype=np.uint64),
+        )
+        return columns.T
+
+    @cached_property
+    def _reference(self) -> Codes:
+        return self.sample(REFERENCE_ROWS, np.random.default_rng(0))
+
+    def _write(self, path: str | os.PathLike[str]) -> None:
+        header = {
+            "format": FORMAT,
+            "sizes": dict(zip(self.domain.attributes, self.domain.sizes, strict=True)),
+            "impossible": excluded_json(self.domain),
+            "versions": dict(zip(self.versions.attributes, self.versions.sizes, strict=True)),
+            "cliques": [table.clique for table in self.tables],
+            "total": self.total,
+            "generation": self.generation,
+            "step_back": self.step_back,
+        }
+        write_arrays(path, header, tables=_flat([table.values for table in self.tables]))
+
+    @classmethod
+    def _read(cls, path: str | os.PathLike[str]) -> Self:
+        with read_arrays(path, FORMAT) as (header, stored):
+            sizes, excluded = header["sizes"], excluded_records(header.get("impossible", ()))
+            versions = Domain.of(header["versions"])
+            cliques = [tuple(clique) for clique in header["cliques"]]
+            return cls(
+                Domain(tuple(sizes), tuple(sizes.values()), excluded),
+                versions,
+                tuple(split_tables(versions, cliques, stored["tables"])),
+                total=header["total"],
+                generation=header["generation"],
+                step_back=header["step_back"],
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Places:
+    """The steps of a network as arrays for the kernel: given columns first, then the fresh ones."""
+
+    places: NDArray[np.int64]
+    strides: NDArray[np.int64]
+    given: NDArray[np.int64]
+    fresh: NDArray[np.int64]
+    widths: NDArray[np.int64]
+    starts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, turns: Sequence[Step]) -> _Places:
+        widest = max(len(step.given) + len(step.fresh) for step in turns)
+        places, strides = np.zeros((2, len(turns), widest), dtype=np.int64)
+        for s, step in enumerate(turns):
+            both = np.concatenate([step.given, step.fresh]), np.concatenate([step.strides, step.divisors])
+            places[s, : len(both[0])], strides[s, : len(both[1])] = both
+        given, fresh, widths, cells = np.array(
+            [(len(step.given), len(step.fresh), step.table.shape[1], step.table.size) for step in turns],
+            dtype=np.int64,
+        ).T.copy()
+        return cls(places, strides, given, fresh, widths, np.concatenate([[0], np.cumsum(cells)[:-1]]))
+
+
+def _flat(tables: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    return np.concatenate([table.ravel() for table in tables])
+
+
+def _filled(table: Factor, drawn: set[str], groups: set[str], *, spare: float) -> NDArray[np.float64]:
+    """The values, with empty rows replaced by the sum over other parents, or evenly where that is empty too.
+
+    Rows that are not empty get `spare` times that sum as well, for when nothing else is left of them.
+    """
+    fresh = tuple(k for k, name in enumerate(table.clique) if name not in drawn)
+    others = tuple(k for k, name in enumerate(table.clique) if name in drawn and name not in groups)
+    values = table.values
+    elsewhere = values.sum(axis=others, keepdims=True)
+    values = np.where(values.sum(axis=fresh, keepdims=True) > EMPTY, values + spare * elsewhere, elsewhere)
+    return np.where(values.sum(axis=fresh, keepdims=True) > 0, values, 1.0)

@@ -1,0 +1,163 @@
+"""The internal report: true errors for the agency's own reviewers, on one self-contained page.
+
+`compare_and_report` compares two tables of one schema, from any source: `synth evaluate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from synth_core.evaluation import (
+    CodedTable,
+    Evaluation,
+    compare_codes,
+    declared_pay_gap,
+    numeric_levels,
+    rule_violations,
+)
+from synth_core.evaluation.true_errors import encode_rows
+from synth_core.report import exhibits
+from synth_core.report.page import (
+    Guarantee,
+    SpendLine,
+    Tile,
+    closeness_table,
+    page,
+    percent,
+    points,
+    privacy_tile,
+    rules_table,
+    scores_table,
+    subgroups_table,
+    worst_cells_table,
+    worst_marginals_table,
+)
+from synth_core.schema import Schema
+from synth_core.synthesizers.base import Progress
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+HEADLINE_ALPHAS = (2, 3, 5)
+"""The marginals whose mean error is shown first."""
+
+
+def internal_report(
+    evaluation: Evaluation,
+    *,
+    schema: Schema,
+    title: str,
+    guarantee: Guarantee | None,
+    spends: Sequence[SpendLine],
+    real_one_way: Mapping[str, ArrayLike],
+    synthetic_one_way: Mapping[str, ArrayLike],
+    facts: Mapping[str, str] | None = None,
+) -> str:
+    """The report for the agency's own reviewers, with true errors; it belongs in the confidential zone.
+
+    `real_one_way` and `synthetic_one_way` hold the counts of each column's codes; `facts` are shown under the
+    title as they are (release, method, …). A table whose origin is not known has no guarantee to state, and the
+    page leaves that section out. Equal arguments give equal bytes.
+    """
+    return page(
+        "internal.html.j2",
+        title=title,
+        facts=dict(facts or {}),
+        guarantee=guarantee,
+        tiles=_tiles(evaluation, guarantee),
+        budget=exhibits.budget_exhibit(spends, mu=guarantee.mu) if guarantee and spends else None,
+        marginals=exhibits.marginals_exhibit(evaluation.marginals) if evaluation.marginals else None,
+        pairs=exhibits.pairs_exhibit(evaluation.attributes, evaluation.pairs),
+        predictions=exhibits.predictions_exhibit(evaluation.targets) if evaluation.targets else None,
+        worst_cells=worst_cells_table(schema, evaluation.worst_cells),
+        worst_marginals=worst_marginals_table(evaluation.marginals) if evaluation.marginals else None,
+        subgroups=subgroups_table(schema, evaluation.subgroups),
+        scores=scores_table(evaluation.scores, evaluation.correlations),
+        closeness=closeness_table(evaluation.closeness),
+        suspicious=evaluation.closeness.suspicious,
+        rules=rules_table(evaluation.violations, rows=evaluation.synthetic_rows),
+        columns=exhibits.column_exhibits(
+            schema.columns, real_one_way, synthetic_one_way, reference_name="real", tvd=evaluation.one_way
+        ),
+        one_way=evaluation.one_way,
+        rows={"real": evaluation.real_rows, "synthetic": evaluation.synthetic_rows},
+    )
+
+
+def _tiles(evaluation: Evaluation, guarantee: Guarantee | None) -> list[Tile]:
+    tiles = [privacy_tile(guarantee)] if guarantee else []
+    tiles += [
+        Tile(
+            name=f"Mean {errors.alpha}-way error",
+            value=percent(errors.tvd.mean),
+            note=f"sampling alone {percent(errors.floor)}, independent columns {percent(errors.independent)}",
+        )
+        for errors in evaluation.marginals
+        if errors.alpha in HEADLINE_ALPHAS
+    ]
+    if evaluation.targets:
+        extra = float(np.mean([target.synthetic - target.real for target in evaluation.targets]))
+        tiles.append(
+            Tile(
+                name="Prediction error",
+                value=f"{points(extra)} points",
+                note="against training on real rows",
+            )
+        )
+    if evaluation.violations:
+        broken, rules = sum(evaluation.violations.values()), len(evaluation.violations)
+        note = f"of {rules} rules, in {evaluation.synthetic_rows:,} rows"
+        tiles.append(Tile(name="Rule violations", value=f"{broken:,}", note=note))
+    return tiles
+
+
+def compare_and_report(
+    real: pd.DataFrame, synthetic: pd.DataFrame, schema: Schema, *, title: str, progress: Progress
+) -> tuple[Evaluation, str]:
+    """Compare a synthetic table with the real one.
+
+    Args:
+        real: the confidential table.
+        synthetic: a table of the same columns, from any source.
+        schema: the public declaration of both.
+        title: heading of the report.
+        progress: called with a line before each part.
+
+    Returns:
+        The true errors, and the internal report as HTML. Both belong to the confidential zone.
+    """
+    real_codes, codes = (
+        encode_rows(real, schema, source="REAL"),
+        encode_rows(synthetic, schema, source="SYNTHETIC"),
+    )
+    synthetic_table = CodedTable.of(codes, schema.domain)
+    evaluation = compare_codes(
+        real_codes,
+        codes,
+        schema.domain,
+        levels=numeric_levels(schema),
+        pay_gap=declared_pay_gap(schema),
+        violations=rule_violations(synthetic_table, schema),
+        progress=lambda what, done, parts: progress(f"{what} ({done} of {parts})"),
+    )
+    report = internal_report(
+        evaluation,
+        schema=schema,
+        title=title,
+        guarantee=None,
+        spends=[],
+        real_one_way=one_way_counts(CodedTable.of(real_codes, schema.domain)),
+        synthetic_one_way=one_way_counts(synthetic_table),
+        facts={"Sampling": evaluation.sampling} if evaluation.sampling else None,
+    )
+    return evaluation, report
+
+
+def one_way_counts(table: CodedTable) -> dict[str, NDArray[np.int64]]:
+    """How often each code of each column occurs."""
+    columns = table.tables([(name,) for name in table.domain])
+    return dict(zip(table.domain, columns, strict=True))

@@ -1,0 +1,352 @@
+"""The public declaration of a table: its columns, their codes, and the combinations that cannot occur.
+
+A schema is written by hand as YAML and read before any data is opened:
+
+    columns:
+      - {name: sex, kind: categorical, values: [F, M], labels: {F: female, M: male}}
+      - {name: age, kind: integer, bounds: [0, 99], bins: 20, hierarchy: [0, 20, 65, 100]}
+      - {name: income, kind: real, bins: [0, 500, 1000, 5000], nullable: true, unseen: clip}
+    rules:
+      - {name: children earn nothing, when: {age: {max: 14}}, never: {income: {min: 0}}}
+
+What is written is a `DeclaredSchema`, in which bins may still have to be bought. A `Schema` is one in which every
+column has its codes; nothing else can encode, count, model or judge. `DeclaredSchema.resolve` is the one way to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+from pydantic import Field, ModelWrapValidatorHandler, ValidationError, model_validator
+
+from synth_core.domain import Domain, Impossible
+from synth_core.errors import SchemaError
+from synth_core.schema.columns import KINDS, AnyColumn, Column
+from synth_core.schema.columns.base import Declaration
+from synth_core.schema.columns.numbers import NumberBase
+from synth_core.schema.rules import AnyRule, Dependency, Rule, check_complete, columns_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Edges = Mapping[str, tuple[Any, ...]]
+"""Edges of bins, by column."""
+
+
+class DeclaredSchema(Declaration):
+    """What a schema file says: columns in the order of the table, and the rules between them.
+
+    Anything wrong is one SchemaError. Bins may still have to be bought, so a column need not have codes yet.
+    """
+
+    columns: tuple[Column, ...] = Field(min_length=1)
+    rules: tuple[AnyRule, ...] = ()
+    unit_column: str | None = Field(
+        default=None,
+        min_length=1,
+        description="names the unit of each row; read to bound contributions, never kept",
+    )
+    unit_kind: Literal["text", "integer"] = Field(
+        default="text",
+        description="how that column is read: `integer` takes 7, 007 and 7.0 for one unit, `text` compares letters",
+    )
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Reads a schema file.
+
+        Args:
+            path: a YAML file.
+
+        Raises:
+            SchemaError: if it cannot be read, declares something wrong or, read as a `Schema`, leaves bins to be
+                bought; begins with the file's name.
+        """
+        try:
+            schema: Self = _read(Path(path).read_text(encoding="utf-8"), cls)
+            return schema
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise SchemaError(f"{path}: the schema file cannot be read: {reason}") from error
+        except SchemaError as error:
+            raise SchemaError(f"{path}: {error}") from error
+
+    def save(self, path: str | Path) -> None:
+        """Write the schema as YAML that `load` reads back to an equal schema."""
+        text = yaml.safe_dump(self._plain(), sort_keys=False, allow_unicode=True, width=110)
+        Path(path).write_text(text, encoding="utf-8")
+
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON: equal for equal declarations, however the file is laid out."""
+        plain = _keyed_by_text(self._plain())
+        canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    @property
+    def private_columns(self) -> tuple[NumberBase, ...]:
+        """The columns whose edges are measured privately, bought or not."""
+        return tuple(own for column in self.columns if (own := column.private_bins) is not None)
+
+    @property
+    def private_bin_columns(self) -> tuple[str, ...]:
+        """Names of columns whose edges are measured privately."""
+        return tuple(column.name for column in self.private_columns)
+
+    def resolve(self, edges: Edges | None = None) -> Schema:
+        """Returns the schema in which every column has its codes.
+
+        Args:
+            edges: the edges of bins that were bought, by column; left out where the declaration has them all.
+
+        Raises:
+            SchemaError: if a column is left whose bins are to be bought; names it and the remedy.
+        """
+        return self._with_bought(edges or {}, Schema)
+
+    @cached_property
+    def on_grid(self) -> Schema:
+        """The schema in which bins that are to be bought are the cells of their grids."""
+        return self.resolve({column.name: column.grid_edges for column in self.private_columns})
+
+    @property
+    def planned(self) -> Schema:
+        """The schema with as many bins as are to be bought, wherever their edges will be: for plans made beforehand."""
+        return self.resolve({column.name: column.even_edges for column in self.private_columns})
+
+    @property
+    def declaration(self) -> DeclaredSchema:
+        """The schema as a person wrote it, with no bins bought."""
+        return self._with_bought(dict.fromkeys(self.private_bin_columns), DeclaredSchema)
+
+    def _with_bought(self, edges: Mapping[str, tuple[Any, ...] | None], kind: type[Declared]) -> Declared:
+        bought = {c.name: c.with_bought(edges[c.name]) for c in self.private_columns if c.name in edges}
+        if not bought and isinstance(self, kind):
+            return self
+        columns = tuple(bought.get(column.name, column) for column in self.columns)
+        facts = {"rules": self.rules, "unit_column": self.unit_column, "unit_kind": self.unit_kind}
+        return kind.model_validate({"columns": columns, **facts})
+
+    def _plain(self) -> Any:
+        """The declaration as lists and mappings, defaults left out but each column's kind kept."""
+        raw = self.model_dump(exclude_defaults=True, by_alias=True)
+        for given, column in zip(raw["columns"], self.columns, strict=True):
+            given["kind"] = column.kind
+        raw["columns"] = [{"name": c.pop("name"), "kind": c.pop("kind"), **c} for c in raw["columns"]]
+        return _lists(raw)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _one_line(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return handler(data)
+        except ValidationError as error:
+            raise SchemaError(_readable(error, data)) from None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        """SchemaError if columns, rules and unit do not fit each other; where bins are to be bought, on the grid."""
+        self.on_grid  # noqa: B018 - a Schema checks itself
+        return self
+
+
+class Schema(DeclaredSchema):
+    """A schema in which every column has its codes: what encodes, counts, models and judges a table."""
+
+    @classmethod
+    def from_sizes(cls, sizes: Mapping[str, int]) -> Schema:
+        """A schema of integer-coded columns: each holds 0 … size-1 and is decoded to the same integers."""
+        columns = [
+            {"kind": "categorical", "name": name, "values": range(size)} for name, size in sizes.items()
+        ]
+        return cls.model_validate({"columns": columns})
+
+    @cached_property
+    def domain(self) -> Domain:
+        """Names and sizes of the columns, OTHER and NULL codes counted, what the rules exclude, and the hierarchies."""
+        names, sizes = tuple(c.name for c in self.columns), tuple(c.size for c in self.columns)
+        excluded = tuple(one for rule in self.rules for one in self.impossible(rule))
+        coarser = tuple((c.name, c.groups) for c in self.columns if c.groups is not None)
+        return Domain(names, sizes, excluded, coarser)
+
+    def column(self, name: str) -> AnyColumn:
+        """The column of that name."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise SchemaError(f"column {name!r} is not in the schema")
+
+    def violations(self, frame: pd.DataFrame) -> dict[str, NDArray[np.bool_]]:
+        """For each rule, which rows of a decoded frame break it."""
+        broken = {}
+        for rule in self.rules:
+            for name in columns_of(rule):
+                if name not in frame.columns:
+                    raise SchemaError(f"rule {rule.name!r}: the table has no column {name!r}; add it")
+            rows = np.zeros(len(frame), dtype=np.bool_)
+            for clauses in rule.combinations:
+                met = [
+                    self.column(name).matching_rows(frame[name], items) == holds
+                    for name, items, holds in clauses
+                ]
+                rows |= np.all(met, axis=0)
+            broken[rule.name] = rows
+        return broken
+
+    def impossible(self, rule: Rule | Dependency) -> tuple[Impossible, ...]:
+        """The rule on codes; what no code can meet anyway is left out."""
+        found = []
+        for clauses in rule.combinations:
+            masks: dict[str, NDArray[np.bool_]] = {}
+            for name, items, holds in clauses:
+                mask = self.column(name).covered_codes(items, holds=holds)
+                masks[name] = masks[name] & mask if name in masks else mask
+            if all(mask.any() for mask in masks.values()):
+                codes = {name: tuple(np.flatnonzero(mask).tolist()) for name, mask in masks.items()}
+                found.append(Impossible(rule.name, tuple(codes.items())))
+        return tuple(found)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _check_columns(self)
+        _check_rules(self)
+        if self.unit_column is None and self.unit_kind != "text":
+            raise SchemaError(
+                "unit_kind: there is no unit_column that it speaks of; name it or leave both out"
+            )
+        if self.unit_column in self.domain:
+            raise SchemaError(
+                f"unit_column {self.unit_column!r} is also in columns; a unit's name is not published"
+            )
+        return self
+
+
+Declared = TypeVar("Declared", bound=DeclaredSchema)
+
+
+def _check_columns(schema: Schema) -> None:
+    """A domain refuses names that are given twice."""
+    Domain(tuple(c.name for c in schema.columns), tuple(c.size for c in schema.columns))
+    seen: set[str] = set()
+    for column in schema.columns:
+        if column.role is None:
+            continue
+        if column.role in seen:
+            raise SchemaError(
+                f"column {column.name!r}: another column has the role {column.role}; keep one of them"
+            )
+        seen.add(column.role)
+        if column.role == "income" and column.levels is None:
+            raise SchemaError(f"column {column.name!r}: an income is a number; declare it as integer or real")
+        if column.role == "group" and column.declared != 2:
+            raise SchemaError(f"column {column.name!r}: a group column has two values; leave the role out")
+
+
+def _check_rules(schema: Schema) -> None:
+    names, seen = {column.name for column in schema.columns}, set()
+    for rule in schema.rules:
+        if rule.name in seen:
+            raise SchemaError(f"rule {rule.name!r}: declared twice; give each rule its own name")
+        seen.add(rule.name)
+        for name, items, _ in (part for parts in rule.combinations for part in parts):
+            if name not in names:
+                raise SchemaError(f"rule {rule.name!r}: column {name!r} is not in the schema")
+            try:
+                schema.column(name).covered_codes(items)
+            except ValueError as error:
+                raise SchemaError(f"rule {rule.name!r}: column {name!r}: {error}") from None
+        if isinstance(rule, Dependency):
+            try:
+                check_complete(rule, schema.column(rule.column))
+            except ValueError as error:
+                raise SchemaError(f"rule {rule.name!r}: column {rule.column!r}: {error}") from None
+
+
+@lru_cache(maxsize=8)
+def _read(text: str, kind: type[Declared]) -> Declared:
+    """The schema that a text declares; every step of a release reads the same text, and parsing it takes 0.1 s."""
+    try:
+        raw = yaml.load(text, Loader=_UniqueKeys)  # noqa: S506 - a SafeLoader
+    except yaml.YAMLError as error:
+        raise SchemaError(f"{_yaml_fault(error)}; correct the file") from error
+    if not isinstance(raw, dict):
+        raise SchemaError("a schema file is a mapping with the key columns")
+    return kind.model_validate(raw)
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML without its habit of letting the last of two equal keys win in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {key.value!r} is given twice", key.start_mark
+                )
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep=deep)
+
+
+def _yaml_fault(error: yaml.YAMLError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"not valid YAML near line {error.problem_mark.line + 1}: {error.problem}"
+    return "not valid YAML"
+
+
+_ANY_KIND = f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
+_WORDING = {
+    "missing": "is missing",
+    "extra_forbidden": "unknown key; remove it",
+    "union_tag_not_found": f"kind is missing; say {_ANY_KIND}",
+    "union_tag_invalid": f"unknown kind; say {_ANY_KIND}",
+    "too_short": "must not be empty",
+    "string_too_short": "must not be empty",
+}
+_TAGS = {*KINDS, "count", "edges", "quantiles", "value", "range", "rule", "dependency"}
+
+
+def _readable(error: ValidationError, data: object) -> str:
+    """The first thing wrong, as `column 'age': bins: …`."""
+    first = error.errors(include_url=False)[0]
+    where = [str(key) for key in _place(first["loc"], data) if key not in _TAGS]
+    message = _WORDING.get(first["type"], first["msg"].removeprefix("Value error, "))
+    return ": ".join([*where, message])
+
+
+def _place(loc: tuple[int | str, ...], data: object) -> tuple[int | str, ...]:
+    """The error's location with `columns, 3` replaced by the column's name, as far as it has one."""
+    if len(loc) < 2 or not isinstance(loc[1], int):
+        return loc
+    word = str(loc[0]).removesuffix("s")
+    try:
+        item = data[loc[0]][loc[1]]  # type: ignore[index]
+        name = item["name"] if isinstance(item, dict) else item.name
+    except (AttributeError, KeyError, TypeError):
+        return (f"{word} {loc[1] + 1}", *loc[2:])
+    return (f"{word} {name!r}", *loc[2:])
+
+
+def _lists(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _lists(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_lists(item) for item in value]
+    return value
+
+
+def _keyed_by_text(value: Any) -> Any:
+    """The value with each mapping that JSON would change, because of its keys, as a list of pairs."""
+    if isinstance(value, list):
+        return [_keyed_by_text(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    items = {key: _keyed_by_text(item) for key, item in value.items()}
+    return items if all(isinstance(key, str) for key in items) else sorted(items.items(), key=repr)

@@ -1,0 +1,89 @@
+"""Steps 2 to 4: the three phases of a method, each a step that reads and leaves a public artifact.
+
+`score` asks the curator for noisy scores, with the counting spread over the partitions by Dask; `select` decides which
+marginals are worth measuring; `fit` measures them and fits the model to the noisy answers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from synth_core.cluster import Cluster
+from synth_core.files import atomic_write
+from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.models.maximum_entropy import FitProgress as FitProgress
+from synth_core.models.maximum_entropy import estimate
+from synth_core.steps.context import StepRun
+from synth_core.synthesizers.base import (
+    Fit,
+    Progress,
+    Tools,
+    load_scores,
+    load_structure,
+    save_scores,
+    save_structure,
+    silent,
+)
+
+GPU_CELLS = 300_000
+"""Cliques of so many cells go to a GPU worker; a guess of where the journey pays, never measured on a GPU."""
+
+
+def score(run: StepRun) -> Path:
+    """Let the method ask its first questions and keep the answers."""
+    scores = run.method.score(run.curator("score"), run.plan)
+    with atomic_write(run.paths.scores) as temporary:
+        save_scores(scores, temporary)
+    run.note("score")
+    return run.paths.scores
+
+
+def select(run: StepRun) -> Path:
+    """Let the method choose its structure; for most methods this reads no counts at all."""
+    structure = run.method.select(run.curator("select"), run.plan, load_scores(run.paths.agreed))
+    with atomic_write(run.paths.structure) as temporary:
+        save_structure(structure, temporary)
+    run.note("select")
+    return run.paths.structure
+
+
+def fit(run: StepRun) -> Path:
+    """Let the method measure and estimate; the estimation runs where the cluster says, a GPU worker if it has one."""
+    tools = cluster_tools(run.cluster, run.progress)
+    model = run.method.fit(run.curator("fit"), run.plan, load_structure(run.paths.structure), tools)
+    with atomic_write(run.paths.model) as temporary:
+        model.save(temporary)
+    run.note("fit")
+    return run.paths.model
+
+
+def cluster_tools(cluster: Cluster, progress: Progress = silent) -> Tools:
+    """What a cluster lends to a method; each fit is logged with its loss, computed from noisy answers alone."""
+
+    def estimate_and_log(*args: Any, **settings: Any) -> MarkovRandomField:
+        model, end = cluster.call(_estimate_and_loss, *args, **settings)
+        if end:
+            progress(f"fitted in {end.passes} passes: loss {end.loss:.4g}, stops at {end.target:.4g}")
+        return model
+
+    return Tools(estimate=estimate_and_log, progress=progress, spread=partial(_estimate_each, cluster))
+
+
+def _estimate_and_loss(*args: Any, **settings: Any) -> tuple[MarkovRandomField, FitProgress | None]:
+    """A model and where its fit ended; runs on a worker, which cannot report progress from there."""
+    seen: deque[FitProgress] = deque(maxlen=1)
+    model = estimate(*args, progress=seen.append, **settings)
+    return model, seen[0] if seen else None
+
+
+def _estimate_each(cluster: Cluster, fits: Sequence[Fit]) -> list[MarkovRandomField]:
+    sizes = [one.domain.cells() for one in fits]
+    return cluster.map_by_size(_estimated, fits, sizes=sizes, large=GPU_CELLS)
+
+
+def _estimated(one: Fit) -> MarkovRandomField:
+    return one.by(estimate)

@@ -1,0 +1,1 @@
+"""What tests share: small releases and ledgers, servers, seeded noise, programs that are ready."""

@@ -1,0 +1,78 @@
+"""A stratified release small enough for tests: districts of two states, one of them without a single record."""
+
+import shutil
+
+import numpy as np
+import pandas as pd
+
+from synth_core.ledger.sql import open_ledger
+from synth_core.privacy.accounts import Account
+from synth_core.steps import STEPS, prepare, run_step
+
+DISTRICTS = ("a1", "a2", "a3", "a4", "b1", "b2", "b3")
+STATES = {district: district[0].upper() for district in DISTRICTS}
+SHARES = (0.3, 0.2, 0.1, 0.02, 0.25, 0.13, 0.0)
+SCHEMA = """
+columns:
+  - {name: sex, kind: categorical, values: [f, m]}
+  - name: district
+    kind: categorical
+    values: [a1, a2, a3, a4, b1, b2, b3]
+    hierarchy: {A: [a1, a2, a3, a4], B: [b1, b2, b3]}
+  - {name: state, kind: categorical, values: [A, B]}
+  - {name: age, kind: integer, bounds: [0, 99], bins: 5}
+"""
+
+
+def people(rows=1200, seed=5):
+    """Age depends on the district."""
+    rng = np.random.default_rng(seed)
+    district = rng.choice(len(DISTRICTS), rows, p=SHARES)
+    age = np.clip(rng.normal(20 + 10 * district, 15, rows), 0, 99).astype(int)
+    names = np.array(DISTRICTS)[district]
+    states = [STATES[name] for name in names]
+    return pd.DataFrame({"sex": rng.choice(["f", "m"], rows), "district": names, "state": states, "age": age})
+
+
+def write_release(folder, *, frame=None, cap=4.0, rows_per_unit=1, **changes):
+    """Schema, data and account; returns the spec's values."""
+    (folder / "schema.yaml").write_text(SCHEMA)
+    (people() if frame is None else frame).to_csv(folder / "people.csv", index=False)
+    (folder / "workspace").mkdir(exist_ok=True)
+    account = Account(
+        dataset="people", delta=1e-6, cap_epsilon=cap, rows_per_unit=rows_per_unit, largest_n=100_000
+    )
+    open_ledger(folder / "workspace", create=True).declare(account, actor="test")
+    return {
+        "release": "r1",
+        "dataset": "people",
+        "source": str(folder / "people.csv"),
+        "schema": str(folder / "schema.yaml"),
+        "method": "independent",
+        "epsilon": 1.0,
+        "delta": 1e-6,
+        "shards": 3,
+        "strata": "district",
+        **changes,
+    }
+
+
+def ledger_of(folder):
+    return open_ledger(folder / "workspace")
+
+
+def run_steps(spec, folder, steps=STEPS, **how):
+    address = prepare(spec, workspace=folder / "workspace")
+    for step in steps:
+        run_step(step, address, **how)
+    return address
+
+
+def with_the_same_answers(folder, other):
+    """A new workspace with the ledger and the snapshot key of another: asking again replays its answers."""
+    (other / "workspace" / "confidential").mkdir(parents=True)
+    for path in (folder / "workspace").glob("ledger.sqlite*"):
+        shutil.copy(path, other / "workspace")
+    key = "workspace/confidential/snapshot.key"
+    shutil.copy(folder / key, other / key)
+    return other
