@@ -211,14 +211,32 @@ def test_the_pages_follow_the_colours_of_airflow(person, stratified):
     assert person.complaints() == []
 
 
-def words_of(text: str) -> set[str]:
-    """All words and numbers of a text; a number with a fraction is one word, and so is what is letters and digits.
+# Numbers of the machine, with as many digits as exact counts have: by chance, one of them would be a secret.
+MACHINE_NUMBERS = re.compile(
+    r"""[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}  # random identifiers
+    | \b(p?pid|process|port)\b\W{0,4}\d+
+    | \.py\s+\d+                                    # the process that reads a DAG file, in a table
+    | (://[^\s/]*|\b127\.0\.0\.1|\blocalhost):\d+    # addresses with a port
+    | \bduration\w*\W{1,3}[\d.]+
+    | date_?time\([^()]*                             # microseconds
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
 
-    Numbers of processes, ports and random identifiers are left out: by chance, they would be a secret now and then.
-    """
-    text = re.sub(r"[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", "", text)
-    text = re.sub(r"(?i)\b(pid|process|ppid|port)\b\W{0,4}\d+|\b(127\.0\.0\.1|localhost):\d+", "", text)
-    return set(re.findall(r"[A-Za-z0-9]+(?:\.\d+)?", text))
+
+def words_of(text: str) -> set[str]:
+    """All words and numbers of a text; a number with a fraction is one word, and so is what is letters and digits."""
+    return set(re.findall(r"[A-Za-z0-9]+(?:\.\d+)?", MACHINE_NUMBERS.sub("", text)))
+
+
+def test_numbers_of_the_machine_are_no_secrets_and_counts_stay():
+    log = """Started server process [61379] on http://127.0.0.1:61379 or http://[::]:61379 or tls://127.0.0.1:61379
+    client_addr=127.0.0.1:61379 duration_us=61379 loc=a.py:7 at datetime.datetime(2026, 11, 18, 8, 5, 7, 61379)
+    run_after=DateTime(2026, 11, 18, 8, 5, 7, 61379), release.py  61379  0.01s pid=61379
+    workload 12ab34cd-0000-0000-0000-000000061379"""
+    assert "61379" not in words_of(log)
+    for leak in ("61379 rows", "count=61379", "rows: 61379", "{'rows':61379}", "path=/x/61379", "a.py:61379"):
+        assert "61379" in words_of(f"{log} {leak} {log}"), leak
 
 
 def database_text(address: str) -> str:
