@@ -223,9 +223,7 @@ def _fitted_model(
         )
 
         def curator(step: str) -> LedgerCurator:
-            spending = Spending(
-                dataset=spec.dataset, snapshot=snapshot, release=spec.release, step=step, runner=RUNNER
-            )
+            spending = Spending(dataset=spec.dataset, snapshot=snapshot, release=spec.release, step=step, runner=RUNNER)
             return LedgerCurator(counts=counts, ledger=book, spending=spending)
 
         return run_phases(built, plan, curator, Tools(progress=progress)).model

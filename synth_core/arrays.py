@@ -55,9 +55,7 @@ def default_backend() -> Arrays:
     if cupy is not None:
         return generic(cupy)
     if name == "cupy":
-        raise SpecError(
-            "SYNTH_ARRAYS asks for cupy, but no GPU answers; install the cuda extra or set it to numpy"
-        )
+        raise SpecError("SYNTH_ARRAYS asks for cupy, but no GPU answers; install the cuda extra or set it to numpy")
     return numpy
 
 

@@ -43,9 +43,7 @@ def without_impossible(measurement: Measurement, domain: Domain) -> Measurement:
     return Measurement(measurement.clique, np.where(forbidden, 0.0, measurement.noisy), measurement.sigma)
 
 
-def merge_codes(
-    table: NDArray[Any], groups: Sequence[Sequence[int] | NDArray[np.int64] | None]
-) -> NDArray[Any]:
+def merge_codes(table: NDArray[Any], groups: Sequence[Sequence[int] | NDArray[np.int64] | None]) -> NDArray[Any]:
     """The table after codes were put into groups.
 
     Args:

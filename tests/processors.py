@@ -68,9 +68,7 @@ def main() -> int:
             command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-rfE"]
             command += ["-p", "no:cacheprovider", "-m", WITHOUT_SERVERS, *(sys.argv[1:] or NUMERIC)]
             began = time.monotonic()
-            ended = subprocess.run(
-                command, env=os.environ | environment, capture_output=True, text=True, check=False
-            )
+            ended = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
             seconds = time.monotonic() - began
             found = {word: int(number) for number, word in COUNTS.findall(ended.stdout[-500:])}
             bad = found.get("failed", 0) + found.get("error", 0)

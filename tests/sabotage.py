@@ -223,9 +223,7 @@ def misfits(faults: Sequence[Fault]) -> list[str]:
             path = ROOT / file
             times = path.read_text(encoding="utf-8").count(before) if path.is_file() else 0
             if times != 1:
-                found.append(
-                    f"{fault.name}: no longer fits the code: {file} has {before.strip()!r} {times} times"
-                )
+                found.append(f"{fault.name}: no longer fits the code: {file} has {before.strip()!r} {times} times")
     return found
 
 
@@ -282,9 +280,7 @@ def tried(fault: Fault, copy: Path, environment: dict[str, str]) -> Outcome:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "0", *fault.tests]
     began = time.monotonic()
     with put_back(fault, copy):
-        ended = subprocess.run(
-            command, cwd=copy, env=environment, capture_output=True, text=True, check=False
-        )
+        ended = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
     failed = FAILED.search(ended.stdout.rpartition("short test summary info")[2])
     return Outcome(
         code=ended.returncode,
@@ -315,9 +311,7 @@ def main() -> int:
         environment = environment_of(copy)
         for fault in faults:
             outcome = tried(fault, copy, environment)
-            print(
-                f"| {fault.name} | {outcome.words} | {outcome.failed} | {outcome.seconds:.0f} |", flush=True
-            )
+            print(f"| {fault.name} | {outcome.words} | {outcome.failed} | {outcome.seconds:.0f} |", flush=True)
             if not outcome.is_red:
                 others.append(f"{fault.name}:\n{outcome.output[-5_000:]}")
     if others:

@@ -34,9 +34,7 @@ def frame(rows=600, seed=0):
 @pytest.fixture
 def url(tmp_path):
     found = f"sqlite:///{tmp_path}/ledger.sqlite"
-    SqlLedger(found).declare(
-        Account(dataset="census", delta=1e-6, cap_epsilon=1.5, largest_n=10_000), actor="board"
-    )
+    SqlLedger(found).declare(Account(dataset="census", delta=1e-6, cap_epsilon=1.5, largest_n=10_000), actor="board")
     return found
 
 
@@ -141,9 +139,7 @@ def test_a_delta_is_accepted_up_to_a_tenth_of_a_record_or_with_a_reason():
 
 
 def test_the_unit_column_must_be_there():
-    with pytest.raises(
-        SourceError, match="'person', which names the unit of each row, must be there exactly once"
-    ):
+    with pytest.raises(SourceError, match="'person', which names the unit of each row, must be there exactly once"):
         synthesize(frame().drop(columns="person"), PEOPLE, **SMALL)
 
 

@@ -44,9 +44,7 @@ def found(*, where="worker", **versions):
 
 @pytest.mark.parametrize("name", MATTERING)
 def test_workers_of_another_version_are_refused_with_the_remedy(name):
-    with pytest.raises(
-        ClusterError, match=rf"workers have {name} 1\.0 instead of .*install the same lock file"
-    ):
+    with pytest.raises(ClusterError, match=rf"workers have {name} 1\.0 instead of .*install the same lock file"):
         check_versions(found(**{name: "1.0.0" if name == "python" else "1.0"}))
 
 
@@ -92,17 +90,13 @@ def test_a_scheduler_lost_at_once_is_a_cluster_error(monkeypatch):
 def test_the_log_hears_where_the_cluster_is_and_how_work_goes_on(caplog, monkeypatch):
     monkeypatch.setattr(clusters, "TELL_SECONDS", -1.0)
     caplog.set_level(logging.INFO, logger="synth_core.cluster")
-    with LocalCluster(
-        processes=False, n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0"
-    ) as local:
+    with LocalCluster(processes=False, n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as local:
         with connect(local.scheduler_address) as cluster:
             assert cluster.map(abs, list(range(37))) == list(range(37))
             assert cluster.dashboard.startswith("http://")
         assert f"Dask cluster {local.scheduler_address}: 2 workers, dashboard http://" in caplog.text
     told = [record.getMessage() for record in caplog.records if record.name == "synth_core.cluster"]
-    assert told[1:] == [f"{share} % of this work is finished" for share in (25, 50, 75)], (
-        "never how many pieces"
-    )
+    assert told[1:] == [f"{share} % of this work is finished" for share in (25, 50, 75)], "never how many pieces"
 
 
 def test_the_pages_of_a_local_cluster_are_seen_from_here_alone():

@@ -209,9 +209,7 @@ def _query_problems(query: str, known: set[str]) -> Problems:
     except ValueError as error:
         yield f"{query!r} is no PromQL: {error}"
         return
-    for name in re.findall(
-        r"\b[a-z]+_[a-z0-9_]+\b(?=[{\[\s)]|$)", re.sub(r"\bby \([^)]*\)|\{[^}]*\}", " ", query)
-    ):
+    for name in re.findall(r"\b[a-z]+_[a-z0-9_]+\b(?=[{\[\s)]|$)", re.sub(r"\bby \([^)]*\)|\{[^}]*\}", " ", query)):
         if name not in known and not name.startswith(FOREIGN_METRICS):
             yield f"nothing exports {name}"
 
@@ -220,9 +218,7 @@ def _query_problems(query: str, known: set[str]) -> Problems:
 def _custom_schemas() -> dict[str, Any]:
     package = find_spec("dask_kubernetes")
     if package is None or package.origin is None:
-        raise SystemExit(
-            "dask_kubernetes, which has the schemas of Dask's kinds, is not installed; run `make check`"
-        )
+        raise SystemExit("dask_kubernetes, which has the schemas of Dask's kinds, is not installed; run `make check`")
     folder = Path(package.origin).parent / "operator/deployment/helm/dask-kubernetes-operator/crds"
     found = {}
     for name in ("daskcluster", "daskworkergroup", "daskautoscaler"):
@@ -263,10 +259,7 @@ def _pins(path: Path) -> dict[str, str]:
 
 def _answers(*command: str) -> bool:
     """Whether a tool that cannot be installed as a package happens to be here."""
-    return (
-        bool(shutil.which(command[0]))
-        and not subprocess.run(command, capture_output=True, check=False).returncode
-    )
+    return bool(shutil.which(command[0])) and not subprocess.run(command, capture_output=True, check=False).returncode
 
 
 def _tool(name: str, *arguments: str | Path) -> Problems:

@@ -59,18 +59,12 @@ class Environment:
         """Run a program of the environment; returns what it printed, and ends the check where it fails."""
         ended = self.ended(*command, **variables)
         if ended.returncode:
-            raise SystemExit(
-                f"{' '.join(command)[:200]}: exit code {ended.returncode}\n{ended.stdout}{ended.stderr}"
-            )
+            raise SystemExit(f"{' '.join(command)[:200]}: exit code {ended.returncode}\n{ended.stdout}{ended.stderr}")
         return ended.stdout
 
     def ended(self, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a program of the environment, with nothing of the caller's Python or settings."""
-        own = {
-            k: v
-            for k, v in os.environ.items()
-            if not k.startswith(("PYTHON", "SYNTH_", "AIRFLOW_", "VIRTUAL"))
-        }
+        own = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "SYNTH_", "AIRFLOW_", "VIRTUAL"))}
         program, *arguments = command
         return subprocess.run(
             [str(self.folder / "bin" / program), *arguments],
@@ -91,9 +85,7 @@ class Environment:
     def megabytes(self) -> int:
         """Size of what is installed."""
         (site,) = self.folder.glob("lib/python*/site-packages")
-        return int(
-            subprocess.run(["du", "-sm", site], capture_output=True, text=True, check=True).stdout.split()[0]
-        )
+        return int(subprocess.run(["du", "-sm", site], capture_output=True, text=True, check=True).stdout.split()[0])
 
 
 def build(root: Path, scratch: Path) -> Path:
@@ -102,9 +94,7 @@ def build(root: Path, scratch: Path) -> Path:
     copy.mkdir()
     for name in SOURCES:
         if (root / name).is_dir():
-            shutil.copytree(
-                root / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
-            )
+            shutil.copytree(root / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
         else:
             shutil.copy(root / name, copy)
     _uv("build", "--quiet", "--wheel", "--out-dir", str(scratch), str(copy))
@@ -155,9 +145,7 @@ def check_airflow(airflow: Environment) -> None:
     }
     airflow.run("synth", "airflow-dags", str(dags))
     airflow.run("airflow", "db", "migrate", **settings)
-    listed = {
-        plugin["name"] for plugin in json.loads(airflow.run("airflow", "plugins", "-o", "json", **settings))
-    }
+    listed = {plugin["name"] for plugin in json.loads(airflow.run("airflow", "plugins", "-o", "json", **settings))}
     _tell(f"plugins: {', '.join(sorted(listed))}")
     if missing := PLUGINS - listed:
         raise SystemExit(f"Airflow does not list {', '.join(sorted(missing))}")
@@ -170,14 +158,10 @@ CHECKS = {"": check_core, "cli": check_command, "airflow": check_airflow}
 
 def main(arguments: Sequence[str]) -> None:
     """Build, install, try."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("root", type=Path)
     parser.add_argument("--scratch", type=Path, required=True, help="an empty folder, which is filled")
-    parser.add_argument(
-        "--extras", default=",".join(CHECKS), help="comma-separated; the core is the empty one"
-    )
+    parser.add_argument("--extras", default=",".join(CHECKS), help="comma-separated; the core is the empty one")
     given = parser.parse_args(arguments)
     scratch = given.scratch.resolve()
     wheel = build(given.root.resolve(), scratch)

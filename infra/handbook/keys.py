@@ -130,11 +130,7 @@ def _limits(told: dict[str, Any]) -> str:
         "exclusiveMaximum": "below",
         "maximum": "at most",
     }
-    found = [
-        f"{word} {told[key]:,}"
-        for key, word in words.items()
-        if key in told and abs(told[key]) <= LARGEST_SHOWN
-    ]
+    found = [f"{word} {told[key]:,}" for key, word in words.items() if key in told and abs(told[key]) <= LARGEST_SHOWN]
     return f", {', '.join(found)}" if found else ""
 
 

@@ -50,9 +50,7 @@ def comparison(confidential: pd.DataFrame, synthetic: pd.DataFrame) -> str:
         )
         wide, high = map(float, re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', picture)[0])
         placed = picture.replace("<svg ", f'<svg x="{width:g}" y="44" width="{wide:g}" height="{high:g}" ', 1)
-        parts.append(
-            f'<text x="{width:g}" y="36" class="words" style="font-weight: bold">{title}</text>{placed}'
-        )
+        parts.append(f'<text x="{width:g}" y="36" class="words" style="font-weight: bold">{title}</text>{placed}')
         width, height = width + wide + MARGIN, max(height, high + 44)
     key = "".join(
         f'<rect class="{colour}" x="{x}" y="5" width="9" height="9"/>'

@@ -67,9 +67,7 @@ def python_names(package: str) -> str:
     names = public_names(package)
     ordered = sorted(names, key=lambda name: (inspect.isclass(names[name]), name.lower()))
     return "\n\n".join(
-        _class(name, names[name])
-        if inspect.isclass(names[name])
-        else _function(f"### `{name}`", name, names[name])
+        _class(name, names[name]) if inspect.isclass(names[name]) else _function(f"### `{name}`", name, names[name])
         for name in ordered
     )
 

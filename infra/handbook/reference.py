@@ -51,9 +51,7 @@ def commands() -> str:
     """Every command of `synth` with its arguments and options."""
     from synth_core.cli import app
 
-    return "\n\n".join(
-        _command(name, command) for name, command in _leaves("synth", typer.main.get_command(app))
-    )
+    return "\n\n".join(_command(name, command) for name, command in _leaves("synth", typer.main.get_command(app)))
 
 
 def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
@@ -85,18 +83,14 @@ def methods() -> str:
 
     parts = []
     for method in METHODS.values():
-        presets = table(
-            ["preset", "what it is"], [[f"`{name}`", words] for name, words in method.presets.items()]
-        )
+        presets = table(["preset", "what it is"], [[f"`{name}`", words] for name, words in method.presets.items()])
         rows = [
             [f"`{name}`", *(f"`{values[p]}`" if p in values else "–" for p in method.presets), meaning]
             for name, values, meaning in method_options(method.name)
         ]
         head = ["option", *(f"`{name}`" for name in method.presets), "meaning"]
         constants = table(head, rows) if rows else "It has no options."
-        parts.append(
-            f"## {method.name}\n\n{method.summary}. Source: {method.source}.\n\n{presets}\n\n{constants}"
-        )
+        parts.append(f"## {method.name}\n\n{method.summary}. Source: {method.source}.\n\n{presets}\n\n{constants}")
     return "\n\n".join(parts)
 
 

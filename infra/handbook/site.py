@@ -27,9 +27,7 @@ FENCE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Let the navigation end with what was measured; the pages bring their titles."""
     root = Path(config.config_file_path).parent
-    config.nav.append(
-        {"Measured": [shown for place, shown in _shown(root).items() if place not in ELSEWHERE]}
-    )
+    config.nav.append({"Measured": [shown for place, shown in _shown(root).items() if place not in ELSEWHERE]})
     return config
 
 
@@ -47,8 +45,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: objec
     root = Path(config.config_file_path).parent
     parts = FENCE.split(markdown)
     return "".join(
-        part if part.startswith("```") else linked(part, page=page.file.src_uri, shown=_shown(root))
-        for part in parts
+        part if part.startswith("```") else linked(part, page=page.file.src_uri, shown=_shown(root)) for part in parts
     )
 
 

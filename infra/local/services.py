@@ -132,9 +132,7 @@ def wait_until(ready: Callable[[], bool], *, service: Service, seconds: float = 
     while not ready():
         service.check()
         if time.monotonic() > deadline:
-            raise SiteError(
-                f"{service.name} is not ready after {seconds:.0f} s; the log ends:\n{service.tail()}"
-            )
+            raise SiteError(f"{service.name} is not ready after {seconds:.0f} s; the log ends:\n{service.tail()}")
         time.sleep(0.5)
 
 

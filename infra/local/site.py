@@ -153,9 +153,7 @@ class Site:
             variables |= {"SYNTH_DASK_ADDRESS": dask.address, "SYNTH_DASK_DASHBOARD": dask.dashboard}
         if dask and dask.credentials:
             variables |= dask.credentials.variables
-        variables |= {
-            f"DASK_{name.upper().replace('.', '__')}": str(value) for name, value in NO_SPILLING.items()
-        }
+        variables |= {f"DASK_{name.upper().replace('.', '__')}": str(value) for name, value in NO_SPILLING.items()}
         kept = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
         kept.pop("PYTHONDONTWRITEBYTECODE", None)  # Airflow's processes would compile every module anew
         return {**kept, **variables}

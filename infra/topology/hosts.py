@@ -35,9 +35,7 @@ class Host:
         """A command as it is run on this host."""
         return ["nsenter", f"--net=/proc/{self.keeper}/ns/net", "--", *command]
 
-    def runs(
-        self, command: Sequence[str], *, env: Mapping[str, str], log: Path
-    ) -> AbstractContextManager[Service]:
+    def runs(self, command: Sequence[str], *, env: Mapping[str, str], log: Path) -> AbstractContextManager[Service]:
         """A command that runs on this host for the time of a `with` block."""
         return service(self.name, self.inside(command), env=env, log=log)
 
@@ -70,9 +68,7 @@ def bridge() -> str:
 def host(name: str, number: int, *, log: Path) -> Iterator[Host]:
     """A host on the bridge for the time of a `with` block."""
     outside = _namespace(os.getpid())
-    with service(
-        f"host {name}", ["unshare", "--net", "sleep", "infinity"], env=os.environ, log=log
-    ) as keeper:
+    with service(f"host {name}", ["unshare", "--net", "sleep", "infinity"], env=os.environ, log=log) as keeper:
         made = Host(name, f"{NETWORK}.{number}", keeper.process.pid)
         wait_until(lambda: _namespace(made.keeper) != outside, service=keeper)
         cable = f"cable{number}"

@@ -36,9 +36,7 @@ def postgres(host: Host, folder: Path) -> Iterator[dict[str, str]]:
         "fsync": "off",  # what is lost with the machine is thrown away a minute later
     }
     command = serve_command(data, settings)
-    root = URL.create(
-        "postgresql+psycopg2", OWNER, password, host=host.address, port=PORT, database="postgres"
-    )
+    root = URL.create("postgresql+psycopg2", OWNER, password, host=host.address, port=PORT, database="postgres")
     engine = create_engine(root, isolation_level="AUTOCOMMIT", connect_args={"connect_timeout": 3})
 
     def answers() -> bool:

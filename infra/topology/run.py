@@ -165,9 +165,7 @@ def _verify(site: Site, address: str) -> None:
     if wrong:
         raise SiteError(f"the release does not verify: {'; '.join(map(str, wrong))}")
     answered = [record for record in ledger.records() if record.state is State.MEASURED]
-    say(
-        f"manifest, files and ledger agree; {len(answered)} noisy answers in the ledger on the database's host"
-    )
+    say(f"manifest, files and ledger agree; {len(answered)} noisy answers in the ledger on the database's host")
 
 
 if __name__ == "__main__":

@@ -84,9 +84,7 @@ class Prepare(ReleaseOperator):
         from synth_core.release.spec import ReleaseSpec, dated
 
         run = context["dag_run"]
-        spec = dated(
-            ReleaseSpec.load(Path(self.spec_file)), run.run_after, planned=run.run_type == "scheduled"
-        )
+        spec = dated(ReleaseSpec.load(Path(self.spec_file)), run.run_after, planned=run.run_type == "scheduled")
         return spec.dump(), Path(_workspace({}))
 
 
@@ -171,9 +169,7 @@ def release_name(dataset: str, run_id: str) -> str:
 def release_spec(params: Mapping[str, Any], *, run_id: str) -> tuple[dict[str, Any], Path]:
     """What the form asks for as a release spec, and the workspace to run it in."""
     workspace = _workspace(params)
-    spec = {
-        key: value for key, value in params.items() if value not in (None, "") and key not in NOT_OF_THE_SPEC
-    }
+    spec = {key: value for key, value in params.items() if value not in (None, "") and key not in NOT_OF_THE_SPEC}
     for key in ("source", "schema"):
         if "://" not in spec[key]:
             spec[key] = os.path.join(workspace, spec[key])  # noqa: PTH118 — a glob is not a path

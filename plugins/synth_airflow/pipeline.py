@@ -88,9 +88,7 @@ def _step_tasks(step: Step, before: Any, *, gate: bool, parts: Mapping[str, Sequ
     about: dict[str, Any] = {"step": step.name, "doc_md": step.does}
     known = parts.get(step.parts.name) if step.parts else ()
     if step.parts and (known is None or known):
-        listed = (
-            None if known else ListParts(task_id=step.parts.name, **about | {"doc_md": ListParts.__doc__})
-        )
+        listed = None if known else ListParts(task_id=step.parts.name, **about | {"doc_md": ListParts.__doc__})
         each = StepPart.partial(
             task_id=step.parts.one if step.parts.joined else step.name,
             map_index_template=f"{step.parts.one} {{{{ (task.part | string).rpartition('/')[2] }}}}",

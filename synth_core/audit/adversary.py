@@ -122,8 +122,7 @@ class Witness(Curator):
         given = self._curator.measure(cliques, mu2, **how)
         asked = [measurement.clique for measurement in given]
         exact = [
-            np.concatenate([[], *(GRID * table.ravel() for table in _tables(world, asked))])
-            for world in self._worlds
+            np.concatenate([[], *(GRID * table.ravel() for table in _tables(world, asked))]) for world in self._worlds
         ]
         answer = np.concatenate([[], *(measurement.noisy.ravel() * GRID for measurement in given)])
         self._weigh_numbers(exact, answer, sizes=[measurement.noisy.size for measurement in given])

@@ -51,9 +51,7 @@ def canary_codes(domain: Domain = DOMAIN, *, rows: int = ROWS) -> tuple[CodedCol
         attribute: np.arange(rows, dtype=np.int64) // (place + 1) % (size - 1)
         for place, (attribute, size) in enumerate(zip(domain.attributes, domain.sizes, strict=True))
     }
-    return without, {
-        attribute: np.append(codes, domain.size(attribute) - 1) for attribute, codes in without.items()
-    }
+    return without, {attribute: np.append(codes, domain.size(attribute) - 1) for attribute, codes in without.items()}
 
 
 def verb_experiments(domain: Domain = DOMAIN, *, rows: int = ROWS) -> dict[str, Experiment]:
@@ -79,9 +77,7 @@ def verb_experiments(domain: Domain = DOMAIN, *, rows: int = ROWS) -> dict[str, 
         curator.answer(strategies, HOT_MU2, purpose="answers", weights=[2.0] + [1.0] * (len(pairs) - 1))
 
     def score(curator: Curator) -> None:
-        curator.score(
-            [Misfit(pair, np.zeros(domain.shape(pair))) for pair in pairs], HOT_MU2, purpose="scores"
-        )
+        curator.score([Misfit(pair, np.zeros(domain.shape(pair))) for pair in pairs], HOT_MU2, purpose="scores")
 
     def choose(curator: Curator) -> None:
         curator.choose(_opposites(domain, pairs[0], rows), HOT_MU2, purpose="choice")
@@ -136,9 +132,7 @@ class _Silence:
 class PlantedFault(LedgerCurator, ABC):
     """A curator whose noisy numbers are spoiled before they are stored; choices are left as they are."""
 
-    def _answer(
-        self, purpose: str, mechanism: Mechanism, *, draw: Callable[[], Answer], **question: Any
-    ) -> Answer:
+    def _answer(self, purpose: str, mechanism: Mechanism, *, draw: Callable[[], Answer], **question: Any) -> Answer:
         def spoiled() -> Answer:
             if mechanism.name == "exponential":
                 return draw()
@@ -195,9 +189,7 @@ class SharedNoise(PlantedFault):
 class SecondDraw(LedgerCurator):
     """Stores one noisy answer and gives out another."""
 
-    def _answer(
-        self, purpose: str, mechanism: Mechanism, *, draw: Callable[[], Answer], **question: Any
-    ) -> Answer:
+    def _answer(self, purpose: str, mechanism: Mechanism, *, draw: Callable[[], Answer], **question: Any) -> Answer:
         super()._answer(purpose, mechanism, draw=draw, **question)
         return draw()
 
@@ -243,9 +235,7 @@ def neighbouring_files(line: bytes) -> tuple[bytes, bytes]:
     """Returns the text of a file, and of the same file with one line more in its middle or, if it has no end, last."""
     without, _ = canary_codes()
     header = ",".join([*DOMAIN.attributes, "remark"]).encode() + b"\n"
-    lines = [
-        ",".join(map(str, record)).encode() + b",note\n" for record in zip(*without.values(), strict=True)
-    ]
+    lines = [",".join(map(str, record)).encode() + b",note\n" for record in zip(*without.values(), strict=True)]
     place = len(lines) // 2 if line.endswith(b"\n") else len(lines)
     return header + b"".join(lines), header + b"".join([*lines[:place], line, *lines[place:]])
 

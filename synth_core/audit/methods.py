@@ -72,9 +72,7 @@ def audits(
 
 
 def _planted(fault: str, experiment: Experiment, worlds: Worlds, runs: int) -> AuditCertificate:
-    return run_audit(
-        f"planted fault: {fault}", experiment, worlds=worlds, runs=runs, curator=PLANTED_FAULTS[fault]
-    )
+    return run_audit(f"planted fault: {fault}", experiment, worlds=worlds, runs=runs, curator=PLANTED_FAULTS[fault])
 
 
 def _steps(method: Synthesizer, table: CountSource) -> dict[str, Experiment]:

@@ -106,9 +106,7 @@ def certify(
     correlation = _largest_correlation(noise)
     spread = sum(run.spread for run in runs)
     bias = sum(run.surprise for run in runs) / math.sqrt(spread) if spread > 0 else 0.0
-    charged, stored, strayed = (
-        sum(getattr(run, field) for run in runs) for field in ("charged", "stored", "strayed")
-    )
+    charged, stored, strayed = (sum(getattr(run, field) for run in runs) for field in ("charged", "stored", "strayed"))
     failures = {
         "more was charged than granted": claimed_mu2 > granted_mu2,
         "runs can be told apart better than the charge allows": mu_lower**2 > claimed_mu2,

@@ -57,17 +57,13 @@ def law(results: Sequence[Result], part: str, *, cost: str = "cpu_s", of_counts:
     own = [result for result in results if result.part == part and result.values.get(cost, 0) > 0]
     if not own:
         raise SpecError(f"the results have no {part}; run `synth bench scale --parts {part}` first")
-    lines = {
-        width: _line([(r.rows, r.values[cost]) for r in own if r.columns == width]) for width in _widths(own)
-    }
+    lines = {width: _line([(r.rows, r.values[cost]) for r in own if r.columns == width]) for width in _widths(own)}
     longest = max(own, key=lambda result: (result.rows, result.columns))
     shortest = min(result.rows for result in own)
     fixed, each = (longest.values[cost], 0.0) if of_counts else lines[longest.columns]
     fixed_power = exponent([(r.columns, r.values[cost]) for r in own if r.rows == shortest])
     fixed_power = 1.0 if math.isnan(fixed_power) else fixed_power
-    sloping = [
-        (width, slope) for width, (_, slope) in lines.items() if slope > 0 and _lengths(own, width) > 1
-    ]
+    sloping = [(width, slope) for width, (_, slope) in lines.items() if slope > 0 and _lengths(own, width) > 1]
     each_power = exponent(sloping)
     return Law(
         longest=longest.rows,
@@ -115,17 +111,13 @@ def laws(results: Sequence[Result]) -> dict[str, Law]:
 
 def efficiency(results: Sequence[Result]) -> float:
     """How much of each of two workers is work: their least speed by the clock, over twice that of one."""
-    speeds = [
-        r.values["times_one_worker"] for r in results if r.part == "counting_on_workers" and r.workers == 2
-    ]
+    speeds = [r.values["times_one_worker"] for r in results if r.part == "counting_on_workers" and r.workers == 2]
     if not speeds:
         raise SpecError("the results have no counting on two workers; run the part counting_on_workers first")
     return min(1.0, min(speeds) / 2)
 
 
-def hours(
-    found: dict[str, Law], size: tuple[int, int], *, workers: int, gpus: int, useful: float
-) -> dict[str, float]:
+def hours(found: dict[str, Law], size: tuple[int, int], *, workers: int, gpus: int, useful: float) -> dict[str, float]:
     """Hours by the clock of each part on so many workers."""
     taken = {}
     for part, one in found.items():

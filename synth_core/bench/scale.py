@@ -82,9 +82,7 @@ def wanted(
     ]
 
 
-def benchmark(
-    tasks: Iterable[Key], out: Path, *, tell: Callable[[str], None], again: bool = False
-) -> list[Result]:
+def benchmark(tasks: Iterable[Key], out: Path, *, tell: Callable[[str], None], again: bool = False) -> list[Result]:
     """Run the tasks that are not in `out` yet, part by part, the smallest first; or, `again`, all of them.
 
     Stopping it loses the task under way and no other.

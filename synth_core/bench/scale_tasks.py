@@ -320,9 +320,7 @@ def write_source(path: Path, rows: int, columns: int, *, seed: int = 0) -> None:
         block = decode_table(codes, schema, np.random.default_rng([seed, number, 1]))
         if writer is None:
             writer = (
-                _csv_writer(path, block.schema)
-                if path.name.endswith(".csv")
-                else pq.ParquetWriter(path, block.schema)
+                _csv_writer(path, block.schema) if path.name.endswith(".csv") else pq.ParquetWriter(path, block.schema)
             )
         writer.write_table(block)
     if writer is not None:

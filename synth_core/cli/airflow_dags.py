@@ -39,9 +39,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def airflow_dags(
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Airflow's DAG folder, such as $AIRFLOW_HOME/dags.")
-    ],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Airflow's DAG folder, such as $AIRFLOW_HOME/dags.")],
 ) -> None:
     """Write the DAG files of the release form and of scheduled releases into a folder of Airflow.
 

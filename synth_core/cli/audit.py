@@ -20,18 +20,14 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def audit(
-    method: Annotated[
-        list[str] | None, typer.Option(help="Audit only this method; repeatable [default: all].")
-    ] = None,
+    method: Annotated[list[str] | None, typer.Option(help="Audit only this method; repeatable [default: all].")] = None,
     runs: Annotated[int, typer.Option(help="Conversations for each certificate.", min=100)] = 2000,
     faults: Annotated[
         bool, typer.Option("--faults", help="Also plant known faults, each of which must be caught.")
     ] = False,
     full: Annotated[
         bool,
-        typer.Option(
-            "--full", help="Also plant the faults, and begin with files that differ by one hostile line."
-        ),
+        typer.Option("--full", help="Also plant the faults, and begin with files that differ by one hostile line."),
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Write the certificates as JSON.")] = None,
 ) -> None:

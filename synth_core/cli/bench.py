@@ -15,9 +15,7 @@ app = typer.Typer(no_args_is_help=True, help="Measure how cost grows with the si
 @app.command()
 def scale(
     out: Annotated[Path, typer.Option(help="Folder for scale.jsonl, scale.md and the generated tables.")],
-    rows: Annotated[
-        str, typer.Option(help="Numbers of rows; without them the sizes of the published table.")
-    ] = "",
+    rows: Annotated[str, typer.Option(help="Numbers of rows; without them the sizes of the published table.")] = "",
     columns: Annotated[str, typer.Option(help="Numbers of columns, each with every number of rows.")] = "",
     workers: Annotated[str, typer.Option(help="Numbers of Dask workers, for `counting_on_workers`.")] = "2",
     parts: Annotated[

@@ -126,9 +126,7 @@ def settings(_: Patient) -> Iterator[Finding]:
     """Settings that nothing reads are mistyped ones."""
     unknown = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in VARIABLES)
     if unknown:
-        yield Finding(
-            "settings", State.WORRYING, f"nothing reads {', '.join(unknown)}", "see the settings in the docs"
-        )
+        yield Finding("settings", State.WORRYING, f"nothing reads {', '.join(unknown)}", "see the settings in the docs")
     else:
         count = sum(name in os.environ for name in VARIABLES)
         yield Finding("settings", State.GOOD, f"{count} of {len(VARIABLES)} variables are set")
@@ -138,9 +136,7 @@ def workspace(patient: Patient) -> Iterator[Finding]:
     """The two zones, their permissions and their space."""
     folder = patient.workspace
     if folder is None:
-        yield Finding(
-            "workspace", State.WRONG, "none is named", "set SYNTH_WORKSPACE, or name one with --workspace"
-        )
+        yield Finding("workspace", State.WRONG, "none is named", "set SYNTH_WORKSPACE, or name one with --workspace")
         return
     ReleasePaths(folder, "doctor").check_writable()
     yield Finding("workspace", State.GOOD, f"{folder} can be written to")
@@ -182,9 +178,7 @@ def ledger(patient: Patient) -> Iterator[Finding]:
             "synchronise the clocks of the machines that run tasks",
         )
     else:
-        yield Finding(
-            "clock", State.GOOD, f"{now:%Y-%m-%d %H:%M:%S} UTC, not before the ledger's last record"
-        )
+        yield Finding("clock", State.GOOD, f"{now:%Y-%m-%d %H:%M:%S} UTC, not before the ledger's last record")
 
 
 def _deltas(office: Office) -> Iterator[Finding]:
@@ -196,9 +190,7 @@ def _deltas(office: Office) -> Iterator[Finding]:
             check_delta(opened.account.delta, opened.account.largest_n, opened.reason)
         except SpecError as refusal:
             subject = f"account {opened.dataset}"
-            yield Finding(
-                subject, State.WORRYING, str(refusal), "delta is for life; use it for the next account"
-            )
+            yield Finding(subject, State.WORRYING, str(refusal), "delta is for life; use it for the next account")
 
 
 def keys(patient: Patient) -> Iterator[Finding]:
@@ -229,13 +221,9 @@ def cluster(patient: Patient) -> Iterator[Finding]:
         try:
             workers = opened.on_each_worker(facts, patient.workspace)
         except ImportError:
-            raise ClusterError(
-                "workers cannot import synth_core; install the same package on them as here"
-            ) from None
+            raise ClusterError("workers cannot import synth_core; install the same package on them as here") from None
     if not workers:
-        yield Finding(
-            "cluster", State.WRONG, "it answers and has no workers", "start `dask worker` processes"
-        )
+        yield Finding("cluster", State.WRONG, "it answers and has no workers", "start `dask worker` processes")
         return
     yield Finding("cluster", State.GOOD, f"{len(workers)} workers answer")
     different = sorted(
@@ -254,9 +242,7 @@ def cluster(patient: Patient) -> Iterator[Finding]:
             "install the same lock file on them",
         )
     if not all(found.sees_workspace for found in workers.values()):
-        yield Finding(
-            "cluster", State.WRONG, "some workers do not see the workspace", "mount it on every worker"
-        )
+        yield Finding("cluster", State.WRONG, "some workers do not see the workspace", "mount it on every worker")
 
 
 def gpu(_: Patient) -> Iterator[Finding]:
@@ -265,9 +251,7 @@ def gpu(_: Patient) -> Iterator[Finding]:
     if not cards:
         yield Finding("gpu", State.GOOD, "none here; fits run on the CPU")
     elif _version("cupy-cuda12x") is None:
-        yield Finding(
-            "gpu", State.WORRYING, f"{cards} found, but CuPy is not installed", "install the extra `cuda`"
-        )
+        yield Finding("gpu", State.WORRYING, f"{cards} found, but CuPy is not installed", "install the extra `cuda`")
     else:
         yield Finding("gpu", State.GOOD, f"{cards} found, CuPy {_version('cupy-cuda12x')}")
 

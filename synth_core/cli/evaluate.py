@@ -21,9 +21,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def evaluate(
-    real: Annotated[
-        Path, typer.Argument(metavar="REAL", help="CSV or Parquet file or folder with the real rows.")
-    ],
+    real: Annotated[Path, typer.Argument(metavar="REAL", help="CSV or Parquet file or folder with the real rows.")],
     synthetic: Annotated[
         Path,
         typer.Argument(metavar="SYNTHETIC", help="CSV or Parquet file or folder with the synthetic rows."),

@@ -34,9 +34,7 @@ app = typer.Typer(
 Workspace = Annotated[Path, typer.Option("--workspace", "-w", help="Folder that holds ledger.sqlite.")]
 Url = Annotated[
     str | None,
-    typer.Option(
-        "--ledger", envvar="SYNTH_LEDGER_URL", help="Another ledger, such as postgresql+psycopg2://…"
-    ),
+    typer.Option("--ledger", envvar="SYNTH_LEDGER_URL", help="Another ledger, such as postgresql+psycopg2://…"),
 ]
 Dataset = Annotated[str, typer.Argument(help="The data set whose account it is.")]
 HERE = Path("workspace")
@@ -90,9 +88,7 @@ def show(
 def verify(
     workspace: Workspace = HERE,
     ledger: Url = None,
-    head: Annotated[
-        Path | None, typer.Option(help="A head kept elsewhere (see `synth ledger head`).")
-    ] = None,
+    head: Annotated[Path | None, typer.Option(help="A head kept elsewhere (see `synth ledger head`).")] = None,
 ) -> None:
     """Check every record, answer and balance; exit code 1 and the problems in words if anything was touched.
 
@@ -112,16 +108,12 @@ def verify(
 
 @app.command()
 def export(
-    path: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The file to write, one JSON record to a line.")
-    ],
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write, one JSON record to a line.")],
     workspace: Workspace = HERE,
     ledger: Url = None,
     internal: Annotated[
         bool,
-        typer.Option(
-            help="With the digests of snapshots, so that every hash can be recomputed; not to be passed on."
-        ),
+        typer.Option(help="With the digests of snapshots, so that every hash can be recomputed; not to be passed on."),
     ] = False,
 ) -> None:
     """Write all records, with their hashes, as JSON lines; snapshots are numbered within their release.
@@ -153,19 +145,13 @@ def account(
     ] = None,
     delta: Annotated[
         float | None,
-        typer.Option(
-            help="For life; at most 1 / (10 x the largest number of records). Needed for a new account."
-        ),
+        typer.Option(help="For life; at most 1 / (10 x the largest number of records). Needed for a new account."),
     ] = None,
     largest_n: Annotated[
         int | None,
-        typer.Option(
-            help="A public upper bound of the number of records; a new account is refused without it."
-        ),
+        typer.Option(help="A public upper bound of the number of records; a new account is refused without it."),
     ] = None,
-    unit: Annotated[
-        str, typer.Option(help="Whom the promise protects: person, household, record.")
-    ] = "person",
+    unit: Annotated[str, typer.Option(help="Whom the promise protects: person, household, record.")] = "person",
     rows_per_unit: Annotated[int, typer.Option(help="Most records that one unit may have.")] = 1,
     delta_reason: Annotated[str, typer.Option(help="Why a larger delta is accepted; kept for ever.")] = "",
     refusal_limit: Annotated[
@@ -287,9 +273,7 @@ def spends_table(dataset: str, records: Sequence[Record], *, last: int) -> Table
     caption = "Each spend is on one line, with its latest state; `synth ledger export` writes every record."
     if len(shown) < len(lines):
         caption = f"{len(lines) - len(shown)} earlier lines are not shown; --last 0 shows all. {caption}"
-    table = Table(
-        title=f"Ledger of {dataset}", caption=caption, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
-    )
+    table = Table(title=f"Ledger of {dataset}", caption=caption, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.title_justify = table.caption_justify = "left"
     for name in ("#", "time (UTC)", "release", "step", "purpose", "state", "mechanism", "mu²"):
         table.add_column(name, overflow="fold", no_wrap=name not in ("release", "step", "purpose"))
@@ -332,9 +316,7 @@ def balance_panel(balance: Balance, forecast: str | None) -> Panel:
         *([f"together with {', '.join(others)}: rows of the same people"] if others else []),
         "mu² adds up; epsilons do not: each is what that mu² is worth by itself",
     ]
-    return Panel(
-        "\n".join([*lines, *([forecast] if forecast else [])]), title=account.dataset, title_align="left"
-    )
+    return Panel("\n".join([*lines, *([forecast] if forecast else [])]), title=account.dataset, title_align="left")
 
 
 def account_json(balance: Balance, forecast: str | None) -> dict[str, Any]:

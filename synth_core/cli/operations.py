@@ -19,9 +19,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def approve(
-    release: Annotated[
-        str, typer.Argument(metavar="RELEASE", help="Name of a release that waits for approval.")
-    ],
+    release: Annotated[str, typer.Argument(metavar="RELEASE", help="Name of a release that waits for approval.")],
     workspace: Annotated[Path, typer.Option("--workspace", "-w", help="Folder of the ledger and the zones.")],
     reject: Annotated[bool, typer.Option("--reject", help="Decide against publication instead.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Decide without being asked again.")] = False,
@@ -116,9 +114,7 @@ def metrics(
 def doctor(
     workspace: Annotated[
         Path | None,
-        typer.Option(
-            "--workspace", "-w", envvar="SYNTH_WORKSPACE", help="Folder of the ledger and the zones."
-        ),
+        typer.Option("--workspace", "-w", envvar="SYNTH_WORKSPACE", help="Folder of the ledger and the zones."),
     ] = None,
     cluster: Annotated[
         str | None,

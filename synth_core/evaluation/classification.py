@@ -119,9 +119,7 @@ def target_error(target: str, *, parts: Split, domain: Domain) -> TargetError:
         commonest = np.bincount(parts.real[:, at]).argmax()
         return TargetError(
             target=target,
-            synthetic=misclassification_rate(
-                target, training=parts.synthetic, test=parts.held_out, domain=domain
-            ),
+            synthetic=misclassification_rate(target, training=parts.synthetic, test=parts.held_out, domain=domain),
             real=misclassification_rate(target, training=parts.real, test=parts.held_out, domain=domain),
             majority=float((parts.held_out[:, at] != commonest).mean()),
         )
@@ -153,11 +151,7 @@ def predict_labels(features: csr_matrix, labels: Codes, unseen: csr_matrix) -> N
     if labels.min() == labels.max():
         return np.full(unseen.shape[0], labels[0])
     cuml = _cuml()
-    return (
-        _by_scikit_learn(features, labels, unseen)
-        if cuml is None
-        else _by_cuml(cuml, features, labels, unseen)
-    )
+    return _by_scikit_learn(features, labels, unseen) if cuml is None else _by_cuml(cuml, features, labels, unseen)
 
 
 def _cuml() -> Any:

@@ -67,9 +67,7 @@ def tabulate_both(
     A marginal of very many cells is counted over its occupied cells only, which takes a sort. Cells empty in both
     tables add nothing to any distance below, so the distances are the same.
     """
-    columns = [
-        np.concatenate([left[:, position], right[:, position]]) for position in map(domain.position, clique)
-    ]
+    columns = [np.concatenate([left[:, position], right[:, position]]) for position in map(domain.position, clique)]
     fused = _fused(columns, domain.shape(clique))
     cells = domain.cells(clique)
     if cells > max(_DENSE_CELLS, len(fused)):
@@ -98,9 +96,7 @@ def jensen_shannon(left: Counts, right: Counts) -> float:
     return max(0.0, divergence)  # rounding may leave -1e-17 for equal tables
 
 
-def alpha_way(
-    domain: Domain, alpha: int, *, limit: int = MARGINALS, seed: int = MARGINAL_SEED
-) -> tuple[Clique, ...]:
+def alpha_way(domain: Domain, alpha: int, *, limit: int = MARGINALS, seed: int = MARGINAL_SEED) -> tuple[Clique, ...]:
     """The cliques of `alpha` attributes, or a fixed random sample of `limit` of them where there are more."""
     if alpha < 1:
         raise ValueError("a marginal has at least one attribute")

@@ -58,9 +58,7 @@ def classification_score(real: CodedTable, synthetic: CodedTable, *, levels: Lev
     return MILLION * max(0.0, 1 + rms / math.log(1e-3))
 
 
-def regression_score(
-    real: CodedTable, synthetic: CodedTable, *, levels: Levels, roles: PayGap
-) -> float | None:
+def regression_score(real: CodedTable, synthetic: CodedTable, *, levels: Levels, roles: PayGap) -> float | None:
     """Half for the Gini coefficients of income in each area and group, half for the areas' pay-gap ranks.
 
     The first half is one minus the RMS difference of the Gini coefficients. The second is one minus the RMS
@@ -98,9 +96,7 @@ def _by_area(counts: Counts, incomes: NDArray[np.float64]) -> tuple[NDArray[np.f
     people = table.sum(axis=2)
     with np.errstate(invalid="ignore"):
         means = (table * incomes[known]).sum(axis=2) / people
-    ginis = np.array(
-        [[gini(incomes[known], group) if group.sum() else 0.0 for group in area] for area in table]
-    )
+    ginis = np.array([[gini(incomes[known], group) if group.sum() else 0.0 for group in area] for area in table])
     return ginis, means[:, 0] - means[:, 1]
 
 

@@ -102,8 +102,7 @@ class PublicQuality:
                     "columns": {name: _answer(item) for name, item in raw["columns"].items()},
                     "synthetic": {name: tuple(shares) for name, shares in raw["synthetic"].items()},
                     "measured": tuple(
-                        MeasuredMarginal(**item | {"clique": tuple(item["clique"])})
-                        for item in raw["measured"]
+                        MeasuredMarginal(**item | {"clique": tuple(item["clique"])}) for item in raw["measured"]
                     ),
                     "ties": tuple(tuple(row) for row in raw["ties"]),
                     "bought": tuple(BoughtError(**item) for item in raw["bought"]),
@@ -183,9 +182,7 @@ def _judged(measurement: Measurement, expected: NDArray[np.float64], total: floa
     )
 
 
-def _column_answer(
-    name: str, answers: Sequence[tuple[Measurement, Groups]], total: float
-) -> ColumnAnswer | None:
+def _column_answer(name: str, answers: Sequence[tuple[Measurement, Groups]], total: float) -> ColumnAnswer | None:
     """All answers that hold the column with all its codes, summed down to it and combined by inverse variance."""
     weights, sums = [], []
     for measurement, groups in answers:

@@ -323,9 +323,7 @@ def merge_cells(parts: Sequence[Cells]) -> Cells:
     """The cells of several pieces of a table together."""
     halvings = max(part.halvings for part in parts)
     kept = [_below(part, halvings) for part in parts]
-    positions, counts = (
-        np.concatenate([getattr(part, name) for part in kept]) for name in ("positions", "counts")
-    )
+    positions, counts = (np.concatenate([getattr(part, name) for part in kept]) for name in ("positions", "counts"))
     order = np.argsort(positions, kind="stable")
     starts = _starts(positions[order])
     return _thinned(Cells(positions[order][starts], np.add.reduceat(counts[order], starts), halvings))

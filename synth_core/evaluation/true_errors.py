@@ -145,9 +145,7 @@ class Evaluation:
 
 def _marginal_errors(raw: dict[str, Any]) -> MarginalErrors:
     cliques = tuple(tuple(clique) for clique in raw["cliques"])
-    return MarginalErrors(
-        **raw | {"cliques": cliques, "values": tuple(raw["values"]), "tvd": Summary(**raw["tvd"])}
-    )
+    return MarginalErrors(**raw | {"cliques": cliques, "values": tuple(raw["values"]), "tvd": Summary(**raw["tvd"])})
 
 
 def _cell(raw: dict[str, Any]) -> Cell:
@@ -313,17 +311,13 @@ def declared_pay_gap(schema: Schema) -> PayGap | None:
     return PayGap(**named) if len(named) == len(fields(PayGap)) else None
 
 
-def _scores(
-    real: CodedTable, synthetic: CodedTable, *, levels: Levels, pay_gap: PayGap | None
-) -> dict[str, float]:
+def _scores(real: CodedTable, synthetic: CodedTable, *, levels: Levels, pay_gap: PayGap | None) -> dict[str, float]:
     """The summary scores by name, without those the tables do not allow."""
     found = {
         "workload error": workload_error(real, synthetic, ordered=levels),
         "NIST clustering": clustering_score(real, synthetic),
         "NIST classification": classification_score(real, synthetic, levels=levels),
-        "NIST regression": regression_score(real, synthetic, levels=levels, roles=pay_gap)
-        if pay_gap
-        else None,
+        "NIST regression": regression_score(real, synthetic, levels=levels, roles=pay_gap) if pay_gap else None,
         "propensity MSE": propensity_mse(real.sample, synthetic.sample),
     }
     return {name: value for name, value in found.items() if value is not None}
@@ -372,9 +366,7 @@ def encode_rows(frame: pd.DataFrame, schema: Schema, *, source: str) -> Codes:
 
 def _check(codes: Codes, domain: Domain, *, table: str, fewest: int) -> None:
     if codes.ndim != 2 or codes.shape[1] != len(domain):
-        raise SourceError(
-            f"the {table} table needs one column for each of the schema's columns, in their order"
-        )
+        raise SourceError(f"the {table} table needs one column for each of the schema's columns, in their order")
     _check_rows(len(codes), table=table, fewest=fewest)
     for name, size, column in zip(domain.attributes, domain.sizes, codes.T, strict=True):
         if column.min() < 0 or column.max() >= size:

@@ -156,9 +156,7 @@ def tell(event: Event, channels: Sequence[Webhook | Email] | None = None) -> lis
         try:
             channel.send(subject, body)
         except Exception as error:
-            troubles.append(
-                f"notification by {channel.kind} (channel {number}) failed: {type(error).__name__}"
-            )
+            troubles.append(f"notification by {channel.kind} (channel {number}) failed: {type(error).__name__}")
             _log.warning("%s", troubles[-1])
     return troubles
 

@@ -111,9 +111,7 @@ class Office:
         try:
             content: dict[str, Any] = json.loads(paths.manifest.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            raise SpecError(
-                f"the manifest of release {release!r} cannot be read; run: synth verify"
-            ) from None
+            raise SpecError(f"the manifest of release {release!r} cannot be read; run: synth verify") from None
         return content
 
     def published(self) -> list[dict[str, Any]]:
@@ -192,9 +190,7 @@ def cap_news(balances: Iterable[Balance], known: Sequence[Event]) -> list[Event]
     news = []
     for balance in balances:
         name, cap = balance.account.dataset, balance.account.cap_epsilon
-        same = [
-            one for one in known if one.kind is Kind.CAP and (one.dataset, one.cap_epsilon) == (name, cap)
-        ]
+        same = [one for one in known if one.kind is Kind.CAP and (one.dataset, one.cap_epsilon) == (name, cap)]
         if level := _new_level(LEVELS, committed_share(balance), same):
             news.append(_cap_event(balance, level))
     return news

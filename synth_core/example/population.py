@@ -51,18 +51,16 @@ HOUSEHOLD_SHARES = np.array(  # by the head's age: under 30, under 50, under 65,
     ]
 )
 EDUCATION_CUTS = np.array([-2.2, -1.5, -0.7, 0.3, 0.9, 1.8])
-ACTIVITY_ODDS = (
-    np.array(  # by age from 16: under 20, 25, 50, 60, 65, 70, older; no odds for a child from 16 on
-        [
-            [-99.0, 2.5, 0.6, -2.5, 0.0, -2.0, -99.0],
-            [-99.0, 1.0, 1.7, -1.0, 0.2, -1.0, -99.0],
-            [-99.0, -3.0, 2.8, 0.8, 0.0, 0.0, -99.0],
-            [-99.0, -6.0, 2.4, 1.0, 0.0, 0.3, -0.8],
-            [-99.0, -6.0, 1.4, 0.7, -0.6, 0.3, 1.4],
-            [-99.0, -6.0, -0.8, -0.3, -3.0, -0.4, 2.8],
-            [-99.0, -6.0, -3.0, -2.0, -6.0, -1.0, 3.4],
-        ]
-    )
+ACTIVITY_ODDS = np.array(  # by age from 16: under 20, 25, 50, 60, 65, 70, older; no odds for a child from 16 on
+    [
+        [-99.0, 2.5, 0.6, -2.5, 0.0, -2.0, -99.0],
+        [-99.0, 1.0, 1.7, -1.0, 0.2, -1.0, -99.0],
+        [-99.0, -3.0, 2.8, 0.8, 0.0, 0.0, -99.0],
+        [-99.0, -6.0, 2.4, 1.0, 0.0, 0.3, -0.8],
+        [-99.0, -6.0, 1.4, 0.7, -0.6, 0.3, 1.4],
+        [-99.0, -6.0, -0.8, -0.3, -3.0, -0.4, 2.8],
+        [-99.0, -6.0, -3.0, -2.0, -6.0, -1.0, 3.4],
+    ]
 )
 OCCUPATION_ODDS = np.array(  # by education
     [
@@ -192,9 +190,7 @@ def _people(households: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     of_home = households.iloc[home].reset_index(drop=True)
     head_sex = of_home["head_sex"].to_numpy()
     same_sex = rng.random(len(home)) < 0.03
-    sex = np.where(
-        role == PARTNER, np.where(same_sex, head_sex, 1 - head_sex), rng.integers(0, 2, size=len(home))
-    )
+    sex = np.where(role == PARTNER, np.where(same_sex, head_sex, 1 - head_sex), rng.integers(0, 2, size=len(home)))
     return pd.DataFrame(
         {
             "region": of_home["region"],
@@ -226,14 +222,10 @@ def _marital(people: pd.DataFrame, rng: np.random.Generator) -> Indices:
     """Couples share their state; without a partner, it follows from age and sex."""
     age, role, home = (people[name].to_numpy() for name in ("age", "role", "home"))
     u_home, u = rng.random(home.max() + 1)[home], rng.random(len(people))
-    in_couple = (
-        np.isin(role, [HEAD, PARTNER]) & people["form"].isin([COUPLE, FAMILY, THREE_GENERATIONS]).to_numpy()
-    )
+    in_couple = np.isin(role, [HEAD, PARTNER]) & people["form"].isin([COUPLE, FAMILY, THREE_GENERATIONS]).to_numpy()
     head_age = people.loc[people["role"] == HEAD].set_index("home")["age"].reindex(home).to_numpy()
     wed = u_home < np.interp(head_age, [22, 30, 40, 60], [0.25, 0.55, 0.80, 0.93])
-    widowed = np.interp(age, [45, 60, 75, 90], [0.01, 0.12, 0.45, 0.80]) * np.where(
-        people["sex"] == 0, 1.0, 0.5
-    )
+    widowed = np.interp(age, [45, 60, 75, 90], [0.01, 0.12, 0.45, 0.80]) * np.where(people["sex"] == 0, 1.0, 0.5)
     divorced = np.interp(age, [22, 35, 50, 70], [0.0, 0.18, 0.42, 0.30]) * (age >= 22)
     apart = np.select([age < 22, u < widowed, u < widowed + divorced], [SINGLE, WIDOWED, DIVORCED], SINGLE)
     together = np.where(wed, MARRIED, np.where((u < 0.25) & (age >= 28), DIVORCED, SINGLE))

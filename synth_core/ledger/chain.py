@@ -41,11 +41,7 @@ FOLDED = (
 PORTION = 1000
 """How many rows are read at a time, so that a ledger of many years need not fit in memory."""
 
-SINCE = (
-    select(*(RECORDS.c[name] for name in FOLDED))
-    .where(RECORDS.c.id > bindparam("seen"))
-    .order_by(RECORDS.c.id)
-)
+SINCE = select(*(RECORDS.c[name] for name in FOLDED)).where(RECORDS.c.id > bindparam("seen")).order_by(RECORDS.c.id)
 HASHES = select(RECORDS.c.id, RECORDS.c.hash).where(RECORDS.c.id.in_(bindparam("numbers", expanding=True)))
 LAST = select(func.max(RECORDS.c.id))
 INSERT = insert(RECORDS)
@@ -117,9 +113,7 @@ class Chain:
     One that has records but no head is not appended to: a rollback could not be detected.
     """
 
-    def __init__(
-        self, url: URL, *, head_paths: tuple[Path, ...], workspace: Path | None, fault: Fault
-    ) -> None:
+    def __init__(self, url: URL, *, head_paths: tuple[Path, ...], workspace: Path | None, fault: Fault) -> None:
         self.url = url
         self.head_paths = head_paths
         self.workspace = workspace
@@ -178,9 +172,7 @@ class Chain:
         process = self._here()
         if process.published is None or anew:
             process.published = published_heads(self.workspace) if self.workspace else {}
-        return {KEPT: kept_heads(self.head_paths)[0]} | {
-            who: [head] for who, head in process.published.items()
-        }
+        return {KEPT: kept_heads(self.head_paths)[0]} | {who: [head] for who, head in process.published.items()}
 
     def objections(self) -> list[str]:
         """Why nothing is appended to this chain, in words; none if it is whole."""
@@ -243,9 +235,7 @@ def _catch_up(connection: Connection, book: Book) -> None:
             try:
                 book.apply(dict(row))
             except (ValueError, KeyError, TypeError):
-                raise LedgerError(
-                    f"ledger record {row['id']} cannot be read; run: synth ledger verify"
-                ) from None
+                raise LedgerError(f"ledger record {row['id']} cannot be read; run: synth ledger verify") from None
         if len(rows) < PORTION:
             break
 

@@ -33,9 +33,7 @@ PAUSES = (0.01, 0.03, 0.1, 0.3, 1.0)
 """Seconds between the attempts of a transaction that lost a race."""
 
 SQLITE_BUSY = frozenset({5, 6})  # SQLITE_BUSY, SQLITE_LOCKED
-POSTGRESQL_RETRY = frozenset(
-    {"40001", "40P01", "23505", "55P03"}
-)  # serialisation, deadlock, duplicate, lock wait
+POSTGRESQL_RETRY = frozenset({"40001", "40P01", "23505", "55P03"})  # serialisation, deadlock, duplicate, lock wait
 
 T = TypeVar("T")
 Fault = Callable[[str], None]
@@ -169,9 +167,7 @@ def _engine(url: URL) -> Engine:
     try:
         engine = create_engine(url, **options)
     except (NoSuchModuleError, ModuleNotFoundError):
-        raise LedgerError(
-            f"the driver for {url.drivername!r} is not installed; install synth-core[postgres]"
-        ) from None
+        raise LedgerError(f"the driver for {url.drivername!r} is not installed; install synth-core[postgres]") from None
     event.listen(engine, "connect", _prepare_sqlite if engine.name == "sqlite" else _prepare_postgresql)
     return engine
 

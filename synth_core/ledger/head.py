@@ -101,9 +101,7 @@ def read_head(path: Path) -> Head:
     Raises:
         LedgerError: the file is missing or damaged; the text names the way out.
     """
-    remedy = (
-        f"restore it, or, if you know that no record is missing, run: synth ledger head > {quote(str(path))}"
-    )
+    remedy = f"restore it, or, if you know that no record is missing, run: synth ledger head > {quote(str(path))}"
     try:
         return _head(json.loads(path.read_text()))
     except FileNotFoundError:
@@ -128,9 +126,7 @@ def write_head(path: Path, head: Head) -> None:
         draft.write_text(head_text(head))
         draft.replace(path)
     except OSError:
-        raise LedgerError(
-            f"head file {path} cannot be written; make its folder writable and run again"
-        ) from None
+        raise LedgerError(f"head file {path} cannot be written; make its folder writable and run again") from None
 
 
 def head_text(head: Head) -> str:

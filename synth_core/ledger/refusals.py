@@ -165,9 +165,7 @@ def other_declaration(known: Account, asked: Account) -> LedgerError:
     return LedgerError(f"dataset {known.dataset!r} is already declared with {values}; {remedy}")
 
 
-def no_room(
-    book: Book, dataset: str, release: str, *, left: Fraction, needed: Fraction, what: str
-) -> BudgetRefused:
+def no_room(book: Book, dataset: str, release: str, *, left: Fraction, needed: Fraction, what: str) -> BudgetRefused:
     """The cap of the account, or of one that holds rows of the same people, would be exceeded."""
     account = book.tightest(dataset)
     delta, enough = account.delta, cap_mu2(account) - left + needed

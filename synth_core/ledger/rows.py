@@ -209,8 +209,7 @@ def show_records(records: Sequence[Record]) -> list[Record]:
     """
     numbers = SnapshotNumbers()
     return [
-        replace(record, snapshot=numbers.label(record.dataset, record.release, record.snapshot))
-        for record in records
+        replace(record, snapshot=numbers.label(record.dataset, record.release, record.snapshot)) for record in records
     ]
 
 

@@ -74,9 +74,7 @@ STORED = select(ANSWERS.c.vector).where(ANSWERS.c.key == bindparam("key"))
 
 def ledger_url(workspace: Path, url: str | None) -> str:
     """Where the ledger is: as asked, else as SYNTH_LEDGER_URL says, else a file in the workspace."""
-    return (
-        url or Settings.from_environment().ledger_url or f"sqlite:///{workspace.resolve() / 'ledger.sqlite'}"
-    )
+    return url or Settings.from_environment().ledger_url or f"sqlite:///{workspace.resolve() / 'ledger.sqlite'}"
 
 
 def open_ledger(
@@ -159,9 +157,7 @@ class SqlLedger:
     def __reduce__(self) -> tuple[Any, ...]:
         url = self.chain.url
         if url.get_backend_name() == "sqlite" and database_file(url) is None:
-            raise LedgerError(
-                "a ledger in memory cannot be sent to another process; use a file: sqlite:///path"
-            )
+            raise LedgerError("a ledger in memory cannot be sent to another process; use a file: sqlite:///path")
         return _reopened, (
             url.render_as_string(hide_password=False),
             self.chain.head_paths,
@@ -321,9 +317,7 @@ class SqlLedger:
         """Record a step that asked nothing of the data."""
         account = account_in(page.book, request.dataset)
         if request.mechanism.name != "none":
-            raise LedgerError(
-                f"step {request.step!r} spends on {request.purpose!r}; reserve it, do not note it"
-            )
+            raise LedgerError(f"step {request.step!r} spends on {request.purpose!r}; reserve it, do not note it")
         if request.key not in page.book.noted:
             page.append(State.NOTED, account, facts_of(request), attempt=1)
 
@@ -348,9 +342,7 @@ class SqlLedger:
         page.append(State.REFUSED, account, facts_without_request(runner, release) | {"step": step})
         return account.refusal_limit - page.book.refusals_together(dataset)
 
-    def records(
-        self, *, dataset: str | Collection[str] | None = None, release: str | None = None
-    ) -> list[Record]:
+    def records(self, *, dataset: str | Collection[str] | None = None, release: str | None = None) -> list[Record]:
         """The chain, or the records of one or several data sets or of a release, oldest first."""
         query = select(RECORDS).order_by(RECORDS.c.id)
         if dataset is not None:
@@ -415,17 +407,13 @@ def _as_begun(book: Book, request: SpendRequest) -> SpendRequest:
     return before if before.key in book.latest else request
 
 
-def _move(
-    page: Page, state: State, key: str, attempt: int, *, reason: str = "", answer_digest: str = ""
-) -> None:
+def _move(page: Page, state: State, key: str, attempt: int, *, reason: str = "", answer_digest: str = "") -> None:
     """Append a change of state that repeats what the reservation said."""
     reserved = page.connection.execute(RESERVED, {"key": key, "attempt": attempt})
     facts: Row = dict(reserved.mappings().one())
     known = page.book.attempts[key, attempt]
     account = page.book.accounts[known.dataset]
-    page.append(
-        state, account, facts, attempt=attempt, mu2=known.mu2, reason=reason, answer_digest=answer_digest
-    )
+    page.append(state, account, facts, attempt=attempt, mu2=known.mu2, reason=reason, answer_digest=answer_digest)
 
 
 def _stored(page: Page, key: str) -> Answer:

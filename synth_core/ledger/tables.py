@@ -170,9 +170,7 @@ ROLE = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 def append_only_grants(role: str) -> list[str]:
     """The statements that the tables' owner runs once to make an existing role append-only."""
     if not ROLE.fullmatch(role):
-        raise LedgerError(
-            f"{role!r} is not a plain role name; use lower-case letters, digits and underscores"
-        )
+        raise LedgerError(f"{role!r} is not a plain role name; use lower-case letters, digits and underscores")
     tables = "ledger_records, ledger_answers"
     return [
         f"REVOKE ALL ON {tables}, ledger_version FROM PUBLIC, {role};",

@@ -81,11 +81,7 @@ class _Reading:
         number, expected = row["id"], self.last + 1
         found = []
         if number != expected:
-            missing = (
-                f"record {expected} is"
-                if number == expected + 1
-                else f"records {expected} to {number - 1} are"
-            )
+            missing = f"record {expected} is" if number == expected + 1 else f"records {expected} to {number - 1} are"
             found.append(f"{missing} missing")
         elif row["previous_hash"] != self.hash:
             found.append(f"record {number} does not follow record {self.last}")
@@ -195,9 +191,7 @@ def _answer_problems(measured: Mapping[str, tuple[int, str]], answers: Iterable[
         elif answer["digest"] != digest or _digest(answer["vector"]) != digest:
             found.append(f"the answer of record {number} was changed")
     return found + [
-        f"the answer of record {number} is missing"
-        for key, (number, _) in measured.items()
-        if key not in seen
+        f"the answer of record {number} is missing" for key, (number, _) in measured.items() if key not in seen
     ]
 
 

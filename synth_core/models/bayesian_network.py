@@ -71,9 +71,7 @@ class BayesianNetwork(StoredModel):
         independent = self.generation == "with replacement"
         if self.domain.impossible:
             rules = self.domain.impossible
-            codes = sample_lawful(
-                self.versions, self.filled, rows, rules=rules, rng=rng, independent=independent
-            )
+            codes = sample_lawful(self.versions, self.filled, rows, rules=rules, rng=rng, independent=independent)
         elif rows and (self.step_back or self.generation == "without replacement"):
             codes = self._one_by_one(rows, rng)
         else:
@@ -102,9 +100,7 @@ class BayesianNetwork(StoredModel):
     @property
     def cliques(self) -> tuple[Clique, ...]:
         """The attributes of each table, whatever their versions."""
-        owners = [
-            [self.domain.attributes[self._owner(name)] for name in table.clique] for table in self.tables
-        ]
+        owners = [[self.domain.attributes[self._owner(name)] for name in table.clique] for table in self.tables]
         return tuple(dict.fromkeys(map(self.domain.clique, owners)))
 
     @cached_property

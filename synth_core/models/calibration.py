@@ -48,9 +48,7 @@ class Calibration:
 @lru_cache(maxsize=16)
 def exclusions(domain: Domain) -> tuple[Factor, ...]:
     """The domain's rules as log potentials: 0 where a record may be, minus infinity where none can."""
-    return tuple(
-        Factor(clique, np.where(forbidden, -math.inf, 0.0)) for clique, forbidden in forbidden_tables(domain)
-    )
+    return tuple(Factor(clique, np.where(forbidden, -math.inf, 0.0)) for clique, forbidden in forbidden_tables(domain))
 
 
 def calibrate(tree: JunctionTree, potentials: Sequence[Factor]) -> Calibration:
@@ -102,9 +100,7 @@ def projections(table: Factor, targets: Iterable[Clique]) -> dict[Clique, Any]:
     }
 
 
-def inside_cliques(
-    tree: JunctionTree, beliefs: Sequence[Factor], targets: Iterable[Clique]
-) -> dict[Clique, Any]:
+def inside_cliques(tree: JunctionTree, beliefs: Sequence[Factor], targets: Iterable[Clique]) -> dict[Clique, Any]:
     """Marginals of targets that lie inside cliques of the tree, in one go for each clique."""
     wanted: dict[int, list[Clique]] = {}
     for target in targets:

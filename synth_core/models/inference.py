@@ -87,9 +87,7 @@ class CompiledOracle:
         self._work = works[0]
         self._work.cells[plan.excluded] = 0.0
         self._propagate: Callable[[], float] = (
-            SharedPass(layout, works)
-            if parts > 1
-            else functools.partial(kernels.propagate, layout, self._work)
+            SharedPass(layout, works) if parts > 1 else functools.partial(kernels.propagate, layout, self._work)
         )
         self._starts = layout.table_start[: len(plan.cliques)]
         self._lengths = np.diff(layout.table_start[: len(plan.cliques) + 1])

@@ -95,9 +95,7 @@ class JunctionTree:
         return SECONDS_PER_CELL * self.cells
 
 
-def junction_tree(
-    domain: Domain, cliques: Iterable[Iterable[str]], *, limit_cells: int | None = None
-) -> JunctionTree:
+def junction_tree(domain: Domain, cliques: Iterable[Iterable[str]], *, limit_cells: int | None = None) -> JunctionTree:
     """The cheapest junction tree found that covers the cliques, the domain's rules and every attribute.
 
     Several elimination orders are tried and the one with the fewest cells in total is kept. Nothing is
@@ -259,9 +257,7 @@ def clique_forest(order: Sequence[tuple[int, int]]) -> tuple[list[int], list[tup
     return [order[i][1] for i in kept], edges
 
 
-def cheapest_forest(
-    neighbours: Sequence[int], sizes: Sequence[int]
-) -> tuple[list[int], list[tuple[int, int]]]:
+def cheapest_forest(neighbours: Sequence[int], sizes: Sequence[int]) -> tuple[list[int], list[tuple[int, int]]]:
     """Triangulate by every rule and keep the clique forest with the fewest cells in total."""
     forests = [clique_forest(eliminate(neighbours, sizes, rule)) for rule in RULES]
     return min(forests, key=lambda forest: sum(mask_cells(clique, sizes) for clique in forest[0]))

@@ -89,9 +89,7 @@ def _expand(layout: Layout, link: int, begin: int, end: int, cells: Floats, fact
 
 
 @compiled
-def _reduce(
-    layout: Layout, link: int, begin: int, end: int, sums: Floats, cells: Floats, scale: float
-) -> None:
+def _reduce(layout: Layout, link: int, begin: int, end: int, sums: Floats, cells: Floats, scale: float) -> None:
     """Sum rows begin … end of a group onto one of its tables."""
     group = layout.link_group[link]
     rows, width = end - begin, layout.group_width[group]
@@ -131,9 +129,7 @@ def _weigh(layout: Layout, link: int, begin: int, end: int, cells: Floats, weigh
 
 
 @compiled
-def _reduce_lines(
-    layout: Layout, link: int, begin: int, end: int, totals: Floats, cells: Floats, scale: float
-) -> None:
+def _reduce_lines(layout: Layout, link: int, begin: int, end: int, totals: Floats, cells: Floats, scale: float) -> None:
     """Sum one number for each of lines begin … end onto a table without inner axes."""
     start = layout.table_start[layout.link_table[link]]
     cells[start : layout.table_start[layout.link_table[link] + 1]] = 0.0

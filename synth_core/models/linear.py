@@ -106,9 +106,7 @@ class Queries:
     def lengths(self) -> list[int]:
         """Number of answers of each block."""
         return [
-            self.domain.cells(self.cliques[table])
-            if matrices is None
-            else int(np.prod([len(m) for m in matrices]))
+            self.domain.cells(self.cliques[table]) if matrices is None else int(np.prod([len(m) for m in matrices]))
             for table, matrices in self.blocks
         ]
 
@@ -117,9 +115,7 @@ class Queries:
         xp = namespace(tables)
         parts = self._tables(tables)
         found = [
-            parts[table]
-            if matrices is None
-            else xp.reshape(contract_axes(self._shaped(parts, table), matrices), (-1,))
+            parts[table] if matrices is None else xp.reshape(contract_axes(self._shaped(parts, table), matrices), (-1,))
             for table, matrices in self.blocks
         ]
         return xp.concat(found)

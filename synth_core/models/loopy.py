@@ -156,9 +156,7 @@ class ClusterGraphField(StoredModel):
             if set(wanted) <= set(table.clique):
                 values = projections(table, [wanted])[wanted] * self.total
                 return np.transpose(values, [wanted.index(a) for a in asked])
-        raise SchemaError(
-            f"no cluster holds {', '.join(asked)} together; loopy propagation answers within clusters"
-        )
+        raise SchemaError(f"no cluster holds {', '.join(asked)} together; loopy propagation answers within clusters")
 
     def sample(self, rows: int, rng: np.random.Generator) -> Codes:
         """Rows drawn cluster by cluster, each given the attributes it shares with clusters before it."""

@@ -276,9 +276,7 @@ class Problem:
         """Multipliers of a model's potentials where it has potentials on measured tables, 0 elsewhere."""
         values = np.zeros(int(self.starts[-1]))
         known = () if warm is None else warm.cliques
-        for (table, matrices), begin, end in zip(
-            self.queries.blocks, self.starts, self.starts[1:], strict=False
-        ):
+        for (table, matrices), begin, end in zip(self.queries.blocks, self.starts, self.starts[1:], strict=False):
             if warm is not None and matrices is None and self.cliques[table] in known:
                 values[begin:end] = warm.potential(self.cliques[table]).ravel()
         return namespace(self.answers).asarray(values) * self.sigmas * self.open

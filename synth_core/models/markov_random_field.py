@@ -139,11 +139,7 @@ class MarkovRandomField(StoredModel):
         def draw(number: int) -> Codes:
             return sample_rows(self.domain, self.beliefs, number, rng=rng)
 
-        return (
-            representative_rows(self.domain, draw, rows, rng=rng)
-            if rows <= MAX_REPRESENTATIVE_ROWS
-            else draw(rows)
-        )
+        return representative_rows(self.domain, draw, rows, rng=rng) if rows <= MAX_REPRESENTATIVE_ROWS else draw(rows)
 
     def _write(self, path: str | os.PathLike[str]) -> None:
         write_model(path, FORMAT, self.domain, self.cliques, self.potentials, total=self.total)
@@ -222,9 +218,7 @@ def condition_on(model: MarkovRandomField, known: Mapping[str, int | Collection[
     matching = float(answer_queries(model, matrices).sum())
     if not matching > 0:
         raise SchemaError(f"the model has no records with this evidence on {', '.join(matrices)}")
-    tables = {
-        t.clique: t.values for t in split_tables(model.domain, model.cliques, np.array(model.potentials))
-    }
+    tables = {t.clique: t.values for t in split_tables(model.domain, model.cliques, np.array(model.potentials))}
     for attribute, matrix in matrices.items():
         excluded = np.where(matrix[0] > 0, 0.0, EXCLUDED)
         tables[(attribute,)] = tables.get((attribute,), 0.0) + excluded
@@ -258,9 +252,7 @@ def rake(
     Returns:
         The model nearest in relative entropy whose attributes follow the targets.
     """
-    wanted = {
-        name: np.maximum(table / table.sum(), 0.0) for name, table in targets.items() if table.sum() > 0
-    }
+    wanted = {name: np.maximum(table / table.sum(), 0.0) for name, table in targets.items() if table.sum() > 0}
     for _ in range(rounds):
         furthest = 0.0
         for name, shares in wanted.items():
@@ -278,8 +270,7 @@ def rake(
 def _multiplied(model: MarkovRandomField, name: str, change: NDArray[np.float64]) -> MarkovRandomField:
     """The model with a potential added to one attribute."""
     tables = {
-        table.clique: np.asarray(table.values)
-        for table in split_tables(model.domain, model.cliques, model.potentials)
+        table.clique: np.asarray(table.values) for table in split_tables(model.domain, model.cliques, model.potentials)
     }
     tables[name,] = tables.get((name,), 0.0) + change
     vector = np.concatenate([table.ravel() for table in tables.values()])

@@ -355,9 +355,7 @@ def _direction(point: _Point, pairs: Pairs, problem: Problem, ridge: float) -> V
     return -q
 
 
-def _line_search(
-    point: _Point, direction: Vector, evaluated: Callable[[Vector], _Point], tries: int
-) -> _Point | None:
+def _line_search(point: _Point, direction: Vector, evaluated: Callable[[Vector], _Point], tries: int) -> _Point | None:
     """The first point along the direction that decreases the dual enough, shrinking by quadratic interpolation."""
     slope = _dot(direction, point.gradient)
     if not slope < 0:

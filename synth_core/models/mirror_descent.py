@@ -107,11 +107,7 @@ def descend_mirror(
             moved = oracle(following)[0] * total
             passes += 1
             reached, slope = loss(moved)
-            if (
-                not loss.smooth
-                or value - reached >= float(gradient @ (marginals - moved)) / 2
-                or step < SHORTEST
-            ):
+            if not loss.smooth or value - reached >= float(gradient @ (marginals - moved)) / 2 or step < SHORTEST:
                 break
             step /= 2
         potentials, marginals, value, gradient = following, moved, reached, slope
@@ -155,9 +151,7 @@ def recover_model(
     values, start, tables = to_numpy(iterate.marginals), 0, []
     for clique in loss.cliques:
         end = start + domain.cells(clique)
-        tables.append(
-            Measurement(clique, values[start:end].reshape(domain.shape(clique)), 1e-3 * math.sqrt(total))
-        )
+        tables.append(Measurement(clique, values[start:end].reshape(domain.shape(clique)), 1e-3 * math.sqrt(total)))
         start = end
     problem = Problem.of(domain, tables, total=total, arrays=arrays)
     oracle = marginal_oracle(tree, loss.cliques, arrays)

@@ -151,9 +151,7 @@ class Mixture(StoredModel):
     def cliques(self) -> tuple[Clique, ...]:
         """The marginals that some part was fitted to, each with the columns that tell the parts apart."""
         apart = {name for c in self.components for name in (*c.constants, *c.codes)}
-        fitted = {
-            self.domain.clique((*clique, *apart)) for c in self.components for clique in c.model.cliques
-        }
+        fitted = {self.domain.clique((*clique, *apart)) for c in self.components for clique in c.model.cliques}
         return tuple(sorted(fitted, key=lambda clique: [self.domain.position(name) for name in clique]))
 
     @cached_property
@@ -167,9 +165,7 @@ class Mixture(StoredModel):
             "attributes": self.domain.attributes,
             "sizes": self.domain.sizes,
             "impossible": excluded_json(self.domain),
-            "components": [
-                {"rows": c.rows, "constants": c.constants, "codes": c.codes} for c in self.components
-            ],
+            "components": [{"rows": c.rows, "constants": c.constants, "codes": c.codes} for c in self.components],
         }
         parts = {}
         with TemporaryDirectory() as folder:

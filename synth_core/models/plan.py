@@ -138,20 +138,14 @@ class _Builder:
         local = self.tree.domain.project(clique)
         scopes = tuple(mask_of(local, self.tables[table]) for table in tables)
         chosen = blocking(local.sizes, scopes)
-        outer, middle, inner = (
-            clique_of(local, mask) for mask in (chosen.outer, chosen.middle, chosen.inner)
-        )
-        self._note(
-            rows=self._cells(outer), lines=self._cells(middle), block=self._cells(inner), parent_link=-1
-        )
+        outer, middle, inner = (clique_of(local, mask) for mask in (chosen.outer, chosen.middle, chosen.inner))
+        self._note(rows=self._cells(outer), lines=self._cells(middle), block=self._cells(inner), parent_link=-1)
         for member in chosen.weights:
             self._link(tables[member], -1, outer + middle, (), upward)
         for group in chosen.groups:
             rows = clique_of(local, group.outer)
             axes = middle + inner if group.wide else inner
-            wanted = any(
-                tables[member] != upward and tables[member] not in self.rules for member in group.members
-            )
+            wanted = any(tables[member] != upward and tables[member] not in self.rules for member in group.members)
             number = self._group(rows, outer, self._cells(axes), wanted)
             for member in group.members:
                 self._link(tables[member], number, rows, axes, upward)
@@ -164,9 +158,7 @@ class _Builder:
                 f"the measured tables around {', '.join(self.tree.largest)} need more than {LARGEST_OFFSET:,} cells; "
                 "measure smaller cliques"
             )
-        fields: dict[str, Any] = {
-            name: np.array(values, dtype=np.int64) for name, values in self.lists.items()
-        }
+        fields: dict[str, Any] = {name: np.array(values, dtype=np.int64) for name, values in self.lists.items()}
         for name, parts in self.maps.items():
             fields[name] = np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int32)
         layout = Layout(**fields)
@@ -309,9 +301,7 @@ def _neighbours(split: Blocking) -> Iterator[tuple[int, int]]:
         yield split.middle & ~(1 << k), split.inner | 1 << k
 
 
-def _priced(
-    cells: _Cells, scopes: Sequence[int], whole: int, *, middle: int, inner: int
-) -> tuple[float, Blocking]:
+def _priced(cells: _Cells, scopes: Sequence[int], whole: int, *, middle: int, inner: int) -> tuple[float, Blocking]:
     """The blocking for a split of the axes, and its estimated time."""
     outer = whole & ~middle & ~inner
     rows, lines, block = (cells[mask] for mask in (outer, middle, inner))

@@ -86,9 +86,7 @@ def sample_shards(
         yield sample_rows(domain, beliefs, size, rng=np.random.default_rng(own))
 
 
-def shards(
-    rows: int, *, shard_rows: int, seed: np.random.SeedSequence
-) -> list[tuple[int, np.random.SeedSequence]]:
+def shards(rows: int, *, shard_rows: int, seed: np.random.SeedSequence) -> list[tuple[int, np.random.SeedSequence]]:
     """Sizes and seeds of the shards."""
     if shard_rows < 1:
         raise ValueError("a shard needs at least one row")
@@ -157,9 +155,7 @@ class SmallTables(NamedTuple):
     cells: int
 
 
-def representative_rows(
-    domain: Domain, draw: Callable[[int], Codes], rows: int, *, rng: np.random.Generator
-) -> Codes:
+def representative_rows(domain: Domain, draw: Callable[[int], Codes], rows: int, *, rng: np.random.Generator) -> Codes:
     """So many rows, chosen among POOL times as many that `draw` returns."""
     drawn = draw(rows * (POOL + 1))
     if not rows:
@@ -221,9 +217,7 @@ def sample_lawful(
     for step in sampling_steps(domain, tables) if rows else ():
         fresh = [domain.attributes[place] for place in step.fresh]
         drawn.update(fresh)
-        ending = [
-            rule for rule in rules if set(rule.attributes) <= drawn and set(rule.attributes) & set(fresh)
-        ]
+        ending = [rule for rule in rules if set(rule.attributes) <= drawn and set(rule.attributes) & set(fresh)]
         kinds, which = _met(columns, domain, ending, fresh)
         for number, kind in enumerate(kinds):
             own = np.flatnonzero(which == number)

@@ -85,9 +85,7 @@ def write_arrays(path: str | os.PathLike[str], header: Mapping[str, Any], **arra
 
 
 @contextmanager
-def read_arrays(
-    path: str | os.PathLike[str], name: str
-) -> Iterator[tuple[dict[str, Any], Mapping[str, NDArray[Any]]]]:
+def read_arrays(path: str | os.PathLike[str], name: str) -> Iterator[tuple[dict[str, Any], Mapping[str, NDArray[Any]]]]:
     """Open a stored model of one format.
 
     Args:
@@ -158,6 +156,5 @@ def excluded_records(
 ) -> tuple[Impossible, ...]:
     """What `excluded_json` wrote."""
     return tuple(
-        Impossible(rule, tuple((attribute, tuple(codes)) for attribute, codes in parts))
-        for rule, parts in values
+        Impossible(rule, tuple((attribute, tuple(codes)) for attribute, codes in parts)) for rule, parts in values
     )

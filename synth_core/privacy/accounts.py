@@ -264,9 +264,7 @@ class Ledger(Protocol):
         """Set budget aside for a whole release before any data is read; refused when there is no room."""
         ...
 
-    def close(
-        self, dataset: str, release: str, *, reason: str, runner: Runner, only_unmeasured: bool = False
-    ) -> None:
+    def close(self, dataset: str, release: str, *, reason: str, runner: Runner, only_unmeasured: bool = False) -> None:
         """End a release's hold and those at work under it: what was not reserved is free again, charges stay.
 
         With `only_unmeasured` a release that was charged for anything keeps its hold.
@@ -305,9 +303,7 @@ class Ledger(Protocol):
         """Record a step that cost nothing."""
         ...
 
-    def records(
-        self, *, dataset: str | Collection[str] | None = None, release: str | None = None
-    ) -> list[Record]:
+    def records(self, *, dataset: str | Collection[str] | None = None, release: str | None = None) -> list[Record]:
         """The chain's records, or those of one or several data sets or of a release, oldest first."""
         ...
 
@@ -343,9 +339,7 @@ class Composition:
     """A running sum of spends; a refund is added with a negative price."""
 
     whole: Fraction = ZERO
-    parts: defaultdict[tuple[str, str], dict[str, Fraction]] = field(
-        default_factory=lambda: defaultdict(dict)
-    )
+    parts: defaultdict[tuple[str, str], dict[str, Fraction]] = field(default_factory=lambda: defaultdict(dict))
 
     @property
     def mu2(self) -> Fraction:
@@ -383,10 +377,7 @@ def which_count(spends: Sequence[Spend]) -> list[bool]:
     for spend in spends:
         composition.add(*spend)
     dearest = {place: _dearest(parts) for place, parts in composition.parts.items()}
-    return [
-        stratum is None or dearest[snapshot, stratum.partition] == stratum.part
-        for snapshot, stratum, _ in spends
-    ]
+    return [stratum is None or dearest[snapshot, stratum.partition] == stratum.part for snapshot, stratum, _ in spends]
 
 
 def snapshot_numbers(snapshots: Iterable[str]) -> list[int]:

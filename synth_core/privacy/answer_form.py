@@ -76,9 +76,7 @@ class AnswerForm:
         if len(answer) != self.size:
             raise LedgerError("a stored answer is not as long as its record says; run: synth ledger verify")
         ends = np.cumsum([block.size for block in self.blocks])[:-1]
-        return [
-            part.reshape(block.shape) for part, block in zip(np.split(answer, ends), self.blocks, strict=True)
-        ]
+        return [part.reshape(block.shape) for part, block in zip(np.split(answer, ends), self.blocks, strict=True)]
 
     def to_json(self) -> dict[str, Any]:
         """The form as plain data; groups that several blocks share are written once."""

@@ -127,9 +127,7 @@ def gaussian_for(
     """The discrete Gaussian that spends exactly `mu2` on all its queries together."""
     _require_positive(mu2)
     total = Fraction(count) if weights is None else sum(weights, Fraction(0))
-    return Mechanism(
-        "discrete_gaussian", sensitivity, (sensitivity * MARGIN) ** 2 * total / mu2, count, weights
-    )
+    return Mechanism("discrete_gaussian", sensitivity, (sensitivity * MARGIN) ** 2 * total / mu2, count, weights)
 
 
 def laplace_for(mu2: Fraction, *, sensitivity: Fraction, count: int) -> Mechanism:

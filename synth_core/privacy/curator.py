@@ -280,9 +280,7 @@ class LedgerCurator:
         form: AnswerForm,
         draw: Callable[[], Answer],
     ) -> Answer:
-        request = self._spending.request(
-            purpose, mechanism, asked=tuple(asked), form=form, entropy=self._entropy.name
-        )
+        request = self._spending.request(purpose, mechanism, asked=tuple(asked), form=form, entropy=self._entropy.name)
         reservation = self._ledger.reserve(request)
         if reservation.answer is not None:
             return reservation.answer
@@ -334,9 +332,7 @@ def _no_fault(_: str) -> None:
 def _marginals(domain: Domain, cliques: Sequence[Clique]) -> AnswerForm:
     shapes = [domain.shape(clique) for clique in cliques]
     facts = [["marginal", list(c), list(shape)] for c, shape in zip(cliques, shapes, strict=True)]
-    blocks = [
-        Block(kind=Kind.MARGINAL, clique=c, shape=shape) for c, shape in zip(cliques, shapes, strict=True)
-    ]
+    blocks = [Block(kind=Kind.MARGINAL, clique=c, shape=shape) for c, shape in zip(cliques, shapes, strict=True)]
     return AnswerForm(fingerprint=fingerprint("measure", facts), blocks=tuple(blocks))
 
 

@@ -40,9 +40,7 @@ class Strategy:
             raise SpecError(f"a strategy for {self.clique} needs one matrix for each attribute")
         for attribute, matrix in zip(self.clique, self.matrices, strict=True):
             if matrix.ndim != 2 or matrix.dtype != np.int64 or not matrix.any():
-                raise SpecError(
-                    f"the strategy for {attribute!r} must be a matrix of 64-bit integers, not all 0"
-                )
+                raise SpecError(f"the strategy for {attribute!r} must be a matrix of 64-bit integers, not all 0")
             matrix.setflags(write=False)
 
     @property

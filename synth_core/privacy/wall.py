@@ -41,9 +41,7 @@ def wall() -> Iterator[None]:
         raise
     except Exception as error:
         kind = type(error).__name__
-        raise WallError(
-            f"a step failed inside the confidential zone ({kind}); details are withheld"
-        ) from None
+        raise WallError(f"a step failed inside the confidential zone ({kind}); details are withheld") from None
     finally:
         _inside.reset(token)
 
@@ -90,9 +88,7 @@ class Private(Generic[T]):
         return repr(self)
 
     def __refuse(self, *_: object, **__: object) -> NoReturn:
-        raise WallError(
-            "a confidential value cannot be compared, counted, copied, stored or sent; ask the curator"
-        )
+        raise WallError("a confidential value cannot be compared, counted, copied, stored or sent; ask the curator")
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __refuse
     __hash__ = __bool__ = __len__ = __iter__ = __int__ = __float__ = __index__ = __refuse

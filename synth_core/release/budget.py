@@ -56,6 +56,4 @@ def divide_budget(spec: ReleaseSpec, *, rows_per_unit: int = 1) -> ReleaseBudget
     strata = spec.strata
     rows = left * exact_share(strata.share) if strata else Fraction(0)
     above = left * exact_share(strata.upper_share) if strata and strata.within else Fraction(0)
-    return ReleaseBudget(
-        bins=bins, quality=quality, stratum_rows=rows, level_above=above, method=left - rows - above
-    )
+    return ReleaseBudget(bins=bins, quality=quality, stratum_rows=rows, level_above=above, method=left - rows - above)

@@ -101,8 +101,7 @@ def guarantee(publication: int, asked: float, records: Sequence[Record]) -> Guar
         "epsilon_spent": round_up(epsilon_of(spent, account.delta), DIGITS),
         "mu_spent": round_up(mu_of(spent), DIGITS),
         "steps": {
-            step: {"mu2": str(mu2), "share": float(mu2 / spent) if spent else 0.0}
-            for step, mu2 in steps.items()
+            step: {"mu2": str(mu2), "share": float(mu2 / spent) if spent else 0.0} for step, mu2 in steps.items()
         },
         "account": _account(seen),
     }
@@ -311,9 +310,7 @@ def deployment(manifest: dict[str, Any]) -> dict[str, Any]:
 
 def _bought_bins(domain: dict[str, Any]) -> str:
     names = [name for name, column in domain.items() if column["origin"] == BOUGHT]
-    return (
-        f", the bins of {', '.join(names)} from noisy histograms that are part of the price" if names else ""
-    )
+    return f", the bins of {', '.join(names)} from noisy histograms that are part of the price" if names else ""
 
 
 def _stratum(written: list[str] | None) -> Stratum | None:
@@ -321,9 +318,7 @@ def _stratum(written: list[str] | None) -> Stratum | None:
 
 
 def _privacy_loss(guarantee: dict[str, Any]) -> dict[str, Any]:
-    split = ", ".join(
-        f"{step} {cost['share']:.1%}" for step, cost in guarantee["steps"].items() if cost["share"]
-    )
+    split = ", ".join(f"{step} {cost['share']:.1%}" for step, cost in guarantee["steps"].items() if cost["share"])
     return {
         "privacy_unit": guarantee["unit"],
         "privacy_unit_description": f"Neighbours: {guarantee['neighbours']}. At most "

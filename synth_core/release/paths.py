@@ -213,9 +213,7 @@ class ReleasePaths:
                 zone.chmod(PRIVATE_MODE)
             self.extract.mkdir(parents=True, exist_ok=True)
         except OSError:
-            raise SpecError(
-                f"workspace {self.workspace} is not writable; choose another with --workspace"
-            ) from None
+            raise SpecError(f"workspace {self.workspace} is not writable; choose another with --workspace") from None
 
 
 @dataclass(frozen=True, slots=True)

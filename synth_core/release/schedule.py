@@ -41,9 +41,7 @@ class Schedule(BaseModel):
     calendar: str | None = Field(default=None, description="such as `third Tuesday after quarter end`")
     at: str = Field(default="00:00", description="time of day for a calendar, HH:MM")
     timezone: str = Field(default="UTC", description="time zone of cron or calendar, such as Europe/Vienna")
-    asset: str | None = Field(
-        default=None, description="name of an Airflow asset; each update makes a release"
-    )
+    asset: str | None = Field(default=None, description="name of an Airflow asset; each update makes a release")
     uri: str | None = Field(default=None, description="the asset's URI, where it is not its name")
 
     @model_validator(mode="before")

@@ -74,9 +74,7 @@ class ReleaseSpec(BaseModel):
         description="file with the public declaration of the columns: categories and bins come from here, never from "
         "the data. Relative to the spec file",
     )
-    method: str = Field(
-        default="privmrf", title="Method", description="what fits the model, see `synth methods`"
-    )
+    method: str = Field(default="privmrf", title="Method", description="what fits the model, see `synth methods`")
     preset: str = Field(
         default="default",
         title="Preset",
@@ -121,9 +119,7 @@ class ReleaseSpec(BaseModel):
         title="Shards",
         description="number of files of the extract, drawn in parallel",
     )
-    csv: bool = Field(
-        default=False, title="CSV", description="whether the shards are written as CSV files too"
-    )
+    csv: bool = Field(default=False, title="CSV", description="whether the shards are written as CSV files too")
     seed: int = Field(
         default=0,
         ge=0,
@@ -277,18 +273,14 @@ class Releases:
 def read_releases(folder: Path) -> Releases:
     """Read every YAML file of the folder, not of its subfolders; one that is wrong does not hide the others."""
     if not folder.is_dir():
-        raise SpecError(
-            f"SYNTH_RELEASES: {folder} is not a folder; create it, or name the folder of the specs"
-        )
+        raise SpecError(f"SYNTH_RELEASES: {folder} is not a folder; create it, or name the folder of the specs")
     found: dict[str, Series] = {}
     broken = []
     for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
         try:
             spec = ReleaseSpec.load(path)
             if len(spec.release) > LONGEST_NAME:
-                raise SpecError(
-                    f"{path}: release names of a series get a date; use at most {LONGEST_NAME} characters"
-                )
+                raise SpecError(f"{path}: release names of a series get a date; use at most {LONGEST_NAME} characters")
             if spec.release in found:
                 raise SpecError(
                     f"{path}: release {spec.release!r} is also in {found[spec.release].path.name}; "

@@ -179,16 +179,12 @@ def laid_out(strata: Strata, schema: Schema) -> Layout:
     upper_names, upper_of, level = _upper(strata, column, schema)
     layout = Layout(strata.by, tuple(names), pools, upper_names, upper_of, level)
     if not layout.attributes(schema.domain):
-        raise SpecError(
-            "strata: the schema has no column besides; there is nothing to model inside a stratum"
-        )
+        raise SpecError("strata: the schema has no column besides; there is nothing to model inside a stratum")
     for name, codes in pools:
         if len(codes) < 2:
             raise SpecError(f"strata: pool {name!r} needs two strata or more")
         if upper_of is not None and len({upper_of[code] for code in codes}) > 1:
-            raise SpecError(
-                f"strata: pool {name!r} joins strata of different {strata.within}; keep them apart"
-            )
+            raise SpecError(f"strata: pool {name!r} joins strata of different {strata.within}; keep them apart")
     return layout
 
 
@@ -291,9 +287,7 @@ def _upper(
     upper_of = {code: names.index(name) for name, own in codes for code in own}
     for code, value in enumerate(column.values):
         if code not in upper_of:
-            raise SpecError(
-                f"strata: members: {value!r} lies within no {strata.within}; every stratum needs one"
-            )
+            raise SpecError(f"strata: members: {value!r} lies within no {strata.within}; every stratum needs one")
     if len(set(upper_of.values())) == len(upper_of):
         raise SpecError(f"strata: every {strata.within} has one {strata.by} only; leave `within` out")
     return tuple(names), tuple(upper_of[code] for code in range(len(column.values))), level

@@ -144,13 +144,9 @@ def _signer(folder: Path) -> str:
 
 def _given_key(path: Path) -> signing.KnownKey:
     try:
-        return signing.KnownKey(
-            signing.canonical_pem(path.read_text(encoding="utf-8")), "the key that was given"
-        )
+        return signing.KnownKey(signing.canonical_pem(path.read_text(encoding="utf-8")), "the key that was given")
     except (OSError, ValueError):
-        raise SpecError(
-            f"--key {path} cannot be read as an Ed25519 public key in PEM; check the file"
-        ) from None
+        raise SpecError(f"--key {path} cannot be read as an Ed25519 public key in PEM; check the file") from None
 
 
 def _workspace(folder: Path) -> Path | None:
@@ -200,9 +196,7 @@ def _signature_check(content: bytes, folder: Path, known: signing.KnownKey | Non
 
 def _files_check(manifest: dict[str, Any], folder: Path) -> Check:
     names = set(manifest["artifacts"])
-    outside = [
-        name for name in names if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts
-    ]
+    outside = [name for name in names if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts]
     if outside:
         return Check("files", "", (f"{MANIFEST}: lists {outside[0]!r}, which is no file of the folder",))
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
@@ -291,9 +285,7 @@ def _head_problems(manifest: dict[str, Any], records: Sequence[Record]) -> list[
     head = manifest["provenance"]["ledger"]
     at = next((record for record in records if record.id == head["records"]), None)
     if at is None:
-        return [
-            f"ledger: was rolled back behind record {head['records']}, which the manifest was signed over"
-        ]
+        return [f"ledger: was rolled back behind record {head['records']}, which the manifest was signed over"]
     if at.hash != head["hash"]:
         return [f"ledger: record {head['records']} is not the one that the manifest was signed over"]
     return []

@@ -83,9 +83,7 @@ def histograms(panels: Sequence[tuple[str, Sequence[float], float, float]]) -> s
     below = canvas.height - _AXIS - 4
     for tick in _ticks(largest, 5):
         canvas.text(x(tick), below, f"{tick:g}", MUTED, anchor="middle", size=8)
-    canvas.text(
-        WIDE / 2, canvas.height - 8, "total variation distance of one marginal", MUTED, anchor="middle"
-    )
+    canvas.text(WIDE / 2, canvas.height - 8, "total variation distance of one marginal", MUTED, anchor="middle")
     return canvas.svg()
 
 
@@ -276,9 +274,7 @@ class Canvas:
         self.width, self.height = width, height
         self._elements: list[str] = []
 
-    def box(
-        self, x: float, y: float, width: float, height: float, colour: str, *, opacity: float = 1.0
-    ) -> None:
+    def box(self, x: float, y: float, width: float, height: float, colour: str, *, opacity: float = 1.0) -> None:
         """A filled rectangle; one of no width is drawn as a hair, so that a value of 0 is seen."""
         faint = "" if opacity == 1.0 else f' fill-opacity="{opacity:.3g}"'
         self._elements.append(
@@ -299,9 +295,7 @@ class Canvas:
 
     def dot(self, x: float, y: float, radius: float, colour: str) -> None:
         """A filled circle."""
-        self._elements.append(
-            f'<circle cx="{x:.2f}" cy="{y:.2f}" r="{radius:g}" style="fill: var(--{colour})"/>'
-        )
+        self._elements.append(f'<circle cx="{x:.2f}" cy="{y:.2f}" r="{radius:g}" style="fill: var(--{colour})"/>')
 
     def text(
         self,

@@ -91,9 +91,7 @@ def _tiles(quality: PublicQuality, guarantee: Guarantee, *, columns: int) -> lis
     ]
     if quality.measured and not quality.bought:
         distance, noise = mean_distances(quality.measured)
-        tiles.append(
-            Tile(name="From the noisy answers", value=percent(distance), note=f"noise alone {percent(noise)}")
-        )
+        tiles.append(Tile(name="From the noisy answers", value=percent(distance), note=f"noise alone {percent(noise)}"))
     if quality.violations:
         broken = sum(quality.violations.values())
         tiles.append(
@@ -109,16 +107,12 @@ def _tiles(quality: PublicQuality, guarantee: Guarantee, *, columns: int) -> lis
 def _columns(schema: Schema, quality: PublicQuality) -> tuple[Exhibit, ...]:
     """Each column's noisy answer beside the synthetic table, where the release has asked for it."""
     asked = [column for column in schema.columns if column.name in quality.columns]
-    noisy = {
-        column.name: [max(0.0, share) for share in quality.columns[column.name].shares] for column in asked
-    }
+    noisy = {column.name: [max(0.0, share) for share in quality.columns[column.name].shares] for column in asked}
     distances = {
         name: tvd(np.asarray(shares), np.asarray(quality.synthetic[name])) if sum(shares) > 0 else 1.0
         for name, shares in noisy.items()
     }
-    return exhibits.column_exhibits(
-        asked, noisy, quality.synthetic, reference_name="noisy answer", tvd=distances
-    )
+    return exhibits.column_exhibits(asked, noisy, quality.synthetic, reference_name="noisy answer", tvd=distances)
 
 
 _MOST_CLIQUES = 60
@@ -129,10 +123,7 @@ def answers_exhibit(measured: Sequence[MeasuredMarginal]) -> Exhibit:
     """How far the synthetic table is from every noisy answer, beside how far noise alone would put it."""
     sizes = sorted({len(m.clique) for m in measured})
     groups = [(size, [m for m in measured if len(m.clique) == size]) for size in sizes]
-    panels = [
-        (columns_at_a_time(size), [m.distance for m in group], *mean_distances(group))
-        for size, group in groups
-    ]
+    panels = [(columns_at_a_time(size), [m.distance for m in group], *mean_distances(group)) for size, group in groups]
     words = "; ".join(f"{size}-way {mean_distances(group)[0]:.4f}" for size, group in groups)
     ranked = sorted(measured, key=lambda m: m.noise - m.distance)[:MAX_LISTED]
     return Exhibit(
@@ -142,9 +133,7 @@ def answers_exhibit(measured: Sequence[MeasuredMarginal]) -> Exhibit:
         note="A table that follows its answers is about as far from them as the noise alone.",
         table=Table(
             head=("furthest beyond noise", "cells", "distance", "noise alone"),
-            rows=tuple(
-                (" × ".join(m.clique), f"{m.cells:,}", f"{m.distance:.4f}", f"{m.noise:.4f}") for m in ranked
-            ),
+            rows=tuple((" × ".join(m.clique), f"{m.cells:,}", f"{m.distance:.4f}", f"{m.noise:.4f}") for m in ranked),
         ),
         key=(("ink", "mean"), ("warning", "noise alone")),
     )
@@ -162,8 +151,7 @@ def bought_table(bought: Sequence[BoughtError]) -> Table:
     return Table(
         head=("columns at a time", "mean distance", "95% margin", "marginals"),
         rows=tuple(
-            (str(e.alpha), percent(e.mean), f"±{e.margin * 100:.2f} points", f"{e.marginals:,}")
-            for e in bought
+            (str(e.alpha), percent(e.mean), f"±{e.margin * 100:.2f} points", f"{e.marginals:,}") for e in bought
         ),
     )
 
@@ -172,9 +160,7 @@ def tree_exhibit(tree: JunctionTree) -> Exhibit:
     """Which columns the model ties together directly."""
     shown = [place for place in range(len(tree.cliques)) if place < _MOST_CLIQUES]
     labels = [_given(tree.cliques[place], tree.separator(place)) for place in shown]
-    some = (
-        "" if len(shown) == len(tree.cliques) else f" The first {len(shown)} of {len(tree.cliques)} groups."
-    )
+    some = "" if len(shown) == len(tree.cliques) else f" The first {len(shown)} of {len(tree.cliques)} groups."
     return Exhibit(
         title="What the model ties together",
         svg=charts.indented_tree(labels, [tree.parents[place] for place in shown]),
@@ -196,9 +182,7 @@ def tree_exhibit(tree: JunctionTree) -> Exhibit:
     )
 
 
-def ties_exhibit(
-    attributes: Sequence[str], ties: Sequence[Sequence[float]], *, asked: Sequence[Clique]
-) -> Exhibit:
+def ties_exhibit(attributes: Sequence[str], ties: Sequence[Sequence[float]], *, asked: Sequence[Clique]) -> Exhibit:
     """How strongly pairs of columns go together in the published table, and which were measured together."""
     matrix = np.asarray(ties)
     shown = np.sort(np.argsort(-matrix.mean(axis=0), kind="stable")[:MAX_HEATMAP_COLUMNS])

@@ -119,9 +119,7 @@ def read_numbers(
             plain = pc.if_else(pa.array(is_word), pa.scalar(None, plain.type), plain)
     numbers = _floats(plain)
     if numbers is None:
-        column.refuse(
-            source, "has a value that is not a number; correct the source (a missing value is empty)"
-        )
+        column.refuse(source, "has a value that is not a number; correct the source (a missing value is empty)")
     for value, code in known:
         number = _known_number(value)
         if number is not None:

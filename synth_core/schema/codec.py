@@ -68,9 +68,7 @@ def decode_table(codes: NDArray[np.integer[Any]], schema: Schema, rng: np.random
 def decode(codes: NDArray[np.integer[Any]], schema: Schema, rng: np.random.Generator) -> pd.DataFrame:
     """`decode_table` as a pandas frame: text as str, whole numbers as int64 or, with nulls, Int64."""
     table = decode_table(codes, schema, rng)
-    return pd.DataFrame(
-        {name: _to_pandas(table.column(name), table.field(name)) for name in table.column_names}
-    )
+    return pd.DataFrame({name: _to_pandas(table.column(name), table.field(name)) for name in table.column_names})
 
 
 def check_names(names: Iterable[str], schema: Schema, *, source: str) -> None:
@@ -81,9 +79,7 @@ def check_names(names: Iterable[str], schema: Schema, *, source: str) -> None:
             own = origin == column.name
             if found[origin] == 0:
                 derived = "" if own else f", and so is {origin!r}, from which it is derived"
-                column.refuse(
-                    source, f"is missing{derived}; add it to the source or remove it from the schema"
-                )
+                column.refuse(source, f"is missing{derived}; add it to the source or remove it from the schema")
             if found[origin] > 1:
                 column.refuse(source, "appears more than once; give each column its own name")
 

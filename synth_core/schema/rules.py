@@ -102,8 +102,7 @@ class Dependency(Declaration):
     def combinations(self) -> tuple[Combination, ...]:
         """The combinations that cannot occur."""
         return tuple(
-            (Clause(self.column, items), Clause(self.decides, (value,), False))
-            for value, items in self.by.items()
+            (Clause(self.column, items), Clause(self.decides, (value,), False)) for value, items in self.by.items()
         )
 
 

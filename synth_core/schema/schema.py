@@ -163,9 +163,7 @@ class Schema(DeclaredSchema):
     @classmethod
     def from_sizes(cls, sizes: Mapping[str, int]) -> Schema:
         """A schema of integer-coded columns: each holds 0 … size-1 and is decoded to the same integers."""
-        columns = [
-            {"kind": "categorical", "name": name, "values": range(size)} for name, size in sizes.items()
-        ]
+        columns = [{"kind": "categorical", "name": name, "values": range(size)} for name, size in sizes.items()]
         return cls.model_validate({"columns": columns})
 
     @cached_property
@@ -192,10 +190,7 @@ class Schema(DeclaredSchema):
                     raise SchemaError(f"rule {rule.name!r}: the table has no column {name!r}; add it")
             rows = np.zeros(len(frame), dtype=np.bool_)
             for clauses in rule.combinations:
-                met = [
-                    self.column(name).matching_rows(frame[name], items) == holds
-                    for name, items, holds in clauses
-                ]
+                met = [self.column(name).matching_rows(frame[name], items) == holds for name, items, holds in clauses]
                 rows |= np.all(met, axis=0)
             broken[rule.name] = rows
         return broken
@@ -218,13 +213,9 @@ class Schema(DeclaredSchema):
         _check_columns(self)
         _check_rules(self)
         if self.unit_column is None and self.unit_kind != "text":
-            raise SchemaError(
-                "unit_kind: there is no unit_column that it speaks of; name it or leave both out"
-            )
+            raise SchemaError("unit_kind: there is no unit_column that it speaks of; name it or leave both out")
         if self.unit_column in self.domain:
-            raise SchemaError(
-                f"unit_column {self.unit_column!r} is also in columns; a unit's name is not published"
-            )
+            raise SchemaError(f"unit_column {self.unit_column!r} is also in columns; a unit's name is not published")
         return self
 
 
@@ -239,9 +230,7 @@ def _check_columns(schema: Schema) -> None:
         if column.role is None:
             continue
         if column.role in seen:
-            raise SchemaError(
-                f"column {column.name!r}: another column has the role {column.role}; keep one of them"
-            )
+            raise SchemaError(f"column {column.name!r}: another column has the role {column.role}; keep one of them")
         seen.add(column.role)
         if column.role == "income" and column.levels is None:
             raise SchemaError(f"column {column.name!r}: an income is a number; declare it as integer or real")
@@ -288,9 +277,7 @@ class _UniqueKeys(yaml.SafeLoader):
         seen = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key {key.value!r} is given twice", key.start_mark
-                )
+                raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} is given twice", key.start_mark)
             seen.add(str(key.value))
         return super().construct_mapping(node, deep=deep)
 

@@ -111,9 +111,7 @@ def decide(run: StepRun, *, approved: bool, seen: str) -> None:
 def decision(run: StepRun) -> Decision | None:
     """The last decision about a release."""
     made = [
-        record
-        for record in run.records()
-        if record.step == STEP and record.purpose.split()[0] in (APPROVED, REJECTED)
+        record for record in run.records() if record.step == STEP and record.purpose.split()[0] in (APPROVED, REJECTED)
     ]
     if not made:
         return None
@@ -150,9 +148,7 @@ def require_unchanged(run: StepRun, made: Decision | None, checksums: Mapping[st
 
 
 def _changed(run: StepRun, made: Decision) -> PublishError:
-    return PublishError(
-        f"release {run.spec.release!r} has changed since {made.by} approved it; {REMEDY} again"
-    )
+    return PublishError(f"release {run.spec.release!r} has changed since {made.by} approved it; {REMEDY} again")
 
 
 def _files(run: StepRun) -> list[Path]:

@@ -81,9 +81,7 @@ class StepRun:
     def snapshot(self) -> Snapshot:
         """What was ingested."""
         if not self.paths.snapshot.exists():
-            raise SpecError(
-                f"release {self.spec.release!r} has not been ingested; run the step `ingest` first"
-            )
+            raise SpecError(f"release {self.spec.release!r} has not been ingested; run the step `ingest` first")
         return Snapshot.load(self.paths.snapshot)
 
     @property

@@ -235,8 +235,7 @@ class _Table:
         known = all(attribute in domain for attribute in self.clique)
         merged = self.groups or (None,) * self.noisy.ndim
         sizes = tuple(
-            size if groups is None else len(groups)
-            for size, groups in zip(self.noisy.shape, merged, strict=True)
+            size if groups is None else len(groups) for size, groups in zip(self.noisy.shape, merged, strict=True)
         )
         return known and sizes == domain.shape(self.clique)
 

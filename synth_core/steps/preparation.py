@@ -29,9 +29,7 @@ from synth_core.storage.contribution import check_unit_declared
 from synth_core.storage.locations import source_files
 from synth_core.synthesizers.methods import synthesizer
 
-NO_LARGEST_N = (
-    "no public bound of the number of records is declared: make sure that delta is at most 1/(10 x records)"
-)
+NO_LARGEST_N = "no public bound of the number of records is declared: make sure that delta is at most 1/(10 x records)"
 """What is said of an account that was opened before the bound was asked for; an account cannot be declared again."""
 
 Section = tuple[str, list[tuple[str, str]]]
@@ -41,9 +39,7 @@ def prepare_release(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: 
     """Check the spec and hold its budget; returns the address of the prepared release."""
     wanted = ReleaseSpec.load(spec) if isinstance(spec, Path) else ReleaseSpec.parse(dict(spec))
     paths, who = ReleasePaths(workspace.resolve(), wanted.release), runner or this_runner()
-    watch = watched(
-        paths.workspace, dataset=wanted.dataset, release=wanted.release, step="prepare", runner=who
-    )
+    watch = watched(paths.workspace, dataset=wanted.dataset, release=wanted.release, step="prepare", runner=who)
     with watch if paths.workspace.is_dir() else nullcontext():
         return _prepared(wanted, paths, who)
 
@@ -112,9 +108,7 @@ def check_bins(spec: ReleaseSpec, schema: DeclaredSchema) -> None:
         )
     private = schema.private_bin_columns
     if private and not spec.bins_share:
-        raise SpecError(
-            f"column {private[0]!r} has bins that are to be bought; say with bins_share what they may cost"
-        )
+        raise SpecError(f"column {private[0]!r} has bins that are to be bought; say with bins_share what they may cost")
     if spec.bins_share and not private:
         raise SpecError("bins_share buys nothing: no column declares private_quantiles; leave it out")
 
@@ -155,9 +149,7 @@ def _refuse_another(spec: ReleaseSpec, schema: DeclaredSchema, paths: ReleasePat
         return
     before, schema_before = ReleaseSpec.load(paths.spec), DeclaredSchema.load(paths.schema)
     passed_over = ("schema", *ROUTINE)
-    differing = [
-        key for key, value in spec.dump().items() if before.dump()[key] != value and key not in passed_over
-    ]
+    differing = [key for key, value in spec.dump().items() if before.dump()[key] != value and key not in passed_over]
     if schema_before.declaration.digest() != schema.digest():
         differing.append("schema")
     if differing:
@@ -188,9 +180,7 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> lis
         left = max(balance.remaining_mu2, Fraction(0))
         after = left - total
         cap, delta = exact_text(balance.account.cap_epsilon), exact_text(spec.delta)
-        rest = (
-            f"epsilon {left_text(epsilon_of(after, spec.delta), 3)}" if after >= 0 else "not enough: refused"
-        )
+        rest = f"epsilon {left_text(epsilon_of(after, spec.delta), 3)}" if after >= 0 else "not enough: refused"
         account_lines = [
             ("cap", f"epsilon {cap} at delta {delta}, per {spec.unit}"),
             ("left now", f"epsilon {left_text(epsilon_of(left, spec.delta), 3)}"),
@@ -214,9 +204,7 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> lis
         (name, f"{float(mu2 / budget.whole):6.1%}   mu {float(mu2) ** 0.5:.4f}")
         for name, mu2 in [*((name, plan.mu2(name)) for name, _ in plan.shares), *bought]
     ]
-    price = (
-        f"epsilon {exact_text(spec.epsilon)}, delta {exact_text(spec.delta)} (mu {loss_text(mu_of(total))})"
-    )
+    price = f"epsilon {exact_text(spec.epsilon)}, delta {exact_text(spec.delta)} (mu {loss_text(mu_of(total))})"
     release = [
         ("method", f"{spec.method}, preset {spec.preset}"),
         ("cost", price),

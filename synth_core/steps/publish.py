@@ -152,9 +152,7 @@ def _artifacts(run: StepRun) -> list[Path]:
     for step, paths in artifacts.items():
         missing = [path.name for path in paths if not path.is_file()]
         if missing and step != "publish":
-            raise PublishError(
-                f"release {run.spec.release!r}: {missing[0]} is missing; run the step `{step}` again"
-            )
+            raise PublishError(f"release {run.spec.release!r}: {missing[0]} is missing; run the step `{step}` again")
     return [path for paths in artifacts.values() for path in paths]
 
 
@@ -179,8 +177,7 @@ def _quality_in_short(quality: PublicQuality) -> dict[str, Any]:
         "answers_used": quality.answers_used,
         "answers_unused": quality.answers_unused,
         "bought": [
-            {"alpha": e.alpha, "mean": e.mean, "margin": e.margin, "marginals": e.marginals}
-            for e in quality.bought
+            {"alpha": e.alpha, "mean": e.mean, "margin": e.margin, "marginals": e.marginals} for e in quality.bought
         ],
         "rule_violations": quality.violations,
     }
@@ -197,9 +194,7 @@ def _provenance(run: StepRun, approval: Decision | None, publication: Record) ->
         **manifests.software(),
         "dag": run.runner.dag,
         "run": run.runner.run,
-        "approval": {"by": approval.by, "at": approval.at.isoformat(timespec="seconds")}
-        if approval
-        else None,
+        "approval": {"by": approval.by, "at": approval.at.isoformat(timespec="seconds")} if approval else None,
         "ledger": {"records": publication.id, "hash": publication.hash},
     }
 

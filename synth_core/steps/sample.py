@@ -69,9 +69,7 @@ def write_shard(job: tuple[int, Path], *, recipe: Recipe) -> Path:
     total = max(1, round(model.total)) if recipe.rows == "noisy" else recipe.rows
     rng = np.random.default_rng([recipe.seed, number])
     schema = Schema.load(recipe.schema)
-    tables = (
-        decode_table(codes, schema, rng) for codes in _drawn(model, total, rng, recipe=recipe, number=number)
-    )
+    tables = (decode_table(codes, schema, rng) for codes in _drawn(model, total, rng, recipe=recipe, number=number))
     first = next(tables)
     with ExitStack() as files:
         parquet = files.enter_context(atomic_write(address))
@@ -88,9 +86,7 @@ def write_shard(job: tuple[int, Path], *, recipe: Recipe) -> Path:
     return address
 
 
-def _drawn(
-    model: AnyModel, total: int, rng: np.random.Generator, *, recipe: Recipe, number: int
-) -> Iterator[Codes]:
+def _drawn(model: AnyModel, total: int, rng: np.random.Generator, *, recipe: Recipe, number: int) -> Iterator[Codes]:
     """The shard's rows in blocks, each with little variance; one after the other from the shard's own generator."""
     rows = rows_of_shard(total, shards=recipe.shards, number=number)
     if isinstance(model, Mixture):
@@ -110,6 +106,4 @@ def rows_of_shard(total: int, *, shards: int, number: int) -> int:
 
 def _recipe(run: StepRun) -> Recipe:
     spec = run.spec
-    return Recipe(
-        run.paths.model, run.paths.schema, spec.release, spec.rows, spec.shards, spec.seed, spec.csv
-    )
+    return Recipe(run.paths.model, run.paths.schema, spec.release, spec.rows, spec.shards, spec.seed, spec.csv)

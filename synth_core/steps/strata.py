@@ -112,9 +112,7 @@ def fit(run: StepRun) -> Path:
     """Fit the parts that have no model yet and join all models into one."""
     division = Division.load(run.paths.division)
     paths = {part: run.paths.stratum(part.folder) for part in division.parts}
-    _converse_each(
-        run, conversation.fit, division, [part for part, own in paths.items() if not own.model.exists()]
-    )
+    _converse_each(run, conversation.fit, division, [part for part, own in paths.items() if not own.model.exists()])
     models = [load_model(paths[part].model) for part in division.parts]
     agreed = [load_scores(paths[part].agreed) for part in division.parts]
     targets = agreed_marginals(division, load_scores(run.paths.scores), agreed, models)
@@ -179,9 +177,7 @@ def _ledger(workspace: Path, url: str) -> SqlLedger:
     return open_ledger(workspace, url)
 
 
-def _converse_each(
-    run: StepRun, phase: Callable[[StepRun], Path], division: Division, parts: Sequence[Part]
-) -> None:
+def _converse_each(run: StepRun, phase: Callable[[StepRun], Path], division: Division, parts: Sequence[Part]) -> None:
     """The same phase for several parts; what a lost worker had under way starts again and finds its answers stored."""
     run.progress(f"{phase.__name__} of {len(parts)} strata")
     run.cluster.map_by_size(
@@ -206,9 +202,7 @@ def _divide(run: StepRun) -> tuple[Division, Scores]:
     uppers: list[Upper] = []
     if layout.upper_of is not None:
         asked = {name: _summed_above(layout, run.domain, name) for name in layout.attributes(run.domain)}
-        answers = curator.answer(
-            list(asked.values()), run.budget.level_above, purpose="tables of the level above"
-        )
+        answers = curator.answer(list(asked.values()), run.budget.level_above, purpose="tables of the level above")
         for name, answer in zip(asked, answers, strict=True):
             upright = answer.strategy.clique[0] == layout.by
             uppers.append(Upper(name, answer.noisy if upright else answer.noisy.T, answer.sigma))
@@ -280,9 +274,7 @@ def agreed_marginals(
         clique = upper.clique[1:]
         for code, parts in _parts_above(division):
             rows = np.array([division.rows_of(part) for part in parts])
-            tables = [
-                m.noisy for part in parts for m in agreed[part.number].measurements if m.clique == clique
-            ]
+            tables = [m.noisy for part in parts for m in agreed[part.number].measurements if m.clique == clique]
             above = np.sum(tables, axis=0) if len(tables) == len(parts) else upper.noisy[code]
             above = nearest_non_negative(above + (rows.sum() - above.sum()) / above.size)
             shares = [models[part.number].marginal(clique) / models[part.number].total for part in parts]

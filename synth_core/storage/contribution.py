@@ -80,9 +80,7 @@ def check_unit_declared(schema: DeclaredSchema, account: Account) -> None:
 def check_unit_column(names: Sequence[str], column: str, *, source: str) -> None:
     """Raises SourceError unless exactly one of the source's columns has the name of the unit column."""
     if names.count(column) != 1:
-        raise SourceError(
-            f"{source}: column {column!r}, which names the unit of each row, must be there exactly once"
-        )
+        raise SourceError(f"{source}: column {column!r}, which names the unit of each row, must be there exactly once")
 
 
 def check_unit_type(kind: pa.DataType, column: str, *, source: str) -> None:
@@ -132,9 +130,7 @@ def unit_hashes(
     check_unit_type(cells.type, bound.column, source=source)
     chunks = cells.chunks if isinstance(cells, pa.ChunkedArray) else [cells]
     key = hashlib.blake2b(bound.key, person=b"unit").digest()
-    halves = np.concatenate(
-        [np.empty((0, 2), "<u8"), *(_hashed(chunk, bound, key, source) for chunk in chunks)]
-    )
+    halves = np.concatenate([np.empty((0, 2), "<u8"), *(_hashed(chunk, bound, key, source) for chunk in chunks)])
     return {name: np.ascontiguousarray(halves[:, i]) for i, name in enumerate(UNIT_COLUMNS)}
 
 
@@ -180,9 +176,7 @@ def _rounded(bound: ContributionBound, source: str) -> SourceError:
 
 
 def _nameless(bound: ContributionBound, source: str) -> SourceError:
-    return SourceError(
-        f"{source}: column {bound.column!r} names the unit of each row and is empty in some; fill it"
-    )
+    return SourceError(f"{source}: column {bound.column!r} names the unit of each row and is empty in some; fill it")
 
 
 def kept_rows(parts: Iterable[dict[str, NDArray[Any]]], bound: ContributionBound) -> list[NDArray[np.bool_]]:

@@ -313,9 +313,7 @@ class _Sketch:
             cells=int(begins[-1]),
         )
 
-    def _drain(
-        self, number: int, left: int, right: int, places: _Places, begin: int
-    ) -> tuple[int, int, int, int, int]:
+    def _drain(self, number: int, left: int, right: int, places: _Places, begin: int) -> tuple[int, int, int, int, int]:
         rows = self._inside(number, left)
         of_row, of_cell = self._strides(rows), self._strides(self.cliques[number])
         return (
@@ -423,9 +421,7 @@ def _tally(left: Lanes, right: Lanes, width: np.uint64, counts: NDArray[np.uint3
 
 
 @compiled
-def _sum_rows(
-    counts: NDArray[np.uint32], row_of: Index, height: int, width: int, rows: NDArray[np.uint32]
-) -> None:
+def _sum_rows(counts: NDArray[np.uint32], row_of: Index, height: int, width: int, rows: NDArray[np.uint32]) -> None:
     """Add up the lines of a table that have the same row."""
     rows[: height * width] = 0
     for x in range(row_of.size):

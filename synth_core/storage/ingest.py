@@ -150,9 +150,7 @@ def read_codes(path: str | Path, columns: Iterable[str] | None = None) -> dict[s
 
 def write_codes(codes: dict[str, Codes], path: Path) -> None:
     """Write one partition, without statistics: the file says nothing of its rows to those who see its footer."""
-    fields = [
-        pa.field(name, pa.from_numpy_dtype(column.dtype), nullable=False) for name, column in codes.items()
-    ]
+    fields = [pa.field(name, pa.from_numpy_dtype(column.dtype), nullable=False) for name, column in codes.items()]
     table = pa.Table.from_arrays([pa.array(column) for column in codes.values()], schema=pa.schema(fields))
     with atomic_write(path) as temporary:
         pq.write_table(table, temporary, compression="lz4", write_statistics=False)
@@ -233,9 +231,7 @@ def _encode_piece(job: tuple[Piece, Path], *, schema: Schema, bound: Contributio
     writer, rows = None, 0
     with wall(), atomic_write(path) as temporary, pa.OSFile(str(temporary), "wb") as file:
         for codes in encoded_batches(piece, schema, bound):
-            batch = pa.RecordBatch.from_arrays(
-                [pa.array(column) for column in codes.values()], names=list(codes)
-            )
+            batch = pa.RecordBatch.from_arrays([pa.array(column) for column in codes.values()], names=list(codes))
             writer = writer or pa.ipc.new_file(file, batch.schema)
             writer.write_batch(batch)
             rows += len(batch)
@@ -281,9 +277,7 @@ def _fingerprint(address: str, *, key: bytes) -> str:
                 while portion := file.read(PORTION_BYTES):
                     digest.update(portion)
         except OSError:
-            raise SourceError(
-                "a file of the source cannot be read; check that all are there and readable"
-            ) from None
+            raise SourceError("a file of the source cannot be read; check that all are there and readable") from None
     return f"file {digest.hexdigest()}"
 
 

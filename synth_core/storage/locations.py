@@ -108,9 +108,7 @@ def _file_system(address: str) -> tuple[Any, str]:
     if "://" not in address:
         return pa_fs.LocalFileSystem(), Path(address).as_posix()
     if "@" in urlsplit(address).netloc and urlsplit(address).password is not None:
-        raise SourceError(
-            "the source's address carries credentials; remove them and set them in the environment"
-        )
+        raise SourceError("the source's address carries credentials; remove them and set them in the environment")
     try:
         files, path = pa_fs.FileSystem.from_uri(address)
     except (pa.ArrowException, ValueError, OSError):

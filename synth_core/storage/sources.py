@@ -90,9 +90,7 @@ def pieces(address: str, schema: Schema) -> list[Piece]:
     raise SourceError(f"{address}: unknown kind of file; a source is {', '.join(ENDINGS)}")
 
 
-def encoded_batches(
-    piece: Piece, schema: Schema, bound: ContributionBound | None = None
-) -> Iterator[dict[str, Codes]]:
+def encoded_batches(piece: Piece, schema: Schema, bound: ContributionBound | None = None) -> Iterator[dict[str, Codes]]:
     """The piece's rows as codes, in their order, with hashes of their units where contributions are bounded.
 
     A refusal names the column, and no file.
@@ -263,9 +261,7 @@ def portions(text: bytes) -> Iterator[bytes]:
         begin = end
 
 
-def parse_lines(
-    text: bytes, names: Sequence[str], types: Mapping[str, pa.DataType], *, address: str
-) -> pa.Table:
+def parse_lines(text: bytes, names: Sequence[str], types: Mapping[str, pa.DataType], *, address: str) -> pa.Table:
     """Parses whole lines without their header; the proof is in the module's docstring.
 
     Args:
@@ -308,9 +304,7 @@ def _parsed(text: bytes, names: Sequence[str], types: Mapping[str, Any]) -> pa.T
         # `read_csv` would start a thread of its own in each call.
         reader = pa_csv.open_csv(
             pa.BufferReader(text),
-            read_options=pa_csv.ReadOptions(
-                block_size=len(text) + 1, column_names=list(names), use_threads=False
-            ),
+            read_options=pa_csv.ReadOptions(block_size=len(text) + 1, column_names=list(names), use_threads=False),
             parse_options=pa_csv.ParseOptions(ignore_empty_lines=False),
             convert_options=pa_csv.ConvertOptions(
                 column_types=dict(types),

@@ -113,8 +113,7 @@ class ABSyn:
     )
     estimation: str = option(
         EXACT,
-        "`exact` fits the whole junction tree, `parallel` each clique on its own, at the same time on all "
-        "workers.",
+        "`exact` fits the whole junction tree, `parallel` each clique on its own, at the same time on all workers.",
     )
     max_passes: int = option(
         300, "Upper limit of the passes of inference of a fit; more give a closer fit and take longer."
@@ -239,9 +238,7 @@ class ABSyn:
         total = total_by_inverse_variance(known)
         agreed = make_consistent(known, update=False)
         if self.estimation == PARALLEL:
-            return estimate_by_clique(
-                domain, agreed, tools, total=total, level=self._level, max_passes=self.max_passes
-            )
+            return estimate_by_clique(domain, agreed, tools, total=total, level=self._level, max_passes=self.max_passes)
         level = self._level(domain, agreed)
         return tools.estimate(domain, agreed, total=total, until=level, max_passes=self.max_passes)
 
@@ -339,9 +336,7 @@ def estimate_by_clique(
     return join_cliques(tree, tools.estimate_each(fits), total=total)
 
 
-def join_cliques(
-    tree: JunctionTree, models: Sequence[MarkovRandomField], *, total: float
-) -> MarkovRandomField:
+def join_cliques(tree: JunctionTree, models: Sequence[MarkovRandomField], *, total: float) -> MarkovRandomField:
     """The distribution in which each clique follows its own model given its separator, parents first.
 
     That is p(x) = product over cliques C of p_C(x_C) / p_C(x_S), S being what C shares with its parent. Each factor is

@@ -51,13 +51,10 @@ class AIM:
     )
     annealing: int = option(
         2,
-        "Factor by which a round's budget grows after one whose change was within its noise; larger ends "
-        "sooner.",
+        "Factor by which a round's budget grows after one whose change was within its noise; larger ends sooner.",
     )
     penalty: float = option(1.0, "penalty")
-    candidates: int = option(
-        2000, "Upper limit of the candidates of a round; of more, as many are drawn at random."
-    )
+    candidates: int = option(2000, "Upper limit of the candidates of a round; of more, as many are drawn at random.")
     largest_model: float = option(
         4e6,
         "Upper limit of the junction tree in cells when all is spent; larger allows larger marginals and "
@@ -211,13 +208,9 @@ def importance(domain: Domain, workload: Workload, sets: Sequence[Clique]) -> di
     if not workload.weights:
         return dict.fromkeys(sets, Fraction(1))
     parts = workload.parts(domain)
-    members = np.array(
-        [[attribute in part.clique for attribute in domain] for part in parts], dtype=np.float64
-    )
+    members = np.array([[attribute in part.clique for attribute in domain] for part in parts], dtype=np.float64)
     weights = np.array([part.weight for part in parts])
-    shared = np.array([[attribute in clique for attribute in domain] for clique in sets]) @ (
-        weights @ members
-    )
+    shared = np.array([[attribute in clique for attribute in domain] for clique in sets]) @ (weights @ members)
     grid = np.maximum(np.rint(shared / shared.max() * WEIGHT_GRID), 1)
     return {clique: Fraction(int(w), WEIGHT_GRID) for clique, w in zip(sets, grid, strict=True)}
 

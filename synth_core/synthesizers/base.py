@@ -32,9 +32,7 @@ Estimator = Callable[..., MarkovRandomField]
 
 SHARED_MEANINGS = {
     "choices": "Share of the budget for choosing marginals; more finds the largest misfit more surely.",
-    "workload": (
-        "Marginals, prefixes and ranges that are to be answered well; more of them share the same budget."
-    ),
+    "workload": ("Marginals, prefixes and ranges that are to be answered well; more of them share the same budget."),
     "last_gain": (
         "Relative fall of the loss for which the weight of the entropy is halved once more in the last fit; "
         "larger stops earlier, at a smoother model."
@@ -60,8 +58,7 @@ SHARED_MEANINGS = {
         "them, less noisy."
     ),
     "penalty": (
-        "Multiple of a marginal's expected noise that is subtracted from its misfit; larger prefers smaller "
-        "tables."
+        "Multiple of a marginal's expected noise that is subtracted from its misfit; larger prefers smaller tables."
     ),
 }
 """Meanings of options that several methods have, by the name of the option."""
@@ -263,9 +260,7 @@ def _scores(values: dict[str, Any]) -> Scores:
     return Scores(
         values["total"],
         tuple((a, b, float(score)) for a, b, score in values["pairs"]),
-        tuple(
-            Measurement(tuple(m["clique"]), np.array(m["noisy"]), m["sigma"]) for m in values["measurements"]
-        ),
+        tuple(Measurement(tuple(m["clique"]), np.array(m["noisy"]), m["sigma"]) for m in values["measurements"]),
     )
 
 
@@ -291,18 +286,13 @@ def pool_tables(measurements: Sequence[Measurement], *, order: int) -> list[Meas
                 sums[clique] = sums.get(clique, 0.0) + precision * table
                 precisions[clique] = precisions.get(clique, 0.0) + precision
     large = [m for m in measurements if len(m.clique) > order]
-    small = [
-        Measurement(clique, sums[clique] / precision, precision**-0.5)
-        for clique, precision in precisions.items()
-    ]
+    small = [Measurement(clique, sums[clique] / precision, precision**-0.5) for clique, precision in precisions.items()]
     return [*large, *small]
 
 
 def free_parameters(domain: Domain, cliques: Iterable[Clique]) -> int:
     """Dimension of the log-linear model with these cliques: one interaction for each set inside some clique."""
-    sets = {
-        inner for clique in cliques for size in range(len(clique) + 1) for inner in combinations(clique, size)
-    }
+    sets = {inner for clique in cliques for size in range(len(clique) + 1) for inner in combinations(clique, size)}
     return sum(math.prod(domain.size(a) - 1 for a in inner) for inner in sets)
 
 

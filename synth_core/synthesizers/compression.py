@@ -39,9 +39,7 @@ class Compression:
     shares: tuple[Floats, ...]
 
     @classmethod
-    def from_measurements(
-        cls, domain: Domain, one_way: Iterable[Measurement], *, threshold: float
-    ) -> Compression:
+    def from_measurements(cls, domain: Domain, one_way: Iterable[Measurement], *, threshold: float) -> Compression:
         """Merge the codes with noisy counts below `threshold` sigmas, where an attribute has two of them or more.
 
         Kept codes come first, in their order, and the merged one last. An attribute without a one-way measurement stays
@@ -119,9 +117,7 @@ class Compression:
             if len(merged) > 1:
                 rows = rng.permutation(np.flatnonzero(codes[:, k] == group.max()))
                 places = (np.arange(len(rows)) + rng.random()) / max(1, len(rows))
-                columns[rows, k] = merged[
-                    np.searchsorted(np.cumsum(share[merged])[:-1], places, side="right")
-                ]
+                columns[rows, k] = merged[np.searchsorted(np.cumsum(share[merged])[:-1], places, side="right")]
         return columns
 
     def expanded(self, model: MarkovRandomField) -> MarkovRandomField:
@@ -135,9 +131,7 @@ class Compression:
             if (share < 1).any():
                 tables[attribute,] = tables.get((attribute,), 0.0) + np.log(share)
         potentials = np.concatenate([np.zeros(0), *(table.ravel() for table in tables.values())])
-        return MarkovRandomField(
-            junction_tree(self.full, list(tables)), list(tables), potentials, total=model.total
-        )
+        return MarkovRandomField(junction_tree(self.full, list(tables)), list(tables), potentials, total=model.total)
 
     def spread(self, clique: Clique, table: Floats) -> Floats:
         """A table of the smaller domain as one of the full: merged cells are divided by the shares."""

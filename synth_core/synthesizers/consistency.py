@@ -162,9 +162,7 @@ def _ordered_sum(table: Floats, clique: Clique, target: dict[str, str], hierarch
     )
 
 
-def _even(
-    change: Floats, table: Floats, clique: Clique, target: dict[str, str], hierarchies: Hierarchies
-) -> Floats:
+def _even(change: Floats, table: Floats, clique: Clique, target: dict[str, str], hierarchies: Hierarchies) -> Floats:
     """What each cell of the table gets when every change is divided evenly among the cells summed there."""
     cells = _ordered_sum(np.ones(table.shape), clique, target, hierarchies)
     order = list(target)
@@ -177,9 +175,7 @@ LEAST_PROBABILITY = 1e-12
 """Probability of a cell whose noisy count is not positive, so that its logarithm exists."""
 
 
-def model_in_turn(
-    domain: Domain, tables: Iterable[tuple[Clique, Floats]], *, total: float
-) -> MarkovRandomField:
+def model_in_turn(domain: Domain, tables: Iterable[tuple[Clique, Floats]], *, total: float) -> MarkovRandomField:
     """The product of p(new attributes | attributes shared with one earlier table) over the tables, in their order.
 
     A table shares attributes with several earlier ones at times; then only those of the largest overlap are given,
@@ -302,8 +298,7 @@ def agree_with_upper(
     raked = fit_margins(stacked, np.asarray(rows, dtype=np.float64), upper)
     left = variances * (1 - variances / (whole + sigma**2))
     return [
-        Measurement(m.clique, row, math.sqrt(variance))
-        for m, row, variance in zip(tables, raked, left, strict=True)
+        Measurement(m.clique, row, math.sqrt(variance)) for m, row, variance in zip(tables, raked, left, strict=True)
     ]
 
 

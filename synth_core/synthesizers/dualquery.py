@@ -55,12 +55,8 @@ class DualQuery:
     rounds: int = option(
         40, "Number of rounds, the first of which asks nothing; more rounds pick less sharply in each."
     )
-    picks: int = option(
-        25, "Queries picked in each round; more average out chance, and each is picked less sharply."
-    )
-    number: float = option(
-        0.02, "Share of the budget for the noisy number of records; more makes it more exact."
-    )
+    picks: int = option(25, "Queries picked in each round; more average out chance, and each is picked less sharply.")
+    number: float = option(0.02, "Share of the budget for the noisy number of records; more makes it more exact.")
     restarts: int = option(
         4,
         "Random rows from which the search for a record that contradicts the picks starts; more find a "
@@ -134,9 +130,7 @@ class DualQuery:
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of the number of records, and how sharply queries are picked."""
         number = gaussian_for(plan.mu2("number of records"), sensitivity=Fraction(1), count=1)
-        last = exponential_for(
-            self._share(plan, self.rounds - 1), sensitivity=BoxCount.sensitivity, count=self.picks
-        )
+        last = exponential_for(self._share(plan, self.rounds - 1), sensitivity=BoxCount.sensitivity, count=self.picks)
         queries = sum(len(part.boxes(domain)) for part in self.workload.parts(domain))
         return [
             ("noise on the number of records", f"sigma {math.sqrt(number.scale):.1f} records"),

@@ -74,9 +74,7 @@ class HDMM:
         parts = self.workload.parts(domain)
         strategies, shares = choose_strategies(parts, domain)
         weights = tuple(Fraction(share) for share in shares)
-        mechanism = gaussian_for(
-            plan.mu2("strategy"), sensitivity=Fraction(1), count=len(parts), weights=weights
-        )
+        mechanism = gaussian_for(plan.mu2("strategy"), sensitivity=Fraction(1), count=len(parts), weights=weights)
         errors = [
             error_of(part, domain, strategy) * float(variance)
             for part, strategy, variance in zip(parts, strategies, mechanism.variances(), strict=True)
@@ -111,9 +109,7 @@ def strategy_of(part: QuerySet, domain: Domain) -> Strategy:
     rounded = sum(kind != "codes" for kind in part.kinds)
     scale = 2 ** min(8, COEFFICIENT_BITS // max(1, rounded))
     matrices = [
-        np.eye(size, dtype=np.int64)
-        if kind == "codes"
-        else np.rint(scale * root_of(kind, size)).astype(np.int64)
+        np.eye(size, dtype=np.int64) if kind == "codes" else np.rint(scale * root_of(kind, size)).astype(np.int64)
         for kind, size in zip(part.kinds, domain.shape(part.clique), strict=True)
     ]
     return Strategy(part.clique, tuple(matrices))

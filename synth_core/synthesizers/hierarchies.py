@@ -141,9 +141,7 @@ def sum_to(table: Floats, clique: Clique, target: Mapping[str, str], *, hierarch
     return table
 
 
-def spread_from(
-    table: Floats, clique: Clique, target: Mapping[str, str], *, hierarchies: Hierarchies
-) -> Floats:
+def spread_from(table: Floats, clique: Clique, target: Mapping[str, str], *, hierarchies: Hierarchies) -> Floats:
     """What each cell of the clique finds in a table over `target`: `sum_to` read backwards, ready to broadcast."""
     for axis, name in enumerate(clique):
         coarse = target.get(hierarchies.attribute(name))

@@ -55,9 +55,7 @@ def build(_: str, options: dict[str, Any]) -> Independent:
     return built
 
 
-def one_way_plan(
-    domain: Domain, total_mu2: Fraction, shares: Mapping[str, float], *, rest: str
-) -> BudgetPlan:
+def one_way_plan(domain: Domain, total_mu2: Fraction, shares: Mapping[str, float], *, rest: str) -> BudgetPlan:
     """The budget of a method that begins with one-way marginals; a single attribute has only its own.
 
     Args:
@@ -85,10 +83,7 @@ def one_way_scores(curator: Curator, mu2: Fraction) -> Scores:
 def products(scores: Scores, cliques: Iterable[Clique]) -> list[NDArray[np.float64]]:
     """Expected counts of the cliques' cells under independence, each summing to the noisy number of records."""
     shares = {m.clique[0]: positive_shares(m) for m in scores.measurements if len(m.clique) == 1}
-    return [
-        scores.total * reduce(np.multiply.outer, (shares[attribute] for attribute in clique))
-        for clique in cliques
-    ]
+    return [scores.total * reduce(np.multiply.outer, (shares[attribute] for attribute in clique)) for clique in cliques]
 
 
 def positive_shares(measurement: Measurement) -> NDArray[np.float64]:

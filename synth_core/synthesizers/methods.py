@@ -138,17 +138,13 @@ METHODS: dict[str, Method] = {
 """All methods by name."""
 
 
-def synthesizer(
-    method: str, preset: str = "default", options: Mapping[str, Any] | None = None
-) -> Synthesizer:
+def synthesizer(method: str, preset: str = "default", options: Mapping[str, Any] | None = None) -> Synthesizer:
     """Build a method by name; unknown names are refused with the known ones."""
     if method not in METHODS:
         raise SpecError(f"unknown method {method!r}; choose one of: {', '.join(METHODS)}")
     entry = METHODS[method]
     if preset not in entry.presets:
-        raise SpecError(
-            f"method {method!r} has no preset {preset!r}; choose one of: {', '.join(entry.presets)}"
-        )
+        raise SpecError(f"method {method!r} has no preset {preset!r}; choose one of: {', '.join(entry.presets)}")
     module = importlib.import_module(entry.module)
     built: Synthesizer = module.build(preset, dict(options or {}))
     return built

@@ -37,8 +37,7 @@ class MST:
     )
     by_size: float = option(
         2 / 3,
-        "Power of a pair's cells to which its budget is proportional; 0 shares equally, larger favours "
-        "large pairs.",
+        "Power of a pair's cells to which its budget is proportional; 0 shares equally, larger favours large pairs.",
     )
     last_fit: float = option(0.3, "last_fit")
 
@@ -47,9 +46,7 @@ class MST:
         if len(domain) == 1:
             return BudgetPlan(total_mu2, (("one-way", Fraction(1)),))
         one_way, choices = (Fraction(share).limit_denominator(1000) for share in (self.one_way, self.choices))
-        return BudgetPlan(
-            total_mu2, (("one-way", one_way), ("choices", choices), ("pairs", 1 - one_way - choices))
-        )
+        return BudgetPlan(total_mu2, (("one-way", one_way), ("choices", choices), ("pairs", 1 - one_way - choices)))
 
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
         """Measure the one-way marginals."""
@@ -77,9 +74,7 @@ class MST:
         pairs: list[Measurement] = []
         if edges:
             weights = [smaller.domain.cells(edge) ** self.by_size for edge in edges]
-            pairs = smaller.measure(
-                curator, edges, plan.mu2("pairs"), purpose="pairs of the tree", weights=weights
-            )
+            pairs = smaller.measure(curator, edges, plan.mu2("pairs"), purpose="pairs of the tree", weights=weights)
             tools.progress(f"{len(pairs)} pairs measured")
         model = tools.estimate(smaller.domain, [*map(smaller.encode, one_way), *pairs], until=self.last_fit)
         return smaller.expanded(model)
@@ -88,9 +83,7 @@ class MST:
         """Noise of each measurement, in records."""
         lines = [("noise on each one-way count", noise_text(plan.mu2("one-way"), count=len(domain)))]
         if len(domain) > 1:
-            lines.append(
-                ("noise on each count of a pair, about", noise_text(plan.mu2("pairs"), count=len(domain) - 1))
-            )
+            lines.append(("noise on each count of a pair, about", noise_text(plan.mu2("pairs"), count=len(domain) - 1)))
         return lines
 
 

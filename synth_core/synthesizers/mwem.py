@@ -42,8 +42,7 @@ class MWEM:
     workload: Workload = option(ALL_PAIRS, "workload")
     rounds_per_attribute: float = option(
         2.0,
-        "Rounds for each column, one marginal measured in each; more cover more of the workload with more "
-        "noise each.",
+        "Rounds for each column, one marginal measured in each; more cover more of the workload with more noise each.",
     )
     one_way: float = option(0.1, "one_way")
     choices: float = option(0.1, "choices")
@@ -55,8 +54,7 @@ class MWEM:
     )
     passes: int = option(
         100,
-        "Passes of multiplicative weights over all measurements in each round; more fit more closely and "
-        "take longer.",
+        "Passes of multiplicative weights over all measurements in each round; more fit more closely and take longer.",
     )
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
@@ -86,9 +84,7 @@ class MWEM:
                 Misfit(clique, table, penalty=self.penalty * MEAN_ABSOLUTE * sigma * table.size)
                 for clique, table in zip(candidates, model.marginals(candidates), strict=True)
             ]
-            (worst,) = curator.choose(
-                queries, plan.mu2("choices") / rounds, purpose=f"round {number}: choice"
-            )
+            (worst,) = curator.choose(queries, plan.mu2("choices") / rounds, purpose=f"round {number}: choice")
             measurements += curator.measure(
                 [worst.clique], plan.mu2("marginals") / rounds, purpose=f"round {number}: marginal"
             )
@@ -112,9 +108,7 @@ class MWEM:
         each = gaussian_for(plan.mu2("marginals"), sensitivity=Fraction(1), count=self._rounds(domain))
         return math.sqrt(each.scale)
 
-    def _affordable(
-        self, domain: Domain, cliques: list[Clique], measurements: list[Measurement]
-    ) -> list[Clique]:
+    def _affordable(self, domain: Domain, cliques: list[Clique], measurements: list[Measurement]) -> list[Clique]:
         """The cliques that keep the junction tree small; one that lies inside it always does."""
         measured = [m.clique for m in measurements]
         found = [clique for clique in cliques if self._fits(domain, [*measured, clique])]
@@ -141,9 +135,7 @@ class MWEM:
         limit = self.limit_cells
         if self.graphical:
             return tools.estimate(domain, measurements, warm=warm, until=until, limit_cells=limit)
-        return weights_model(
-            domain, measurements, total=total, warm=warm, passes=self.passes, limit_cells=limit
-        )
+        return weights_model(domain, measurements, total=total, warm=warm, passes=self.passes, limit_cells=limit)
 
 
 def build(preset: str, options: dict[str, Any]) -> MWEM:

@@ -93,9 +93,7 @@ class PrivBayes:
         "Whether all pairs of coarser versions are scored, as printed, which costs budget, instead of each "
         "pair of columns once.",
     )
-    sized: bool = option(
-        True, "Whether budgets grow with a table's cells to the power 2/3 instead of being equal."
-    )
+    sized: bool = option(True, "Whether budgets grow with a table's cells to the power 2/3 instead of being equal.")
     pgm: bool = option(
         True, "Whether a graphical model estimates the distribution where no column has coarser versions."
     )
@@ -104,8 +102,7 @@ class PrivBayes:
     last_fit: float = option(0.4, "last_fit")
     consistency: bool = option(
         True,
-        "Whether tables are made to agree before records are drawn; otherwise a record steps back from "
-        "empty rows.",
+        "Whether tables are made to agree before records are drawn; otherwise a record steps back from empty rows.",
     )
     generation: str = option(
         "dealt",
@@ -138,9 +135,7 @@ class PrivBayes:
         purpose = f"scores in groups of {self.g}" if groups else "scores"
         if not self.one_way:
             (total,) = curator.score([Total()], plan.mu2("n"), purpose="n")
-            questions = [
-                _coarsened(Dependence(_attributes(pair, hierarchies)), pair, groups) for pair in pairs
-            ]
+            questions = [_coarsened(Dependence(_attributes(pair, hierarchies)), pair, groups) for pair in pairs]
             scores = curator.score(questions, plan.mu2("scores"), purpose=purpose)
             return Scores(max(1.0, total), self._named(pairs, scores, hierarchies))
         singles = [(attribute,) for attribute in domain]
@@ -257,9 +252,7 @@ class PrivBayes:
         """The noisy tables; those of coarser versions one by one, because each is counted finely first."""
         versions = hierarchies.domain(curator.domain)
         weights = [float(versions.cells(c)) ** (2 / 3) if self.sized else 1.0 for c in cliques]
-        plain = [
-            k for k, clique in enumerate(cliques) if not any(name in hierarchies.levels for name in clique)
-        ]
+        plain = [k for k, clique in enumerate(cliques) if not any(name in hierarchies.levels for name in clique)]
         found: dict[int, Measurement] = {}
         shares = _shares(weights)
         if plain:
@@ -321,9 +314,7 @@ def _attributes(versions: Clique, hierarchies: Hierarchies) -> Clique:
 
 def _guesses(measured: Sequence[Measurement], *, total: float) -> dict[str, NDArray[np.float64]]:
     """One-way counts without negative ones, all of the same total."""
-    return {
-        m.clique[0]: nearest_non_negative(m.noisy + (total - m.noisy.sum()) / m.noisy.size) for m in measured
-    }
+    return {m.clique[0]: nearest_non_negative(m.noisy + (total - m.noisy.sum()) / m.noisy.size) for m in measured}
 
 
 def _possible(domain: Domain, measurement: Measurement) -> NDArray[np.float64]:
@@ -467,9 +458,7 @@ class Growth:
         at = self.versions.position
         return float(self.affinity[at(name), [at(parent) for parent in parents]].sum())
 
-    def _tractable(
-        self, graph: TriangulatedGraph, name: str, parents: Clique
-    ) -> tuple[TriangulatedGraph, Clique]:
+    def _tractable(self, graph: TriangulatedGraph, name: str, parents: Clique) -> tuple[TriangulatedGraph, Clique]:
         """The graph with the family, less the last parents that would make its junction tree too large."""
         for count in range(len(parents), 0, -1):
             family = self.versions.clique((name, *parents[:count]))
@@ -479,9 +468,7 @@ class Growth:
         return graph, ()
 
 
-def shared_by_versions(
-    domain: Domain, hierarchies: Hierarchies, affinity: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def shared_by_versions(domain: Domain, hierarchies: Hierarchies, affinity: NDArray[np.float64]) -> NDArray[np.float64]:
     """Scores of attributes as scores of all their versions."""
     own = [domain.position(hierarchies.attribute(name)) for name in hierarchies.domain(domain)]
     return affinity[np.ix_(own, own)]

@@ -82,9 +82,7 @@ class PrivMN:
         "Whether tables are made non-negative by the nearest table, in turns with agreement, instead of the "
         "paper's rule.",
     )
-    algorithm: str = option(
-        "sound", "Always `sound`; `printed` is refused, because it is not private for any epsilon."
-    )
+    algorithm: str = option("sound", "Always `sound`; `printed` is refused, because it is not private for any epsilon.")
 
     def __post_init__(self) -> None:
         if self.algorithm == "printed":
@@ -93,9 +91,7 @@ class PrivMN:
             raise SpecError("options: algorithm must be 'sound'")
         shares = (self.one_way, self.dependence, 1 - self.one_way - self.dependence)
         if min(shares) <= 0 or not 0 < self.alpha < 1 or self.usefulness <= 0:
-            raise SpecError(
-                "options: shares, alpha and usefulness must be positive, with something left over"
-            )
+            raise SpecError("options: shares, alpha and usefulness must be positive, with something left over")
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """One-way marginals, dependence of pairs, cluster tables."""
@@ -115,9 +111,7 @@ class PrivMN:
         measured = curator.measure([(a,) for a in domain], plan.mu2("one-way"), purpose="one-way marginals")
         total = max(1.0, total_by_inverse_variance(measured))
         shares = {m.clique[0]: _shares(m) for m in measured}
-        queries = [
-            Misfit((a, b), total * np.multiply.outer(shares[a], shares[b])) for a, b in all_pairs(domain)
-        ]
+        queries = [Misfit((a, b), total * np.multiply.outer(shares[a], shares[b])) for a, b in all_pairs(domain)]
         misfits = curator.score(queries, plan.mu2("dependence"), purpose="dependence of pairs")
         pairs = zip(all_pairs(domain), misfits, strict=True)
         return Scores(total, tuple((a, b, misfit / 2) for (a, b), misfit in pairs), tuple(measured))
@@ -125,9 +119,7 @@ class PrivMN:
     def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """Algorithm 1 with a threshold that does not look at the data, then clusters of the triangulated graph."""
         domain = curator.domain.unruled  # what rules join is not worth a table for that alone
-        edges = [
-            pair for pair in scores.pairs if pair[2] >= self._threshold(domain, plan, scores.total, pair)
-        ]
+        edges = [pair for pair in scores.pairs if pair[2] >= self._threshold(domain, plan, scores.total, pair)]
         useful = scores.total / (self.usefulness * self._sigma(domain, plan, count=len(domain)))
         clusters = attribute_graph(domain, edges, largest_clique=useful)
         return Structure(scores, junction_tree(domain, clusters).cliques, largest_table=int(useful))
@@ -155,18 +147,12 @@ class PrivMN:
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of each phase, in records."""
-        lines = [
-            ("noise on each count of a cluster", f"sigma {self._sigma(domain, plan, count=len(domain)):.1f}")
-        ]
+        lines = [("noise on each count of a cluster", f"sigma {self._sigma(domain, plan, count=len(domain)):.1f}")]
         if len(domain) > 1:
-            lines.append(
-                ("noise on the dependence of a pair", f"sigma {self._noise(domain, plan):.1f} records")
-            )
+            lines.append(("noise on the dependence of a pair", f"sigma {self._noise(domain, plan):.1f} records"))
         return lines
 
-    def _threshold(
-        self, domain: Domain, plan: BudgetPlan, total: float, pair: tuple[str, str, float]
-    ) -> float:
+    def _threshold(self, domain: Domain, plan: BudgetPlan, total: float, pair: tuple[str, str, float]) -> float:
         """The larger of what matters and what noise reaches; S is at most n (1 - 1 / smaller size)."""
         matters = self.theta * total * (1 - 1 / min(domain.shape(pair[:2])))
         noise = self._noise(domain, plan) * float(ndtri(1 - self.alpha / len(all_pairs(domain))))
@@ -193,9 +179,7 @@ def calibrate_clusters(
     """
     potentials = []
     for k, m in enumerate(tables):
-        shared = max(
-            ([a for a in m.clique if a in other.clique] for other in tables[:k]), key=len, default=[]
-        )
+        shared = max(([a for a in m.clique if a in other.clique] for other in tables[:k]), key=len, default=[])
         fresh = tuple(axis for axis, a in enumerate(m.clique) if a not in shared)
         values = _positive(m.noisy)
         potentials.append(np.log(values / values.sum(axis=fresh, keepdims=True)).ravel())

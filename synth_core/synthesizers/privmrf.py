@@ -73,32 +73,25 @@ class PrivMRF:
         "Least ratio of records to expected absolute noise in a cell of a table worth measuring; larger "
         "allows only smaller tables.",
     )
-    theta_small: float = option(
-        4.0, "The same ratio for tables of at most 24 cells; larger allows fewer of them."
-    )
+    theta_small: float = option(4.0, "The same ratio for tables of at most 24 cells; larger allows fewer of them.")
     marginals_per_attribute: float = option(
         5.0,
-        "Upper limit of marginals measured for each column; more cover more dependence, each with more "
-        "noise and time.",
+        "Upper limit of marginals measured for each column; more cover more dependence, each with more noise and time.",
     )
     rounds: int = option(
         8, "Number of rounds of choosing, measuring and refitting; more rounds adapt better and take longer."
     )
     ramp: float = option(
         8.0,
-        "Marginals in the last round for each one in the first; 1 makes rounds equal, larger begins with "
-        "fewer.",
+        "Marginals in the last round for each one in the first; 1 makes rounds equal, larger begins with fewer.",
     )
     proposals: int = option(200, "Candidate marginals drawn in each round; more miss less and take longer.")
     penalty: float = option(0.4, "penalty")
     diverse: bool = option(
         True,
-        "Whether a candidate that overlaps one chosen in the same round by more than half waits for the "
-        "next round.",
+        "Whether a candidate that overlaps one chosen in the same round by more than half waits for the next round.",
     )
-    sized: bool = option(
-        True, "Whether budgets grow with a table's cells to the power 2/3 instead of being equal."
-    )
+    sized: bool = option(True, "Whether budgets grow with a table's cells to the power 2/3 instead of being equal.")
     pooling: int = option(2, "pooling")
     tau: float = option(
         8e6,
@@ -163,9 +156,7 @@ class PrivMRF:
             left -= budget
             measurements += curator.measure(cliques, budget, purpose=f"{name}: marginals", weights=weights)
             if number < len(sizes) - 1:
-                model = tools.estimate(
-                    domain, measurements, warm=model, until=self.early_fit, max_passes=MAX_PASSES
-                )
+                model = tools.estimate(domain, measurements, warm=model, until=self.early_fit, max_passes=MAX_PASSES)
             tools.progress(f"round {number + 1} of {len(sizes)}: {done} marginals measured")
         return last_fit(
             domain,
@@ -346,9 +337,7 @@ class PaperPrivMRF:
         400,
         "Candidate marginals drawn in each round (Algorithm 4); more miss less, and each misfit is noisier.",
     )
-    t_per_attribute: float = option(
-        0.8, "Rounds for each column; more measure more marginals, each with more noise."
-    )
+    t_per_attribute: float = option(0.8, "Rounds for each column; more measure more marginals, each with more noise.")
     tau_c: float = option(
         1e7,
         "Upper limit of a clique of the attribute graph in cells (Algorithm 1); larger allows more "
@@ -391,9 +380,7 @@ class PaperPrivMRF:
                 domain, measurements, warm=model, until=self.early_fit, limit_cells=int(self.tau_c) * 4
             )
             drawn = self._draw(candidates, measured, number)
-            queries = [
-                Misfit(clique, table) for clique, table in zip(drawn, model.marginals(drawn), strict=True)
-            ]
+            queries = [Misfit(clique, table) for clique, table in zip(drawn, model.marginals(drawn), strict=True)]
             misfits = curator.score(queries, plan.mu2("choices") / rounds, purpose=f"round {number}: misfits")
             best = drawn[int(np.argmax(misfits))]
             measurements += curator.measure([best], each, purpose=f"round {number}: marginal")

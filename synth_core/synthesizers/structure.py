@@ -64,9 +64,7 @@ class Candidates:
         """For each clique, its subsets that no earlier clique has, as masks over the clique's own attributes."""
         found = []
         for index, clique in enumerate(self.cliques):
-            masks = _subsets(
-                self.domain.shape(clique), largest_table=self.largest_table, smallest=self.smallest
-            )
+            masks = _subsets(self.domain.shape(clique), largest_table=self.largest_table, smallest=self.smallest)
             for earlier in self.cliques[:index]:
                 outside = sum(1 << i for i, attribute in enumerate(clique) if attribute not in earlier)
                 masks = masks[(masks & outside) != 0]
@@ -168,9 +166,7 @@ def worthwhile_pairs(domain: Domain, pairs: Iterable[tuple[str, str, float]], *,
     return [pair for pair, _, _ in costs[: int(np.argmax(gained - noise)) + 1]]
 
 
-def pair_matrix(
-    domain: Domain, pairs: Iterable[tuple[str, str, float]], *, scale: float
-) -> NDArray[np.float64]:
+def pair_matrix(domain: Domain, pairs: Iterable[tuple[str, str, float]], *, scale: float) -> NDArray[np.float64]:
     """Symmetric matrix of pair scores divided by `scale`, cut to [0, 1]; zero on the diagonal."""
     matrix = np.zeros((len(domain), len(domain)))
     for a, b, score in pairs:

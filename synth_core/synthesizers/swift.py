@@ -41,8 +41,7 @@ class Swift:
     )
     ways: int = option(
         3,
-        "Largest number of columns of a measured set; larger captures higher-order dependence with noisier "
-        "tables.",
+        "Largest number of columns of a measured set; larger captures higher-order dependence with noisier tables.",
     )
     larger: float = option(
         0.4,
@@ -68,9 +67,7 @@ class Swift:
         domain, scores = curator.domain, one_way_scores(curator, plan.mu2("one-way"))
         if len(domain) == 1:
             return scores
-        found = _distances(
-            curator, scores, all_pairs(domain), plan.mu2("distances") / 2, purpose="distances of pairs"
-        )
+        found = _distances(curator, scores, all_pairs(domain), plan.mu2("distances") / 2, purpose="distances of pairs")
         return replace(scores, pairs=tuple((a, b, distance) for (a, b), distance in found.items()))
 
     def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
@@ -83,12 +80,8 @@ class Swift:
         trees = [self._tree(domain, order) for order in orders(domain, pairs, mu2)]
         tree = max(trees, key=lambda tree: batch(domain, _inside(tree, pairs), mu2)[0])
         larger = self._larger(domain, tree.cliques, plan, scores)
-        found = _distances(
-            curator, scores, larger, plan.mu2("distances") / 2, purpose="distances of larger sets"
-        )
-        gains = _inside(tree, pairs) | {
-            clique: self.larger * own_distance(clique, found, pairs) for clique in larger
-        }
+        found = _distances(curator, scores, larger, plan.mu2("distances") / 2, purpose="distances of larger sets")
+        gains = _inside(tree, pairs) | {clique: self.larger * own_distance(clique, found, pairs) for clique in larger}
         return Structure(scores, tree.cliques, batch(domain, gains, mu2)[1])
 
     def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
@@ -102,9 +95,7 @@ class Swift:
             mu2 = plan.mu2("marginals") + (0 if larger else plan.mu2("distances") / 2)
             measurements += curator.measure(structure.initial, mu2, purpose="marginals", weights=weights)
             tools.progress(f"{len(structure.initial)} marginals measured")
-        return last_fit(
-            domain, measurements, tools, order=self.pooling, gain=self.last_gain, passes=self.passes
-        )
+        return last_fit(domain, measurements, tools, order=self.pooling, gain=self.last_gain, passes=self.passes)
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of the first questions, in records, and the bound of the work."""
@@ -132,9 +123,7 @@ class Swift:
                 tree = grown
         return tree
 
-    def _larger(
-        self, domain: Domain, tree: Sequence[Clique], plan: BudgetPlan, scores: Scores
-    ) -> list[Clique]:
+    def _larger(self, domain: Domain, tree: Sequence[Clique], plan: BudgetPlan, scores: Scores) -> list[Clique]:
         """Sets of three attributes or more inside the tree's cliques whose noise would be less than the records."""
         most_cells = scores.total * math.sqrt(plan.mu2("marginals")) / MEAN_ABSOLUTE
         sets = {
@@ -151,10 +140,7 @@ def orders(domain: Domain, pairs: Mapping[Clique, float], mu2: Fraction) -> list
     """The pairs of positive distance from the most worthwhile down, for each price of their noise; each order once."""
     noise = MEAN_ABSOLUTE / math.sqrt(mu2)
     far = [pair for pair in pairs if pairs[pair] > 0]
-    found = (
-        tuple(sorted(far, key=lambda pair: price * noise * domain.cells(pair) - pairs[pair]))
-        for price in PRICES
-    )
+    found = (tuple(sorted(far, key=lambda pair: price * noise * domain.cells(pair) - pairs[pair])) for price in PRICES)
     return list(dict.fromkeys(found))
 
 

@@ -38,9 +38,7 @@ class QuerySet:
 
     def boxes(self, domain: Domain) -> list[tuple[tuple[int, int], ...]]:
         """Every query as a box: first code and the code after the last, for each attribute."""
-        sides = [
-            _intervals(kind, size) for kind, size in zip(self.kinds, domain.shape(self.clique), strict=True)
-        ]
+        sides = [_intervals(kind, size) for kind, size in zip(self.kinds, domain.shape(self.clique), strict=True)]
         grid = np.indices([len(side) for side in sides]).reshape(len(sides), -1).T
         return [tuple(side[k] for side, k in zip(sides, row, strict=True)) for row in grid.tolist()]
 
@@ -82,9 +80,7 @@ class Workload:
             for key in ("prefixes", "ranges"):
                 read[key] = _names(read.get(key, ()))
         except (TypeError, ValueError):
-            raise SpecError(
-                "workload: write lists of column names, and numbers for ways and weights"
-            ) from None
+            raise SpecError("workload: write lists of column names, and numbers for ways and weights") from None
         return cls(**read)
 
     def parts(self, domain: Domain) -> tuple[QuerySet, ...]:

@@ -63,9 +63,7 @@ def exposition(office: Office) -> str:
 def _ledger(office: Office) -> list[Metric]:
     status = office.chain_status()
     states = Counter((record.dataset, record.state.value) for record in standing(office.ledger.records()))
-    entries = [
-        ({"dataset": dataset, "state": state}, float(n)) for (dataset, state), n in sorted(states.items())
-    ]
+    entries = [({"dataset": dataset, "state": state}, float(n)) for (dataset, state), n in sorted(states.items())]
     sound, verified = _one(status.sound), _one(status.checked.timestamp())
     return [
         _gauge("synth_ledger_sound", "Whether the chain was as written when last verified.", sound),
@@ -90,16 +88,14 @@ def _accounts(balances: Sequence[Balance]) -> list[Metric]:
         ("synth_budget_remaining_epsilon", "Largest release that still fits."): lambda b: _down(
             epsilon(b.remaining_mu2, b)
         ),
-        ("synth_budget_spent_mu2", "Privacy loss spent, in mu^2, which adds up."): lambda b: float(
-            b.charged_mu2
-        ),
+        ("synth_budget_spent_mu2", "Privacy loss spent, in mu^2, which adds up."): lambda b: float(b.charged_mu2),
         ("synth_budget_cap_mu2", "Cap of the account in mu^2."): lambda b: float(b.cap_mu2),
         ("synth_budget_committed_ratio", "Share of the cap, in mu^2, spent or set aside."): committed_share,
         ("synth_account_refusals", "Refusals that have depended on the account's records."): lambda b: float(
             b.refusals
         ),
-        ("synth_account_refusal_limit", "Refusals that may depend on the account's records."): lambda b: (
-            float(b.account.refusal_limit)
+        ("synth_account_refusal_limit", "Refusals that may depend on the account's records."): lambda b: float(
+            b.account.refusal_limit
         ),
     }
     return [
@@ -111,9 +107,7 @@ def _accounts(balances: Sequence[Balance]) -> list[Metric]:
 def _runs(events: Sequence[Event]) -> list[Metric]:
     def counted(kind: Kind) -> list[Sample]:
         found = Counter((event.dataset, event.step) for event in events if event.kind is kind)
-        return [
-            ({"dataset": dataset, "step": step}, float(n)) for (dataset, step), n in sorted(found.items())
-        ]
+        return [({"dataset": dataset, "step": step}, float(n)) for (dataset, step), n in sorted(found.items())]
 
     seconds: Counter[tuple[str, str]] = Counter()
     for event in events:
@@ -198,6 +192,4 @@ def metrics_server(office: Office, address: str) -> ThreadingHTTPServer:
     try:
         return ThreadingHTTPServer((host, int(port)), Handler)
     except OSError:
-        raise SpecError(
-            f"metrics cannot be served on {address}; it is in use or not of this machine"
-        ) from None
+        raise SpecError(f"metrics cannot be served on {address}; it is in use or not of this machine") from None

@@ -61,9 +61,7 @@ def stack_segments(parts: Sequence[tuple[str, float]], *, full: float) -> list[S
     segments, start = [], 0.0
     for name, value in parts:
         length = min(100 * value / full, 100 - start) if full > 0 else 0.0
-        segments.append(
-            Segment(name=name, start=round(start, 3), length=round(max(length, 0), 3), value=value)
-        )
+        segments.append(Segment(name=name, start=round(start, 3), length=round(max(length, 0), 3), value=value))
         start += max(length, 0)
     return segments
 

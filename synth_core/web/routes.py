@@ -40,9 +40,7 @@ from synth_core.web.views import (
     to_csv,
 )
 
-REPORT_POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'; sandbox"
-)
+REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'; sandbox"
 """A report is one self-contained file with its styles inside; it runs no script and belongs to no origin."""
 
 RECORDS_ON_A_PAGE = 200
@@ -72,9 +70,7 @@ def accounts(request: Request) -> HTMLResponse:
     except LedgerError as refusal:
         trouble = str(refusal)
     signals = [event for event in office.events() if event.kind is not Kind.STEP]
-    return _page(
-        request, "accounts.html", here="accounts", accounts=views, trouble=trouble, signals=signals[:-11:-1]
-    )
+    return _page(request, "accounts.html", here="accounts", accounts=views, trouble=trouble, signals=signals[:-11:-1])
 
 
 @router.get("/account")
@@ -292,9 +288,7 @@ def _verification(request: Request, public: Path) -> Verification:
 def _report(path: Path) -> Response:
     if not os.access(path, os.R_OK):
         raise SpecError("that report is not there, or the server may not read it")
-    return FileResponse(
-        path, media_type="text/html; charset=utf-8", headers={"Content-Security-Policy": REPORT_POLICY}
-    )
+    return FileResponse(path, media_type="text/html; charset=utf-8", headers={"Content-Security-Policy": REPORT_POLICY})
 
 
 def _office(request: Request) -> Office:

@@ -227,9 +227,7 @@ def _state(records: Sequence[Record]) -> tuple[str, str]:
 
 def _course(records: Sequence[Record]) -> list[tuple[datetime, float, float]]:
     """How the account went: after each record, and as it is now."""
-    points = [
-        (record.at, float(record.cap_mu2 - record.remaining_mu2), float(record.cap_mu2)) for record in records
-    ]
+    points = [(record.at, float(record.cap_mu2 - record.remaining_mu2), float(record.cap_mu2)) for record in records]
     return [*points, (datetime.now(UTC), *points[-1][1:])] if points else []
 
 

@@ -137,15 +137,11 @@ def test_the_dask_cluster_computes_is_closed_to_other_processes_and_ends(site):
             client.wait_for_workers(2, timeout=PATIENCE)
             assert client.submit(sum, [1, 2, 3]).result(timeout=PATIENCE) == 6
             kept = client.run(lambda dask_worker: type(dask_worker.memory_manager.data).__name__)
-            assert list(kept.values()) == ["dict", "dict"], (
-                "workers hold exact counts, and their disk is no zone"
-            )
+            assert list(kept.values()) == ["dict", "dict"], "workers hold exact counts, and their disk is no zone"
         with pytest.raises(OSError), Client(address.replace("tls:", "tcp:"), timeout="2s"):  # noqa: PT011
             pass
         env = site.environment(port=8080, dask=running)
-        done = subprocess.run(
-            [sys.executable, "-c", CONNECT], env=env, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run([sys.executable, "-c", CONNECT], env=env, capture_output=True, text=True, check=False)
         assert done.stdout == "6\n", "tasks of Airflow may use it: " + done.stderr
     for path in (running.credentials.folder, running.credentials.key, running.credentials.certificate):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0

@@ -107,9 +107,7 @@ def test_people_are_told_of_a_run_that_misses_its_deadline(live, after_intake, w
 @pytest.fixture(scope="module")
 def approved(live: Live, after_intake: str) -> str:
     """The name of that release, after `ops` let it through the gate."""
-    (release,) = {
-        record.release for record in live.ledger.records() if record.release.startswith("after-intake-")
-    }
+    (release,) = {record.release for record in live.ledger.records() if record.release.startswith("after-intake-")}
     assert not live.paths(release).manifest.exists()
     ops = AirflowApi(live.api.url, user="ops", password=live.site.passwords["ops"])
     ops.decide(INTAKE, after_intake, task="approve", option="Approve")
@@ -140,9 +138,7 @@ def test_the_certificate_is_what_the_person_saw(live, after_intake, approved):
 def test_every_log_line_of_a_step_names_its_release(live, after_intake, approved):
     folder = Path(live.site.home) / "logs" / f"dag_id={INTAKE}" / f"run_id={after_intake}" / "task_id=fit"
     lines = [json.loads(line) for line in (folder / "attempt=1.log").read_text().splitlines()]
-    told = [
-        line for line in lines if "fitted in" in line.get("event", "") or "round" in line.get("event", "")
-    ]
+    told = [line for line in lines if "fitted in" in line.get("event", "") or "round" in line.get("event", "")]
     assert {(line["release"], line["step"]) for line in told} == {(approved, "fit")}
     assert any("loss" in line["event"] for line in told)
     assert Kind.STEP in {event.kind for event in read(live.site.workspace) if event.step == "fit"}
@@ -186,12 +182,8 @@ def test_a_rejected_release_keeps_its_charge_and_leaves_the_public_alone(live, w
     assert_sound(live, "rejected", published=False)
     assert charged(live, "rejected")
     assert live.ledger.balance("people").charged_mu2 == charge
-    assert public == sorted(
-        path.parent.name for path in (live.site.workspace / "public").glob("*/manifest.json")
-    )
-    closed = [
-        record.reason for record in live.ledger.records(release="rejected") if record.state is State.CLOSED
-    ]
+    assert public == sorted(path.parent.name for path in (live.site.workspace / "public").glob("*/manifest.json"))
+    closed = [record.reason for record in live.ledger.records(release="rejected") if record.state is State.CLOSED]
     assert closed == ["rejected by admin"]
 
 

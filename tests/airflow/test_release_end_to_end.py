@@ -60,9 +60,7 @@ def test_a_release_through_airflow_is_complete_and_verified(release_dag, spec, w
     assert extras[0]["manifest"] == str(ReleasePaths(workspace, "r1").manifest)
 
 
-def test_airflow_gives_the_release_that_the_steps_give_without_it(
-    release_dag, spec, workspace, tmp_path_factory
-):
+def test_airflow_gives_the_release_that_the_steps_give_without_it(release_dag, spec, workspace, tmp_path_factory):
     second = tmp_path_factory.mktemp("second")
     address = steps.prepare(spec, workspace=workspace)
     for step in steps.STEPS:

@@ -30,9 +30,7 @@ class Diary:
 
     def prepare(self, spec: dict[str, Any], *, workspace: Path, runner: Runner) -> str:
         self.spec = spec
-        return self._answer(
-            "prepare", runner, None, str(workspace / "public" / spec["release"] / "release.yaml")
-        )
+        return self._answer("prepare", runner, None, str(workspace / "public" / spec["release"] / "release.yaml"))
 
     def run_step(
         self,
@@ -56,9 +54,7 @@ class Diary:
         return None
 
     def list_parts(self, name: str, address: str) -> list[steps.PartId]:
-        return {"fit": [f"{Path(address).parent}/strata/{part}" for part in self.parts], "sample": [0, 1]}[
-            name
-        ]
+        return {"fit": [f"{Path(address).parent}/strata/{part}" for part in self.parts], "sample": [0, 1]}[name]
 
     def cancel(self, address: str, *, reason: str, runner: Runner) -> None:
         self.cancelled.append(reason)
@@ -91,9 +87,7 @@ def test_a_run_passes_the_release_from_step_to_step(release_dag, diary, workspac
     listening = socket.create_server(("127.0.0.1", 0))
     address = f"tcp://127.0.0.1:{listening.getsockname()[1]}"
     monkeypatch.setenv("SYNTH_DASK_ADDRESS", address)
-    run = release_dag.test(
-        run_conf={"epsilon": 0.5, "rows": None, "source": "intake/*.csv"}, logical_date=None
-    )
+    run = release_dag.test(run_conf={"epsilon": 0.5, "rows": None, "source": "intake/*.csv"}, logical_date=None)
 
     assert run.state == "success"
     assert diary.names[:5] == ["prepare", "ingest", "score", "select", "fit"]
@@ -188,9 +182,7 @@ def test_a_named_release_and_workspace_are_used_as_they_are(release_dag, diary, 
     assert diary.spec["schema"] == str(tmp_path / "schema.yaml")
 
 
-@pytest.mark.parametrize(
-    "run_id", ["manual__2026-11-16T04:00:00.5+00:00_aBcD", "x" * 200, "_", "ünïcode run"]
-)
+@pytest.mark.parametrize("run_id", ["manual__2026-11-16T04:00:00.5+00:00_aBcD", "x" * 200, "_", "ünïcode run"])
 def test_names_made_from_runs_are_names(run_id):
     from synth_airflow.operators import release_name
     from synth_core.release.spec import NAME

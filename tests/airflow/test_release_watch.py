@@ -46,15 +46,11 @@ def test_a_run_that_ends_gives_its_hold_back(watch, ledger, hook):
     assert ledger.balance("people").held_mu2 == Fraction(1, 100)
     getattr(watch, hook)(dag_run=ended("r1"), msg="marked by hand")
     assert ledger.balance("people").held_mu2 == 0
-    assert next(record.reason for record in ledger.records() if record.state is State.CLOSED).endswith(
-        "by hand"
-    )
+    assert next(record.reason for record in ledger.records() if record.state is State.CLOSED).endswith("by hand")
 
 
 def starting(*pools: str, tags: Any = ("privacy",)) -> Any:
-    return SimpleNamespace(
-        dag=SimpleNamespace(tags=tags, tasks=[SimpleNamespace(pool=name) for name in pools])
-    )
+    return SimpleNamespace(dag=SimpleNamespace(tags=tags, tasks=[SimpleNamespace(pool=name) for name in pools]))
 
 
 def test_a_run_that_starts_gets_the_pools_that_are_missing(watch, monkeypatch):

@@ -145,9 +145,7 @@ def mapped(live: Live, release: str) -> dict[str, list[str]]:
     runs = live.api.get("/dags/census_release/dagRuns")["dag_runs"]
     (run_id,) = [one["dag_run_id"] for one in runs if one["conf"].get("release") == release]
     instances = live.api.task_instances("census_release", run_id)
-    found = sorted(
-        (one["task_id"], one["map_index"], one["state"]) for one in instances if one["map_index"] >= 0
-    )
+    found = sorted((one["task_id"], one["map_index"], one["state"]) for one in instances if one["map_index"] >= 0)
     return {task: [state for name, _, state in found if name == task] for task, _, _ in found}
 
 

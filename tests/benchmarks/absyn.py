@@ -119,9 +119,7 @@ def timed_selection(attributes: int) -> dict:
     factors = rng.normal(size=(attributes, 6))
     factors /= np.linalg.norm(factors, axis=1, keepdims=True)
     dependence = 0.6 * 42535.0 * np.abs(factors @ factors.T) ** 2
-    pairs = [
-        (a, b, dependence[i, j] + 100 * rng.normal()) for (i, a), (j, b) in combinations(enumerate(domain), 2)
-    ]
+    pairs = [(a, b, dependence[i, j] + 100 * rng.normal()) for (i, a), (j, b) in combinations(enumerate(domain), 2)]
     strengths = normalise_scores(domain, pairs, total=42535.0)
     terms = Terms(
         total=42535.0,
@@ -239,10 +237,7 @@ def series(part: str) -> list[dict]:
             {"data": n, "epsilon": e, "variant": v}
             for v, (n, e) in itertools.product(ABLATION, [("adult", 0.1), ("br2000", 0.8), ("nltcs", 0.8)])
         ]
-    return [
-        {"data": n, "epsilon": e, "variant": v}
-        for v, e, n in itertools.product(VARIANTS, (0.8, 0.1, 3.2), NAMES)
-    ]
+    return [{"data": n, "epsilon": e, "variant": v} for v, e, n in itertools.product(VARIANTS, (0.8, 0.1, 3.2), NAMES)]
 
 
 def main() -> None:

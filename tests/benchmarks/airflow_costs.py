@@ -50,9 +50,7 @@ def parsing(folder: Path) -> None:
         command = [sys.executable, "-c", PARSE, str(REPOSITORY / "dags" / f"{name}.py")]
         command += [str(REPOSITORY / "dags"), str(REPOSITORY / "plugins")]
         seconds = [
-            float(
-                subprocess.run(command, env=environment, capture_output=True, check=True).stdout.split()[-1]
-            )
+            float(subprocess.run(command, env=environment, capture_output=True, check=True).stdout.split()[-1])
             for _ in range(5)
         ]
         print(f"parsing {name}.py with {SPECS} specs: {min(seconds):.2f} s CPU")
@@ -74,9 +72,7 @@ def overhead(folder: Path) -> None:
     start_up = [one["duration"] - work[one["task_id"], one["map_index"]] for one in tasks]
     single = [one for one in tasks if one["map_index"] < 0]
     gaps = [
-        (
-            datetime.fromisoformat(after["start_date"]) - datetime.fromisoformat(before["end_date"])
-        ).total_seconds()
+        (datetime.fromisoformat(after["start_date"]) - datetime.fromisoformat(before["end_date"])).total_seconds()
         for before, after in itertools.pairwise(single)
         if after["task_id"] not in ("evaluate", "publish")  # other tasks lie between
     ]

@@ -52,13 +52,9 @@ def random_cliques(domain, *, count, most_ways, limit, seed):
 
 def structures():
     """Names, domains and measured cliques of the inference cases."""
-    adult = Domain.of(
-        dict(zip("abcdefghijklmno", (16, 7, 16, 16, 16, 7, 14, 6, 5, 2, 8, 15, 16, 41, 2), strict=True))
-    )
+    adult = Domain.of(dict(zip("abcdefghijklmno", (16, 7, 16, 16, 16, 7, 14, 6, 5, 2, 8, 15, 16, 41, 2), strict=True)))
     binary = Domain.of({f"b{k}": 2 for k in range(23)})
-    large = Domain.of(
-        {**dict(zip("abcdef", (16, 16, 16, 16, 8, 8), strict=True)), **{f"e{k}": 10 for k in range(6)}}
-    )
+    large = Domain.of({**dict(zip("abcdef", (16, 16, 16, 16, 8, 8), strict=True)), **{f"e{k}": 10 for k in range(6)}})
     small = [("a", "e0"), ("e0", "e1"), ("e1", "e2"), ("c", "e3"), ("e3", "e4"), ("e4", "e5")]
     return {
         "(a) adult-like": (adult, random_cliques(adult, count=27, most_ways=3, limit=1_300_000, seed=1)),
@@ -149,9 +145,7 @@ def peer(python, *arguments):
     if python is None:
         return None
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [python, PEER, *arguments], capture_output=True, text=True, check=False, env=environment
-    )
+    done = subprocess.run([python, PEER, *arguments], capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         print(done.stderr[-2000:], file=sys.stderr)
         return None
@@ -258,9 +252,7 @@ def measure_fit(path, method):
 def distance(codes, domain, model, cliques):
     shares = [counts(codes.astype(np.int64), domain, c) / len(codes) for c in cliques]
     tables = model.marginals(cliques)
-    return np.mean(
-        [np.abs(s - t.ravel() / model.total).sum() / 2 for s, t in zip(shares, tables, strict=True)]
-    )
+    return np.mean([np.abs(s - t.ravel() / model.total).sum() / 2 for s, t in zip(shares, tables, strict=True)])
 
 
 def measure_sampling(path):
@@ -316,9 +308,7 @@ def pass_table(cache, python):
     ]
     for name, (domain, cliques) in structures().items():
         path = pass_case(cache, name, domain, cliques)
-        turns = [
-            (ours("--measure", "pass", str(path)), peer(python, "pass", str(path))) for _ in range(TURNS)
-        ]
+        turns = [(ours("--measure", "pass", str(path)), peer(python, "pass", str(path))) for _ in range(TURNS)]
         own, other = (least(found) for found in zip(*turns, strict=True))
 
         milliseconds = None if other is None else {"ms": other["seconds"] * 1e3}

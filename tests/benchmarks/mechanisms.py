@@ -100,9 +100,7 @@ def mwem_few(_: Table, passes: int = 1) -> Errors:
     """The same on seven columns, of which the full vector fits; as published, each round makes one pass of updates."""
     table = Table(FEW)
     return {
-        kind: table.error(
-            table.fitted(MWEM(workload=table.workload, graphical=kind == "with", passes=passes))
-        )
+        kind: table.error(table.fitted(MWEM(workload=table.workload, graphical=kind == "with", passes=passes)))
         for kind in ("without", "with")
     }
 
@@ -195,9 +193,7 @@ def markdown(figures: dict[str, Errors], table: Table) -> str:
     ]
     for epsilon in EPSILONS:
         if e := figures.get(f"hdmm at {epsilon:g}"):
-            lines.append(
-                f"| {epsilon:g} | {e['without']:.4f} | {e['with']:.4f} | {e['without'] / e['with']:.1f} |"
-            )
+            lines.append(f"| {epsilon:g} | {e['without']:.4f} | {e['with']:.4f} | {e['without'] / e['with']:.1f} |")
     return "\n".join([*lines, "", NOTES, "", "Written by `python tests/benchmarks/mechanisms.py`.", ""])
 
 

@@ -72,9 +72,7 @@ def _baskets(*, rows: int, width: int) -> DataSet:
     """Yes or no for each of many items, bought together in a few kinds of baskets: the shape of market data."""
     rng = np.random.default_rng(50)
     kinds = rng.random((8, width)) ** 4
-    codes = (rng.random((rows, width)) < kinds[rng.choice(8, rows, p=rng.dirichlet(np.ones(8)))]).astype(
-        np.int32
-    )
+    codes = (rng.random((rows, width)) < kinds[rng.choice(8, rows, p=rng.dirichlet(np.ones(8)))]).astype(np.int32)
     return DataSet("retail", Domain.of({f"item{k}": 2 for k in range(width)}), codes)
 
 
@@ -137,9 +135,7 @@ def series(part: str, runs: int) -> Iterator[tuple[str, str, float, int]]:
     if part == "methods":
         yield from ((n, title, EPSILON, runs) for title in METHODS for n in NAMES)
     if part == "dpmm":
-        yield from (
-            (n, f"runner: {lib}", EPSILON, 1) for n in ("nltcs", "adult", "br2000") for lib in (OURS, "dpmm")
-        )
+        yield from ((n, f"runner: {lib}", EPSILON, 1) for n in ("nltcs", "adult", "br2000") for lib in (OURS, "dpmm"))
     if part == "ablation":
         yield from ((n, f"ablation: {option}", EPSILON, runs) for n in NAMES for option in ABLATION)
         yield from (("large", f"ablation: {option}", EPSILON, 1) for option in LARGE)
@@ -179,9 +175,7 @@ def table(results: list[dict], keys: list[tuple[str, str, float]]) -> list[str]:
             cpu, mib = np.mean([r["cpu"] for r in own]), max(r["mib"] for r in own)
             told = "; ".join(own[-1].get("told", [])) or own[-1].get("note", "")
             name = f"{title} ({told})" if told else title
-            lines.append(
-                f"| {data} | {name} | {epsilon} | {figures(errors)} | {cpu:.1f} | {mib} | {len(own)} |"
-            )
+            lines.append(f"| {data} | {name} | {epsilon} | {figures(errors)} | {cpu:.1f} | {mib} | {len(own)} |")
     return lines
 
 

@@ -54,9 +54,7 @@ def judged(name: str, preset: str, epsilon: float, options: dict) -> dict:
     sizes = json.loads((DATA / f"{name}-domain.json").read_text())
     real = pd.read_csv(DATA / f"{name}.csv")[list(sizes)]
     start = time.process_time()
-    release = synthesize(
-        real, Schema.from_sizes(sizes), preset=preset, epsilon=epsilon, delta=1e-5, options=options
-    )
+    release = synthesize(real, Schema.from_sizes(sizes), preset=preset, epsilon=epsilon, delta=1e-5, options=options)
     seconds = time.process_time() - start
     made = release.table[list(sizes)].astype("int64").to_numpy()
     errors = [mean_tvd(real.to_numpy(), made, list(sizes.values()), alpha) for alpha in (2, 3, 4, 5)]

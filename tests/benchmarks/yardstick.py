@@ -23,9 +23,7 @@ def marginals(width: int, alpha: int, *, number: int = 300) -> list[tuple[int, .
     return sorted(drawn)
 
 
-def mean_tvd(
-    real: np.ndarray, made: np.ndarray, sizes: Sequence[int], alpha: int, *, number: int = 300
-) -> float:
+def mean_tvd(real: np.ndarray, made: np.ndarray, sizes: Sequence[int], alpha: int, *, number: int = 300) -> float:
     """Mean total variation distance over the marginals."""
     columns = [np.ascontiguousarray(table.T, dtype=np.int64) for table in (real, made)]
     errors = []

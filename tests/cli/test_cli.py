@@ -274,9 +274,7 @@ def test_an_integer_coded_table_by_the_command_line(synth, samples, tmp_path):
 
 
 def test_audit_prints_certificates_and_catches_planted_faults(synth, tmp_path):
-    code, out, err = synth(
-        "audit", "--method", "independent", "--runs", 200, "--faults", "--out", tmp_path / "a.json"
-    )
+    code, out, err = synth("audit", "--method", "independent", "--runs", 200, "--faults", "--out", tmp_path / "a.json")
     assert code == 0, err
     assert "independent/default: score" in out
     certificates = json.loads((tmp_path / "a.json").read_text())
@@ -307,9 +305,7 @@ def test_cancel_and_metrics(synth, example, tmp_path):
     code, _, err = synth("cancel", "never-begun", "--reason", "x", "--workspace", workspace)
     assert code == 2
     assert "never begun" in err
-    path = change(
-        example, tmp_path, release="unwanted", source=str(example / "data" / "people.csv"), epsilon=0.5
-    )
+    path = change(example, tmp_path, release="unwanted", source=str(example / "data" / "people.csv"), epsilon=0.5)
     ledger = SqlLedger(ledger_url(workspace, None))
     before = ledger.balance("fictional-census").held_mu2
     prepare(path, workspace=workspace)

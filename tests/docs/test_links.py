@@ -21,9 +21,7 @@ def links(text):
 
 def anchors(text):
     """The sections of a page, by the names that links use for them."""
-    heads = (
-        re.sub(r"[`*]|\]\([^)]*\)", "", head).strip().lower() for head in HEADING.findall(FENCE.sub("", text))
-    )
+    heads = (re.sub(r"[`*]|\]\([^)]*\)", "", head).strip().lower() for head in HEADING.findall(FENCE.sub("", text)))
     return {re.sub(r"[^\w -]", "", head).replace(" ", "-") for head in heads}
 
 

@@ -20,9 +20,7 @@ def test_a_generated_part_is_what_the_code_says(page):
 
 
 def test_every_part_is_on_a_page():
-    shown = [
-        name for page in PAGES for _, name, _ in reference.PART.findall(page.read_text(encoding="utf-8"))
-    ]
+    shown = [name for page in PAGES for _, name, _ in reference.PART.findall(page.read_text(encoding="utf-8"))]
     assert sorted(shown) == sorted(reference.PARTS)
 
 
@@ -51,13 +49,9 @@ def test_a_key_without_a_meaning_is_refused():
 
 def test_types_and_limits_in_words():
     assert (
-        keys.takes({"type": "integer", "minimum": 1, "maximum": 10_000})
-        == "whole number, at least 1, at most 10,000"
+        keys.takes({"type": "integer", "minimum": 1, "maximum": 10_000}) == "whole number, at least 1, at most 10,000"
     )
-    assert (
-        keys.takes({"anyOf": [{"const": "noisy"}, {"type": "null"}, {"type": "number"}]})
-        == "`noisy` or number"
-    )
+    assert keys.takes({"anyOf": [{"const": "noisy"}, {"type": "null"}, {"type": "number"}]}) == "`noisy` or number"
     assert keys.takes({"type": "array", "items": {"type": "string"}}) == "list of text"
 
 
@@ -74,9 +68,7 @@ def test_all_commands_are_there():
 
 
 def test_the_readme_lists_every_command():
-    listed = re.findall(
-        r"^\| `synth ([a-z-]+)", (reference.ROOT / "README.md").read_text("utf-8"), re.MULTILINE
-    )
+    listed = re.findall(r"^\| `synth ([a-z-]+)", (reference.ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
     assert set(listed) == mounted()
 
 

@@ -12,9 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MKDOCS = ROOT / ".checks" / "bin" / "mkdocs"
 PARTS = ("mkdocs.yml", "docs", "infra/handbook", "infra/RUNBOOK.md", "CHANGELOG.md", "SECURITY.md")
 pytestmark = [
-    pytest.mark.skipif(
-        not MKDOCS.exists(), reason="mkdocs is not installed; `make docs` or `make check` does it"
-    ),
+    pytest.mark.skipif(not MKDOCS.exists(), reason="mkdocs is not installed; `make docs` or `make check` does it"),
     pytest.mark.slow,
 ]
 

@@ -166,9 +166,7 @@ def test_a_law_has_a_fixed_part_and_one_for_the_records():
     assert found.fixed_power == pytest.approx(math.log2(201 / 51)), "of the shortest tables' whole cost"
     alone = capacity.law([result("ingest", 10**6, 10, cpu_s=3.0)], "ingest")
     assert (alone.fixed, alone.each, alone.fixed_power, alone.each_power) == pytest.approx((0, 3e-6, 1, 1))
-    cheaper_when_wide = [
-        result("ingest", n, d, cpu_s=1 + n * s) for n in (10, 20) for d, s in ((5, 0.2), (10, 0.1))
-    ]
+    cheaper_when_wide = [result("ingest", n, d, cpu_s=1 + n * s) for n in (10, 20) for d, s in ((5, 0.2), (10, 0.1))]
     assert capacity.law(cheaper_when_wide, "ingest").each_power == 0, "wider records are never cheaper"
     slower_when_short = [result("ingest", n, 10, cpu_s=s) for n, s in ((10**5, 4.0), (10**6, 3.0))]
     assert capacity.law(slower_when_short, "ingest").parts(10**8, 10) == pytest.approx((4.0, 0.0))

@@ -102,9 +102,7 @@ def test_a_damaged_store_is_refused(text):
 
 def test_progress_counts_every_part(real):
     seen = []
-    compare_codes(
-        real[:300], real[:300], DOMAIN, targets=["w", "x"], progress=lambda *step: seen.append(step)
-    )
+    compare_codes(real[:300], real[:300], DOMAIN, targets=["w", "x"], progress=lambda *step: seen.append(step))
     assert [done for _, done, _ in seen] == list(range(1, 10))
     assert {total for _, _, total in seen} == {9}
 
@@ -210,7 +208,5 @@ def test_a_bootstrap_is_as_far_away_as_counting_says_and_independence_as_a_shuff
     expected = [expected_distance(frame.value_counts(list(three.cliques[k])).to_numpy()) for k in some]
     assert np.mean([three.values[k] for k in some]) == pytest.approx(np.mean(expected), rel=0.02)
     assert three.floor == pytest.approx(three.tvd.mean, rel=0.1), "of some of the marginals"
-    shuffled = marginal_errors(
-        CodedTable.of(real, domain), CodedTable.of(rng.permuted(real, axis=0), domain), alpha=3
-    )
+    shuffled = marginal_errors(CodedTable.of(real, domain), CodedTable.of(rng.permuted(real, axis=0), domain), alpha=3)
     assert three.independent == pytest.approx(shuffled.tvd.mean, rel=0.1)

@@ -130,9 +130,7 @@ def test_nothing_is_fetched_and_nothing_runs(html, page):
             assert not name.startswith("on")
             if name in {"src", "href", "xlink:href", "action", "data"}:
                 assert value.startswith("#")
-    assert not {"script", "link", "img", "iframe", "object", "base", "form"} & {
-        tag for tag, _ in page.elements
-    }
+    assert not {"script", "link", "img", "iframe", "object", "base", "form"} & {tag for tag, _ in page.elements}
     assert "@import" not in html
     assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", html))
 
@@ -166,9 +164,7 @@ def test_every_picture_has_a_description_and_a_table(page):
     assert len(pictures) == len(page.all("svg")) == len(page.all("details")) == 4 + len(SCHEMA.columns)
     assert all(len(picture["aria-label"]) > 40 for picture in pictures)
     assert all(svg["aria-hidden"] == "true" for svg in page.all("svg"))
-    assert (
-        len(page.all("table")) == len(pictures) + 6
-    )  # and cells, marginals, rules, groups, scores, closeness
+    assert len(page.all("table")) == len(pictures) + 6  # and cells, marginals, rules, groups, scores, closeness
 
 
 def test_the_numbers_of_the_evaluation_are_in_the_tables(page, evaluation):
@@ -201,9 +197,7 @@ def test_a_table_of_unknown_origin_has_no_promise(evaluation):
 
 @pytest.mark.slow
 def test_a_release_that_cost_nothing_can_be_shown(evaluation):
-    free = Guarantee(
-        unit="person", neighbours="add or remove one record", epsilon=0.0, delta=1e-5, mu=0.0, spent=0.0
-    )
+    free = Guarantee(unit="person", neighbours="add or remove one record", epsilon=0.0, delta=1e-5, mu=0.0, spent=0.0)
     assert "0.00% of it was used" in Page(build(evaluation, guarantee=free, spends=SPENDS[:1])).text
 
 
@@ -223,9 +217,7 @@ def test_one_column_makes_a_report_without_marginals_and_predictions():
 def test_rare_values_are_drawn_as_one_and_listed_all():
     schema = Schema.from_sizes({"x": 41})
     counts = np.arange(41)
-    (exhibit,) = column_exhibits(
-        schema.columns, {"x": counts}, {"x": counts}, reference_name="real", tvd={"x": 0.0}
-    )
+    (exhibit,) = column_exhibits(schema.columns, {"x": counts}, {"x": counts}, reference_name="real", tvd={"x": 0.0})
     assert len(exhibit.table.rows) == 41
     assert f"{41 - MAX_BARS + 1} rarer values" in exhibit.svg
     assert ">40<" in exhibit.svg

@@ -185,9 +185,7 @@ def test_estimates_are_near_the_exact_distances_and_need_their_scale(monkeypatch
         truth, guess = (np.array([getattr(one, name) for one in found]) for found in (exact, guessed))
         assert guess == pytest.approx(truth, rel=0.15)
         assert guess.mean() == pytest.approx(truth.mean(), rel=0.05)
-    assert np.mean(raw) < np.mean([one.tvd for one in exact]) / 5, (
-        "without the scale it would be plainly wrong"
-    )
+    assert np.mean(raw) < np.mean([one.tvd for one in exact]) / 5, "without the scale it would be plainly wrong"
 
 
 def test_a_table_of_one_cell_that_is_not_kept_is_still_compared(monkeypatch):
@@ -226,9 +224,7 @@ def test_yardsticks_are_those_of_rows_drawn_and_columns_shuffled():
     for _ in range(10):
         drawn, shuffled = codes[rng.integers(3000, size=1000)], rng.permuted(codes, axis=0)
         for other, errors in ((drawn, fresh), (shuffled, apart)):
-            errors.append(
-                np.mean([tvd(tabulate(codes, DOMAIN, c), tabulate(other, DOMAIN, c)) for c in cliques])
-            )
+            errors.append(np.mean([tvd(tabulate(codes, DOMAIN, c), tabulate(other, DOMAIN, c)) for c in cliques]))
     assert found.floor == pytest.approx(np.mean(fresh), rel=0.05)
     assert found.independent == pytest.approx(np.mean(apart), rel=0.05)
 

@@ -37,9 +37,7 @@ ANSWERS = (
 
 @pytest.fixture(scope="module")
 def quality() -> PublicQuality:
-    return public_quality(
-        CodedTable.of(ROWS, DOMAIN), measurements=ANSWERS, total=100.0, violations={"no <b>": 2}
-    )
+    return public_quality(CodedTable.of(ROWS, DOMAIN), measurements=ANSWERS, total=100.0, violations={"no <b>": 2})
 
 
 def test_distances_from_answers_by_hand(quality):

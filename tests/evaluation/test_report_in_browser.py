@@ -43,10 +43,7 @@ def internal(tmp_path_factory) -> Path:
     schema = population_schema()
     frames = generate(1500, 1), generate(1500, 2)
     real, synthetic = (
-        {
-            name: tabulate(codes[:, None], schema.domain.project([name]), (name,))
-            for name, codes in encoded.items()
-        }
+        {name: tabulate(codes[:, None], schema.domain.project([name]), (name,)) for name, codes in encoded.items()}
         for encoded in (encode(frame, schema) for frame in frames)
     )
     html = internal_report(

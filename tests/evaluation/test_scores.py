@@ -136,9 +136,7 @@ def test_regression_score_by_hand():
     ginis = {g: s * (1 - s) * 10 / (10 + 10 * s) for g, s in shares.items()}
     difference = math.sqrt(2 * (ginis[2] - ginis[8]) ** 2 / 6)
     expected = 1e6 * ((1 - difference) + 0) / 2
-    assert regression_score(*both(real, reversed_, PAY), levels=INCOMES, roles=ROLES) == pytest.approx(
-        expected
-    )
+    assert regression_score(*both(real, reversed_, PAY), levels=INCOMES, roles=ROLES) == pytest.approx(expected)
 
 
 def test_regression_score_needs_two_areas():

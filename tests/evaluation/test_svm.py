@@ -47,9 +47,7 @@ def tables():
 
 def test_scikit_learn_serves_where_no_gpu_answers_and_cuml_is_not_looked_for(monkeypatch, tables):
     monkeypatch.setattr(classification, "default_backend", lambda: NUMPY)
-    monkeypatch.setattr(
-        classification.importlib, "import_module", lambda name: pytest.fail(f"{name} was imported")
-    )
+    monkeypatch.setattr(classification.importlib, "import_module", lambda name: pytest.fail(f"{name} was imported"))
     assert misclassification_rate("a", **tables) < 0.25
 
 

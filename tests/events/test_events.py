@@ -28,9 +28,7 @@ WHO = {"dataset": "people", "release": "r1", "step": "fit", "runner": Runner(dag
 @settings(max_examples=50)
 def test_an_event_is_read_as_it_was_written(kind, text, release, seconds, attempt):
     at = datetime(2026, 5, 4, 3, 2, 1, 5000, tzinfo=UTC)
-    event = Event(
-        kind=kind, text=text, release=release, seconds=seconds, runner=Runner(attempt=attempt), at=at
-    )
+    event = Event(kind=kind, text=text, release=release, seconds=seconds, runner=Runner(attempt=attempt), at=at)
     assert Event.from_json(json.loads(json.dumps(event.to_json()))) == event
 
 

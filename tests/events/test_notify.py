@@ -112,9 +112,7 @@ def test_a_letter_arrives(post_office):
 @pytest.mark.parametrize("tls", ["starttls", "tls"])
 def test_no_letter_goes_out_in_clear_where_tls_was_asked_for(post_office, tls):
     port, letters = post_office
-    channel = Email(
-        kind="email", host="127.0.0.1", port=port, tls=tls, sender="s@a.example", to=["t@a.example"]
-    )
+    channel = Email(kind="email", host="127.0.0.1", port=port, tls=tls, sender="s@a.example", to=["t@a.example"])
     (trouble,) = tell(REFUSED, [channel])
     assert "email" in trouble
     assert letters == []

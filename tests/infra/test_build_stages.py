@@ -38,9 +38,7 @@ def test_a_stage_becomes_a_script_that_does_the_same(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"{name}\n")
     stage = stages.build_stage(written(tmp_path, DOCKERFILE))
-    done = subprocess.run(
-        ["sh", "-c", stages.script(stage, str(tmp_path))], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run(["sh", "-c", stages.script(stage, str(tmp_path))], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[1:] == ["one.txt", "two.txt", "folder/three.txt", "1 two words"]
 
 

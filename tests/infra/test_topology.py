@@ -50,9 +50,7 @@ def test_hosts_reach_each_other_and_nothing_else_or_it_says_what_is_missing(tmp_
 
 def test_without_permission_it_says_so(monkeypatch):
     monkeypatch.setattr(hosts, "SEPARATE", ("sh", "-c", "echo unshare failed: not permitted >&2; exit 1"))
-    with pytest.raises(
-        SiteError, match=r"namespaces are not permitted here \(unshare failed.*; run it as root"
-    ):
+    with pytest.raises(SiteError, match=r"namespaces are not permitted here \(unshare failed.*; run it as root"):
         hosts.restart_apart("nothing")
 
 

@@ -104,9 +104,7 @@ def imports(file: Path) -> Iterator[Import]:
                 if package not in sys.stdlib_module_names and package not in PACKAGES:
                     yield Import(file, package, guard, when)
             inside = guard
-            if isinstance(child, ast.With) and (
-                of := re.match(r"needing\('(\w+)'\)", ast.unparse(child.items[0]))
-            ):
+            if isinstance(child, ast.With) and (of := re.match(r"needing\('(\w+)'\)", ast.unparse(child.items[0]))):
                 inside = of[1]
             later = when
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -118,9 +116,7 @@ def imports(file: Path) -> Iterator[Import]:
     yield from below(ast.parse(file.read_text(encoding="utf-8")), "", "module")
 
 
-IMPORTS = [
-    one for folder in PACKAGES.values() for file in sorted(folder.rglob("*.py")) for one in imports(file)
-]
+IMPORTS = [one for folder in PACKAGES.values() for file in sorted(folder.rglob("*.py")) for one in imports(file)]
 
 
 def problem(one: Import) -> str:
@@ -188,9 +184,7 @@ def test_entry_points_can_be_loaded():
         module, _, name = target.partition(":")
         file = ROOT / f"{module.replace('.', '/')}.py"
         file = file if file.exists() else ROOT / "plugins" / f"{module.replace('.', '/')}.py"
-        names = {
-            node.name for node in ast.parse(file.read_text(encoding="utf-8")).body if hasattr(node, "name")
-        }
+        names = {node.name for node in ast.parse(file.read_text(encoding="utf-8")).body if hasattr(node, "name")}
         assert name in names, target
 
 
@@ -205,9 +199,7 @@ def test_synthesize_needs_the_core_alone():
     optional = {one.package for one in IMPORTS if one.distribution not in declared()}
     assert {"dask", "jinja2", "sklearn", "typer", "airflow"} <= optional
     code = WITHOUT_EXTRAS.format(optional=optional)
-    ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT
-    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
     assert ended.stdout.split("\n")[0] == "True []", ended.stderr
 
 

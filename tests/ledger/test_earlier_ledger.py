@@ -101,8 +101,6 @@ def test_the_form_of_a_new_record_cannot_be_taken_away(earlier: SqlLedger) -> No
         [Misfit(("sex",), np.zeros(2))], Fraction(1, 1000), purpose="misfit"
     )
     with earlier.chain.unchecked() as connection:
-        row = dict(
-            connection.execute(text("SELECT * FROM ledger_records ORDER BY id DESC")).mappings().first()
-        )
+        row = dict(connection.execute(text("SELECT * FROM ledger_records ORDER BY id DESC")).mappings().first())
     assert hash_of(row) == row["hash"]
     assert hash_of(row | {"form": ""}) != row["hash"]

@@ -72,8 +72,7 @@ def test_show_is_readable(workspace: Path) -> None:
 def test_show_of_an_empty_ledger_says_what_to_do(tmp_path: Path) -> None:
     SqlLedger(ledger_url(tmp_path, None))
     assert (
-        "the ledger has no accounts; open one with: synth ledger account"
-        in synth("show", "-w", str(tmp_path)).output
+        "the ledger has no accounts; open one with: synth ledger account" in synth("show", "-w", str(tmp_path)).output
     )
 
 
@@ -177,9 +176,7 @@ def test_a_large_delta_needs_a_reason_that_stays_in_the_ledger(tmp_path: Path) -
         "-w",
         str(tmp_path),
     )
-    with pytest.raises(
-        LedgerError, match=r"dataset 'diary': delta 0\.0001 is too large for up to 5000 records"
-    ):
+    with pytest.raises(LedgerError, match=r"dataset 'diary': delta 0\.0001 is too large for up to 5000 records"):
         synth(*asked)
     assert synth(*asked, "--delta-reason", "rows are published already").exit_code == 0
     assert synth(*asked).exit_code == 0, "the same declaration again changes nothing"
@@ -197,9 +194,7 @@ def test_several_records_per_person_are_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.postgres
-def test_another_ledger_is_used_by_its_url(
-    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_ledger_is_used_by_its_url(postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # the head of such a ledger is kept in the workspace
     assert synth(*ACCOUNT, "--ledger", postgres_url).exit_code == 0
     assert (tmp_path / "workspace" / "ledger.head").exists()
@@ -209,19 +204,14 @@ def test_another_ledger_is_used_by_its_url(
 
 
 def test_grants_prints_sql() -> None:
-    assert (
-        "GRANT SELECT, INSERT ON ledger_records, ledger_answers TO writer;"
-        in synth("grants", "writer").output
-    )
+    assert "GRANT SELECT, INSERT ON ledger_records, ledger_answers TO writer;" in synth("grants", "writer").output
 
 
 def test_an_account_is_composed_with_another_by_one_option(tmp_path: Path) -> None:
     where = ("-w", str(tmp_path))
     assert synth(*ACCOUNT, *where).exit_code == 0
     ledger = SqlLedger(ledger_url(tmp_path, None))
-    ledger.declare(
-        account(dataset="old"), actor="board"
-    )  # of a version that did not ask for a largest number
+    ledger.declare(account(dataset="old"), actor="board")  # of a version that did not ask for a largest number
     shown = synth("account", "old", "--shares-rows-with", DATASET, *where)
     assert shown.exit_code == 0, shown.output
     assert f"together with {DATASET}: rows of the same people" in shown.output

@@ -38,9 +38,7 @@ def test_a_ledger_of_a_newer_program_is_refused(url: str) -> None:
     with engine.begin() as connection:
         connection.execute(text("UPDATE ledger_version SET version_num = '9999'"))
     engine.dispose()
-    with pytest.raises(
-        LedgerError, match="the ledger has schema 9999, newer than this program's; upgrade synth-core"
-    ):
+    with pytest.raises(LedgerError, match="the ledger has schema 9999, newer than this program's; upgrade synth-core"):
         SqlLedger(url)
 
 
@@ -241,6 +239,4 @@ def test_work_that_lost_a_race_is_done_again(ledger: SqlLedger, monkeypatch: pyt
 
 def test_only_lost_races_and_lost_connections_are_tried_again() -> None:
     assert not _worth_retrying(DBAPIError("x", {}, psycopg2.ProgrammingError("no such table")))
-    assert _worth_retrying(
-        DBAPIError("x", {}, psycopg2.OperationalError("gone"), connection_invalidated=True)
-    )
+    assert _worth_retrying(DBAPIError("x", {}, psycopg2.OperationalError("gone"), connection_invalidated=True))

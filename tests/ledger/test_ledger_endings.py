@@ -30,9 +30,7 @@ def ended(ledger: SqlLedger) -> tuple[SqlLedger, Runner]:
 
 
 @pytest.mark.parametrize("purpose", ["new", "reserved", "begun"])
-def test_nothing_more_is_reserved_for_a_release_that_was_ended(
-    ended: tuple[SqlLedger, Runner], purpose: str
-) -> None:
+def test_nothing_more_is_reserved_for_a_release_that_was_ended(ended: tuple[SqlLedger, Runner], purpose: str) -> None:
     ledger, runner = ended
     before = ledger.head()
     with pytest.raises(ReleaseEnded) as refusal:
@@ -95,9 +93,7 @@ def test_a_release_that_held_nothing_is_not_ended_by_closing_it(ledger: SqlLedge
     assert ledger.reserve(request(runner=runner)).state is State.RESERVED
 
 
-def test_a_ledger_that_forgets_the_ending_is_found_out(
-    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ledger_that_forgets_the_ending_is_found_out(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def forget(*_: object) -> None:
         """Let everybody go on."""
 

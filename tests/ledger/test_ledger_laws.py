@@ -58,10 +58,7 @@ class TwoUsers(RuleBasedStateMachine):
             if owner == release and states[-1] in CHARGED:
                 sums[place] += mu2
         return sum(
-            (
-                sums[snapshot, None] + max(sums[snapshot, "north"], sums[snapshot, "south"])
-                for snapshot in SNAPSHOTS
-            ),
+            (sums[snapshot, None] + max(sums[snapshot, "north"], sums[snapshot, "south"]) for snapshot in SNAPSHOTS),
             Fraction(0),
         )
 

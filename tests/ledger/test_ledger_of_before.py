@@ -17,9 +17,7 @@ from synth_core.privacy.accounts import REFUSAL_LIMIT, Head, State
 from synth_core.privacy.budget import mu2_of
 
 WRITTEN = Path(__file__).with_name("ledgers")
-HEADS = {
-    "schema-0001": Head(records=27, hash="8be1c6c74b3a871ff39971e75c1f5245b2e66fbdb86e260d3c985dc37daad3cf")
-}
+HEADS = {"schema-0001": Head(records=27, hash="8be1c6c74b3a871ff39971e75c1f5245b2e66fbdb86e260d3c985dc37daad3cf")}
 """The last record of each stored ledger."""
 
 
@@ -42,10 +40,7 @@ def shape(url: str) -> dict[str, object]:
         seen = inspect(connection)
         facts: dict[str, object] = {
             table: (
-                [
-                    (column["name"], str(column["type"]), column["nullable"])
-                    for column in seen.get_columns(table)
-                ],
+                [(column["name"], str(column["type"]), column["nullable"]) for column in seen.get_columns(table)],
                 seen.get_unique_constraints(table),
                 seen.get_pk_constraint(table)["constrained_columns"],
             )

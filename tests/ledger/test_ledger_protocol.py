@@ -117,9 +117,7 @@ def test_the_first_answer_is_kept_also_from_a_runner_that_was_given_up(ledger: S
 def test_only_one_runner_measures_under_a_reservation(ledger: SqlLedger) -> None:
     reservation = ledger.reserve(request())
     ledger.begin(reservation)
-    with pytest.raises(
-        LedgerError, match="is already measuring and cannot become measuring; run the step again"
-    ):
+    with pytest.raises(LedgerError, match="is already measuring and cannot become measuring; run the step again"):
         ledger.begin(reservation)
 
 
@@ -132,9 +130,7 @@ def test_an_answer_needs_a_measurement_that_began(ledger: SqlLedger) -> None:
         ledger.begin(unknown)
 
 
-@pytest.mark.parametrize(
-    "answer", [np.array([1.5]), np.array([1], dtype=np.int32), np.zeros((2, 2), dtype=np.int64)]
-)
+@pytest.mark.parametrize("answer", [np.array([1.5]), np.array([1], dtype=np.int32), np.zeros((2, 2), dtype=np.int64)])
 def test_an_answer_is_a_vector_of_integers(answer: np.ndarray) -> None:
     ledger = SqlLedger("sqlite://")
     ledger.declare(account(), actor="board")
@@ -223,9 +219,7 @@ def test_parts_of_a_partition_compose_in_parallel(ledger: SqlLedger) -> None:
     ask("north", 2, "up to the largest")
     with pytest.raises(BudgetRefused):
         ask("north", 1, "beyond")
-    ledger.refund(
-        Reservation(key=request(mu2=4 * TENTH).key, attempt=1, state=State.RESERVED), reason="not needed"
-    )
+    ledger.refund(Reservation(key=request(mu2=4 * TENTH).key, attempt=1, state=State.RESERVED), reason="not needed")
     other = Stratum(partition="decade", part="2010s")
     ledger.reserve(request(mu2=4 * TENTH, stratum=other))
     assert charged(ledger) == CAP
@@ -298,13 +292,9 @@ def test_a_command_can_be_pasted_whatever_the_name(ledger: SqlLedger) -> None:
 def test_a_declaration_is_for_life(ledger: SqlLedger) -> None:
     ledger.declare(account(), actor="someone else")
     assert len(ledger.records()) == 1
-    with pytest.raises(
-        LedgerError, match=r"already declared with delta 1e-05, unit person|unit person, delta 1e-05"
-    ):
+    with pytest.raises(LedgerError, match=r"already declared with delta 1e-05, unit person|unit person, delta 1e-05"):
         ledger.declare(account(delta=1e-6, unit="household"), actor="board")
-    with pytest.raises(
-        LedgerError, match=r"change it with: synth ledger cap census-2026 --epsilon 3 --reason TEXT"
-    ):
+    with pytest.raises(LedgerError, match=r"change it with: synth ledger cap census-2026 --epsilon 3 --reason TEXT"):
         ledger.declare(account(cap_epsilon=3.0), actor="board")
     ledger.set_cap(DATASET, epsilon=3.0, actor="board", reason="decision 16")
     ledger.declare(account(cap_epsilon=3.0), actor="board")
@@ -382,9 +372,7 @@ def test_the_head_is_kept_beside_the_file_and_wherever_asked(sqlite_url: str, tm
 
 
 @pytest.mark.postgres
-def test_a_head_may_be_kept_for_postgresql(
-    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_head_may_be_kept_for_postgresql(postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SYNTH_LEDGER_HEAD", str(tmp_path / "head.json"))
     SqlLedger("sqlite://").declare(account(), actor="board")
     assert not (tmp_path / "head.json").exists()

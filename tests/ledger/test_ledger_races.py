@@ -21,9 +21,7 @@ pytestmark = pytest.mark.slow
 def race(runner: Callable[..., None], url: str, runners: int) -> list[Any]:
     context = fork_server()
     start, outcome = context.Barrier(runners), context.SimpleQueue()
-    processes = [
-        context.Process(target=runner, args=(url, number, start, outcome)) for number in range(runners)
-    ]
+    processes = [context.Process(target=runner, args=(url, number, start, outcome)) for number in range(runners)]
     for process in processes:
         process.start()
     for process in processes:

@@ -32,9 +32,7 @@ def raising(error: Exception) -> Callable[[], None]:
     return read
 
 
-def read(
-    ledger: SqlLedger, work: Callable[[], object], *, dataset: str = DATASET, release: str = "pilot"
-) -> object:
+def read(ledger: SqlLedger, work: Callable[[], object], *, dataset: str = DATASET, release: str = "pilot") -> object:
     return count_refusals(work, ledger=ledger, dataset=dataset, release=release, step="ingest", runner=RUNNER)
 
 
@@ -176,9 +174,7 @@ def test_a_hold_that_is_open_is_named_and_no_higher_cap_proposed(ledger: SqlLedg
     words = str(refusal.value)
     assert "synth ledger cap" not in words
     assert "lower epsilon, or wait for release 'left behind', which holds epsilon 1.7" in words
-    assert words.endswith(
-        "if it failed, end it with: synth cancel 'left behind' --reason TEXT --workspace DIR"
-    )
+    assert words.endswith("if it failed, end it with: synth cancel 'left behind' --reason TEXT --workspace DIR")
     with pytest.raises(BudgetRefused, match="synth cancel 'left behind'"):
         ledger.reserve(request(release="next", mu2=4 * TENTH))
     ledger.hold(DATASET, "small", mu2=TENTH, runner=RUNNER)

@@ -29,10 +29,7 @@ def history(*days: int, strata: bool = False) -> tuple[list[Record], Balance]:
 @pytest.mark.parametrize("strata", [False, True])
 def test_the_cap_is_reached_by_the_first_release_that_has_no_room(strata: bool) -> None:
     # Quarterly releases use up ten tenths with the tenth one, in March 2028; the eleventh, in June, has no room.
-    assert (
-        runway(*history(0, 91, 182, 273, strata=strata))
-        == "at the present schedule the cap is reached in 2028-Q2"
-    )
+    assert runway(*history(0, 91, 182, 273, strata=strata)) == "at the present schedule the cap is reached in 2028-Q2"
 
 
 def test_only_recent_releases_make_the_schedule() -> None:

@@ -202,9 +202,7 @@ class People(RuleBasedStateMachine):
     def spend(self, name: str, tenths: int) -> None:
         self.asked += 1
         self.spent[name] += tenths * TENTH
-        asked = request(
-            f"q{self.asked}", dataset=name, snapshot=name, release=f"r{self.asked}", mu2=tenths * TENTH
-        )
+        asked = request(f"q{self.asked}", dataset=name, snapshot=name, release=f"r{self.asked}", mu2=tenths * TENTH)
         try:
             self.ledger.reserve(asked)
             assert self.fits(name)

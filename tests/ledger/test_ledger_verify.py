@@ -229,9 +229,7 @@ def test_a_ledger_with_records_and_no_head_refuses_to_spend(
     assert SqlLedger(sqlite_url).verify() == []
 
 
-def test_long_ledgers_are_read_in_portions(
-    ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_long_ledgers_are_read_in_portions(ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("synth_core.ledger.chain.PORTION", 3)
     monkeypatch.setattr("synth_core.ledger.chain.SINCE", SINCE.limit(3))
     for number in range(3):
@@ -266,9 +264,7 @@ def copy_of(file: Path, copy: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"), [(None, "is missing"), ("{", "cannot be read"), ("{}", "cannot be read")]
 )
-def test_a_lost_head_file_is_a_problem(
-    sqlite_url: str, tmp_path: Path, content: str | None, problem: str
-) -> None:
+def test_a_lost_head_file_is_a_problem(sqlite_url: str, tmp_path: Path, content: str | None, problem: str) -> None:
     ledger = opened(sqlite_url)
     head_file = tmp_path / "ledger.sqlite.head"
     head_file.unlink()
@@ -285,9 +281,7 @@ Forgery = Callable[[Page], None]
 
 def forged(state: State, asked: Any = None, **changes: Any) -> Forgery:
     """A record that is linked and hashed rightly, but that the ledger itself would never have written."""
-    facts = changes.pop("facts", None) or (
-        facts_of(asked) if asked else facts_without_request(RUNNER, "pilot")
-    )
+    facts = changes.pop("facts", None) or (facts_of(asked) if asked else facts_without_request(RUNNER, "pilot"))
     owner = changes.pop("account", account())
     return lambda page: page.append(state, owner, facts, **changes)
 
@@ -314,12 +308,8 @@ FORGERIES = {
     "names two data sets": misstated(dataset="other"),
     "states a cap that is not its account's": misstated(cap_mu2="9/1"),
     "declares an account again": forged(State.ACCOUNT),
-    "belongs to no declared account": misstated(
-        dataset="other", account=canonical(asdict(account(dataset="other")))
-    ),
-    "changes its account": forged(
-        State.RESERVED, request("new"), account=account(unit="x"), attempt=1, mu2=TENTH
-    ),
+    "belongs to no declared account": misstated(dataset="other", account=canonical(asdict(account(dataset="other")))),
+    "changes its account": forged(State.RESERVED, request("new"), account=account(unit="x"), attempt=1, mu2=TENTH),
     "holds nothing": forged(State.HELD, mu2=Fraction(-1)),
     "closes a release that holds nothing": forged(State.CLOSED),
     "has a key that is not that of its question": forged(
@@ -330,9 +320,7 @@ FORGERIES = {
     "makes an attempt reserved that cannot be": forged(State.RESERVED, request("new"), attempt=2, mu2=TENTH),
     "makes an attempt refunded that cannot be": forged(State.REFUNDED, ANSWERED, attempt=1, mu2=TENTH),
     "makes an attempt measured that cannot be": forged(State.MEASURED, OPEN, attempt=1, mu2=TENTH),
-    "spends or answers again what was answered before": forged(
-        State.MEASURED, request("twice"), attempt=2, mu2=TENTH
-    ),
+    "spends or answers again what was answered before": forged(State.MEASURED, request("twice"), attempt=2, mu2=TENTH),
     "does not repeat what was reserved": forged(
         State.MEASURING, facts=facts_of(replace(OPEN, entropy="other")), attempt=1, mu2=TENTH
     ),

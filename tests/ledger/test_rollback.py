@@ -114,9 +114,7 @@ def test_a_new_ledger_in_a_workspace_with_releases_is_refused(workspace: Path) -
 
 def test_a_damaged_manifest_stops_nobody(workspace: Path) -> None:
     ledger = used(workspace)
-    for number, text in enumerate(
-        ("{", "[]", '{"provenance": {}}', '{"provenance": {"ledger": {"records": "x"}}}')
-    ):
+    for number, text in enumerate(("{", "[]", '{"provenance": {}}', '{"provenance": {"ledger": {"records": "x"}}}')):
         folder = workspace / "public" / f"r{number}"
         folder.mkdir(parents=True)
         (folder / "manifest.json").write_text(text)
@@ -136,9 +134,7 @@ def test_a_manifest_that_was_never_signed_was_never_published(workspace: Path, t
     answered(open_ledger(workspace), "more")
 
 
-def test_a_head_in_a_second_place_is_not_rolled_back(
-    workspace: Path, tmp_path: Path, second_place: Path
-) -> None:
+def test_a_head_in_a_second_place_is_not_rolled_back(workspace: Path, tmp_path: Path, second_place: Path) -> None:
     ledger = used(workspace)
     copied(workspace, tmp_path / "copy")
     answered(ledger, "later")

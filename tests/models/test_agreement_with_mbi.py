@@ -39,8 +39,6 @@ def test_marginals_equal_those_of_mbi(name, arrays):
     tree = junction_tree(DOMAIN, cliques)
     marginals, _ = marginal_oracle(tree, cliques, arrays)(vector)
     model = MarkovRandomField(tree, cliques, vector, total=1.0)
-    np.testing.assert_allclose(
-        marginals, np.concatenate([model.marginal(c).ravel() for c in cliques]), atol=1e-12
-    )
+    np.testing.assert_allclose(marginals, np.concatenate([model.marginal(c).ravel() for c in cliques]), atol=1e-12)
     found = np.concatenate([model.marginal(clique).ravel() for clique in asked])
     np.testing.assert_allclose(found, case["marginals"], atol=1e-8)

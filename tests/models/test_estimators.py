@@ -84,9 +84,7 @@ def least_loss_minus_entropy(weight):
     cells = np.full(6, 1000.0 / 6)
     for _ in range(200):
         gradient = matrix.T @ (matrix @ cells - wanted) + weight * (np.log(cells / 1000.0) + 1)
-        system = np.block(
-            [[matrix.T @ matrix + np.diag(weight / cells), np.ones((6, 1))], [np.ones((1, 6)), 0.0]]
-        )
+        system = np.block([[matrix.T @ matrix + np.diag(weight / cells), np.ones((6, 1))], [np.ones((1, 6)), 0.0]])
         step = np.linalg.solve(system, np.append(-gradient, 0.0))[:6]
         length = min(1.0, *(-0.9 * cells[step < 0] / step[step < 0]))
         while length > 1e-12 and objective(cells + length * step) > objective(cells):
@@ -239,9 +237,7 @@ def test_the_dual_solves_the_problem_of_greatest_entropy(monkeypatch):
 
     def misfit(p):
         marginals = [1000 * p.reshape(2, 2, 2).sum(axis=axis) for axis in (2, 0)]
-        return sum(
-            (((t - m.noisy) / 10.0) ** 2).sum() / 2 for t, m in zip(marginals, measurements, strict=True)
-        )
+        return sum((((t - m.noisy) / 10.0) ** 2).sum() / 2 for t, m in zip(marginals, measurements, strict=True))
 
     solved = minimize(
         lambda p: (p * np.log(p)).sum(),
@@ -298,9 +294,7 @@ def test_a_loss_out_of_reach_ends_at_the_least_loss_seen(max_passes):
         for m in measured(table, cliques=[("a", "b"), ("b", "d"), ("a", "d"), ("a",), ("b",), ("d",)])
     ]
     seen = []
-    model = estimate(
-        DOMAIN, contradicting, total=50.0, until=0.01, max_passes=max_passes, progress=seen.append
-    )
+    model = estimate(DOMAIN, contradicting, total=50.0, until=0.01, max_passes=max_passes, progress=seen.append)
     assert seen[-1].loss > seen[-1].target
     assert loss(model, contradicting) == pytest.approx(min(point.loss for point in seen), rel=1e-6)
 

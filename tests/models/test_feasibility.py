@@ -46,9 +46,7 @@ def test_a_value_that_no_record_can_have_is_refused_and_only_the_guilty_are_name
     with pytest.raises(FeasibilityError) as refusal:
         check_rules(schema)
     text = str(refusal.value)
-    assert text.startswith(
-        "rules 'clerks are grown', 'nobody works' leave no record in which 'job' is clerk;"
-    )
+    assert text.startswith("rules 'clerks are grown', 'nobody works' leave no record in which 'job' is clerk;")
     assert "harmless" not in text
 
 

@@ -52,9 +52,7 @@ def test_belief_propagation_equals_brute_force(arrays, structure, seed, scale):
     domain, cliques = structure
     potentials = random_potentials(domain, cliques, seed, scale)
     log_mass, table = joint(domain, cliques, potentials)
-    marginals, found = marginal_oracle(junction_tree(domain, cliques), cliques, arrays)(
-        arrays.xp.asarray(potentials)
-    )
+    marginals, found = marginal_oracle(junction_tree(domain, cliques), cliques, arrays)(arrays.xp.asarray(potentials))
     expected = [onto(domain, table, clique).ravel() for clique in cliques]
     np.testing.assert_allclose(np.asarray(marginals), np.concatenate([np.zeros(0), *expected]), atol=1e-9)
     assert found == pytest.approx(log_mass, rel=1e-10, abs=1e-9)

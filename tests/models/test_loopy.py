@@ -56,9 +56,7 @@ def measurements(sigma=5.0):
     rng = np.random.default_rng(3)
     _, table = joint(DOMAIN, LOOP, potentials(LOOP, scale=1.0, seed=4))
     exact = [onto(DOMAIN, table * 10_000, clique) for clique in LOOP]
-    return [
-        Measurement(c, t + rng.normal(size=t.shape) * sigma, sigma) for c, t in zip(LOOP, exact, strict=True)
-    ]
+    return [Measurement(c, t + rng.normal(size=t.shape) * sigma, sigma) for c, t in zip(LOOP, exact, strict=True)]
 
 
 def test_a_fit_with_loops_explains_its_measurements():

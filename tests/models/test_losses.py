@@ -193,9 +193,7 @@ def test_algorithm_2_agrees_with_algorithm_1_and_its_potentials_are_recovered():
     for found in accelerate_descent(oracle, loss, zeros, total=RECORDS, smoothness=loss.smoothness):
         if found.passes >= 2000:
             break
-    best = min(
-        s.loss for s, _ in zip(descend_mirror(oracle, loss, zeros, total=RECORDS), range(1000), strict=False)
-    )
+    best = min(s.loss for s, _ in zip(descend_mirror(oracle, loss, zeros, total=RECORDS), range(1000), strict=False))
     assert found.loss == pytest.approx(best, rel=0.05)
     model = recover_model(DOMAIN, loss, found, total=RECORDS)
     fitted = np.concatenate([model.marginal(clique).ravel() for clique in loss.cliques])

@@ -22,11 +22,7 @@ DOMAIN = Domain.of({"age": 3, "region": 4, "state": 2, "sex": 2})
 
 def fitted(domain, seed, total):
     rng = np.random.default_rng(seed)
-    tables = [
-        rng.random(domain.shape(clique))
-        for clique in (("age",), ("age", "sex"))
-        if set(clique) <= set(domain)
-    ]
+    tables = [rng.random(domain.shape(clique)) for clique in (("age",), ("age", "sex")) if set(clique) <= set(domain)]
     if "region" in domain:
         tables.append(rng.random(domain.shape(("age", "region"))))
     cliques = [("age",), ("age", "sex"), ("age", "region")][: len(tables)]
@@ -51,9 +47,7 @@ def mixture():
 def whole_table(mixture):
     """All cells, put together by hand."""
     table = np.zeros(DOMAIN.sizes)
-    first, second, third = (
-        c.model.marginal(c.model.domain.attributes) / c.model.total for c in mixture.components
-    )
+    first, second, third = (c.model.marginal(c.model.domain.attributes) / c.model.total for c in mixture.components)
     table[:, 0, 0, :] += 100.0 * first
     table[:, 1:3, 1, :] += 60.5 * second
     table[:, 3, 1, :] += 39.5 * third
@@ -88,8 +82,7 @@ def test_rows_follow_the_parts_and_keep_their_columns(mixture):
 def test_all_shards_together_have_each_parts_rows_however_many_they_are(mixture, shards):
     total = 97
     pieces = [
-        mixture.sample_shard(total, np.random.default_rng([1, k]), shards=shards, number=k)
-        for k in range(shards)
+        mixture.sample_shard(total, np.random.default_rng([1, k]), shards=shards, number=k) for k in range(shards)
     ]
     assert [len(piece) for piece in pieces] == [len(range(k, total, shards)) for k in range(shards)]
     together = np.concatenate(pieces)
@@ -131,9 +124,7 @@ def test_it_is_stored_whole_and_read_as_any_model(mixture, tmp_path):
 
 
 def test_another_file_is_refused(tmp_path):
-    np.savez(
-        tmp_path / "model.npz", header=np.frombuffer(b'{"format": "synth-core/mixture/1"}', dtype=np.uint8)
-    )
+    np.savez(tmp_path / "model.npz", header=np.frombuffer(b'{"format": "synth-core/mixture/1"}', dtype=np.uint8))
     with pytest.raises(SourceError, match=r"model\.npz is not a stored model of format"):
         load_model(tmp_path / "model.npz")
 

@@ -13,9 +13,7 @@ DOMAIN = Domain.of({"a": 3, "b": 4, "c": 2})
 
 def chain(seed=0):
     rng = np.random.default_rng(seed)
-    tables = {
-        clique: 100 * rng.dirichlet(np.ones(DOMAIN.cells(clique))) for clique in (("a", "b"), ("b", "c"))
-    }
+    tables = {clique: 100 * rng.dirichlet(np.ones(DOMAIN.cells(clique))) for clique in (("a", "b"), ("b", "c"))}
     measured = [Measurement(c, t.reshape(DOMAIN.shape(c)), 0.01) for c, t in tables.items()]
     return estimate(DOMAIN, measured, total=100.0, until=1e-3)
 

@@ -65,9 +65,7 @@ def test_every_row_is_one_that_was_drawn(model):
 def test_the_model_chooses_up_to_a_number_of_rows_and_draws_beyond(model, monkeypatch):
     few = model.sample(MAX_REPRESENTATIVE_ROWS // 100, np.random.default_rng(6))
     rng = np.random.default_rng(6)
-    again = representative_rows(
-        DOMAIN, lambda k: sample_rows(DOMAIN, model.beliefs, k, rng=rng), len(few), rng=rng
-    )
+    again = representative_rows(DOMAIN, lambda k: sample_rows(DOMAIN, model.beliefs, k, rng=rng), len(few), rng=rng)
     np.testing.assert_array_equal(few, again)
     many = model.sample(MAX_REPRESENTATIVE_ROWS + 1, np.random.default_rng(6))
     plain = sample_rows(DOMAIN, model.beliefs, MAX_REPRESENTATIVE_ROWS + 1, rng=np.random.default_rng(6))

@@ -46,9 +46,7 @@ def test_inference_equals_brute_force_given_the_rules(arrays, case, seed, scale)
     domain, cliques = case
     potentials = random_potentials(domain, cliques, seed, scale)
     log_mass, table = given_rules(domain, cliques, potentials)
-    marginals, found = marginal_oracle(junction_tree(domain, cliques), cliques, arrays)(
-        arrays.xp.asarray(potentials)
-    )
+    marginals, found = marginal_oracle(junction_tree(domain, cliques), cliques, arrays)(arrays.xp.asarray(potentials))
     expected = np.concatenate([np.zeros(0), *(onto(domain, table, clique).ravel() for clique in cliques)])
     np.testing.assert_allclose(np.asarray(marginals), expected, atol=1e-9)
     reached = np.concatenate([np.zeros(0), *(onto(domain, possible(domain), c).ravel() for c in cliques)])
@@ -113,10 +111,7 @@ def obeying_measurements(domain, cliques, *, sigma, seed):
     """Noisy tables of 1,000 records that obey the rules, spread evenly over the possible ones."""
     table = possible(domain) * (1000 / possible(domain).sum())
     rng = np.random.default_rng(seed)
-    return [
-        Measurement(c, onto(domain, table, c) + rng.normal(size=domain.shape(c)) * sigma, sigma)
-        for c in cliques
-    ]
+    return [Measurement(c, onto(domain, table, c) + rng.normal(size=domain.shape(c)) * sigma, sigma) for c in cliques]
 
 
 RULES = (Impossible("r", (("a", (0,)), ("b", (0, 1)))), Impossible("s", (("b", (2,)), ("c", (1,)))))
@@ -247,9 +242,7 @@ def test_attributes_drawn_early_follow_their_tables_and_later_ones_give_way():
     tables = [Factor((name,), np.ones(size)) for name, size in zip(RULED, RULED.sizes, strict=True)]
     for independent in (False, True):
         rng = np.random.default_rng(0)
-        rows = sample_lawful(
-            RULED.unruled, tables, 30_000, rules=RULED.impossible, rng=rng, independent=independent
-        )
+        rows = sample_lawful(RULED.unruled, tables, 30_000, rules=RULED.impossible, rng=rng, independent=independent)
         assert not breaking_rows(rows, RULED).any()
         counts = np.zeros(RULED.sizes)
         np.add.at(counts, tuple(rows.T), 1 / 30_000)

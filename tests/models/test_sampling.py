@@ -86,9 +86,7 @@ def test_shards_depend_on_their_own_seed_only(model):
     drawn = list(sample_shards(DOMAIN, model.beliefs, 2500, shard_rows=1000, seed=seed))
     assert [len(codes) for codes in drawn] == [1000, 1000, 500]
     size, own = shards(2500, shard_rows=1000, seed=np.random.SeedSequence(9))[2]
-    np.testing.assert_array_equal(
-        drawn[2], sample_rows(DOMAIN, model.beliefs, size, rng=np.random.default_rng(own))
-    )
+    np.testing.assert_array_equal(drawn[2], sample_rows(DOMAIN, model.beliefs, size, rng=np.random.default_rng(own)))
 
 
 def test_an_empty_shard_is_refused():

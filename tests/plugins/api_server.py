@@ -55,14 +55,10 @@ def main():
     with TestClient(create_app(), base_url="http://127.0.0.1:8080", follow_redirects=False) as client:
         inner = sys.modules["synth_airflow.pages"].create_app()
         routes = [(method, route.path) for route in inner.routes for method in route.methods]
-        seen["routes"] = (
-            len(inner.routes) if all(isinstance(route, APIRoute) for route in inner.routes) else -1
-        )
+        seen["routes"] = len(inner.routes) if all(isinstance(route, APIRoute) for route in inner.routes) else -1
         tokens = {"anonymous": None, "forged": "e30.e30.e30"}
         for user, password in passwords.items():
-            answer = client.post(
-                f"{urlsplit(BASE).path}/auth/token", json={"username": user, "password": password}
-            )
+            answer = client.post(f"{urlsplit(BASE).path}/auth/token", json={"username": user, "password": password})
             tokens[user] = answer.json()["access_token"]
 
         def ask(role, method, path, **options):

@@ -26,9 +26,7 @@ def seen(tmp_path_factory):
         "SYNTH_DASK_DASHBOARD": "http://dask.example:8787/status",
     }
     script = Path(__file__).with_name("api_server.py")
-    run = subprocess.run(
-        [sys.executable, script], env=environment, capture_output=True, text=True, timeout=1500
-    )
+    run = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=1500)
     assert run.returncode == 0, run.stderr[-3000:]
     (line,) = [line for line in run.stdout.splitlines() if line.startswith("SEEN ")]
     return json.loads(line.removeprefix("SEEN "))

@@ -174,9 +174,7 @@ def test_runs_may_ask_different_questions(worlds):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fault", "passes"), [(LedgerCurator, True), (PLANTED_FAULTS["half the noise"], False)]
-)
+@pytest.mark.parametrize(("fault", "passes"), [(LedgerCurator, True), (PLANTED_FAULTS["half the noise"], False)])
 def test_a_whole_method_is_audited_as_it_is(worlds, fault, passes):
     method = synthesizer("independent")
 

@@ -164,9 +164,7 @@ def test_totals_groups_and_strata():
 
 
 def test_plan_divides_exactly():
-    plan = BudgetPlan(
-        Fraction(1, 7), (("score", Fraction(1, 3)), ("fit", Fraction(2, 3)), ("select", Fraction(0)))
-    )
+    plan = BudgetPlan(Fraction(1, 7), (("score", Fraction(1, 3)), ("fit", Fraction(2, 3)), ("select", Fraction(0))))
     assert plan.mu2("score") + plan.mu2("fit") == Fraction(1, 7)
     assert plan.mu2("select") == 0
 

@@ -10,9 +10,7 @@ from synth_core.privacy import budget
 from synth_core.privacy.budget import Mechanism
 from synth_core.synthesizers.methods import METHODS
 
-REFERENCE = json.loads(
-    (Path(__file__).parent / "reference" / "pld_reference.json").read_text(encoding="utf-8")
-)
+REFERENCE = json.loads((Path(__file__).parent / "reference" / "pld_reference.json").read_text(encoding="utf-8"))
 CASES = [(case, delta) for case in REFERENCE for delta in case["epsilon"]]
 GAUSSIAN_CASES = [
     (case, delta) for case, delta in CASES if all(e["name"] == "discrete_gaussian" for e in case["events"])

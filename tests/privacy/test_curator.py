@@ -112,9 +112,7 @@ def test_choose_prefers_the_largest(curator, ledger):
 
 def test_with_replacement_one_query_may_be_chosen_often(curator, ledger):
     queries = [Misfit(("a", "b"), np.full((2, 3), 5000 / 6)), Misfit(("a", "c"), np.full((2, 4), 5000 / 8))]
-    assert (
-        curator.choose(queries, BUDGET / 4, purpose="x", count=4, with_replacement=True) == [queries[0]] * 4
-    )
+    assert curator.choose(queries, BUDGET / 4, purpose="x", count=4, with_replacement=True) == [queries[0]] * 4
     assert BUDGET / 4 * Fraction(999, 1000) < spent(ledger) <= BUDGET / 4
     assert len(curator.choose(queries, BUDGET / 4, purpose="x", count=4)) == 2, "another question"
     assert curator.choose([], BUDGET / 4, purpose="none", count=4, with_replacement=True) == []

@@ -68,9 +68,7 @@ def key_of(question) -> str:
 
 def curator(ledger, snapshot="s") -> LedgerCurator:
     rng = np.random.default_rng(0)
-    codes = {
-        name: rng.integers(0, size, 50) for name, size in zip(DOMAIN.attributes, DOMAIN.sizes, strict=True)
-    }
+    codes = {name: rng.integers(0, size, 50) for name, size in zip(DOMAIN.attributes, DOMAIN.sizes, strict=True)}
     return LedgerCurator(
         counts=TableCounts(codes, DOMAIN),
         ledger=ledger,
@@ -158,9 +156,7 @@ def test_score_with_another_reference_is_another_question(ledger) -> None:
     assert charges(ledger) > MU2
 
 
-@pytest.mark.parametrize(
-    "changed", [{"penalty": 3.0}, {"weight": Fraction(1, 3)}, {"reference": GUESS + 1}], ids=str
-)
+@pytest.mark.parametrize("changed", [{"penalty": 3.0}, {"weight": Fraction(1, 3)}, {"reference": GUESS + 1}], ids=str)
 def test_choose_with_other_queries_is_another_question(ledger, changed) -> None:
     ask, candidates = curator(ledger).choose, [MISFIT, replace(MISFIT, reference=GUESS[::-1])]
     for _ in range(2):
@@ -201,10 +197,7 @@ def test_a_record_says_what_its_answer_is(ledger) -> None:
     ask.answer([merged, Strategy(("b",), (EYE,)), Strategy(("b",), (2 * EYE,))], MU2, purpose="answers")
     ask.score([MISFIT, MISFIT], MU2, purpose="scores")
     ask.choose([MISFIT, replace(MISFIT, penalty=1.0)], MU2, purpose="choices")
-    blocks = [
-        [(block.kind, block.clique, block.shape) for block in record.form.blocks]
-        for record in answered(ledger)
-    ]
+    blocks = [[(block.kind, block.clique, block.shape) for block in record.form.blocks] for record in answered(ledger)]
     assert blocks == [
         [(Kind.MARGINAL, ("a", "b"), (2, 3))],
         [

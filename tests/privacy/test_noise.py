@@ -40,9 +40,7 @@ def chi_square_p(samples, exponent, spread):
 
 @pytest.mark.parametrize("sigma", [0.5, 1.7, 30.0, 33.0, 6912.0, 2.0e7])
 def test_discrete_gaussian(sigma):
-    if (
-        sigma > 10_000
-    ):  # too wide for a table of probabilities: compare on a coarser grid, where rounding is invisible
+    if sigma > 10_000:  # too wide for a table of probabilities: compare on a coarser grid, where rounding is invisible
         samples = noise.discrete_gaussian(Fraction(sigma) ** 2, SAMPLES, SeededEntropy(1)) // 10_000
         sigma /= 10_000
     else:

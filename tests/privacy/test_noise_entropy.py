@@ -29,9 +29,7 @@ def test_words_of_any_number():
 
 def test_no_two_words_are_the_same_within_or_between_sources():
     """Of 140,010 words two would be the same by chance once in 1.9 * 10^9 runs."""
-    words = np.concatenate(
-        [source.words(n) for source in (SystemEntropy(), SystemEntropy()) for n in (5, 70_000)]
-    )
+    words = np.concatenate([source.words(n) for source in (SystemEntropy(), SystemEntropy()) for n in (5, 70_000)])
     assert len(np.unique(words)) == len(words)
 
 

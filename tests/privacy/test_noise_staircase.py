@@ -71,9 +71,7 @@ def test_the_exact_path_makes_the_same_samples_of_the_same_words(decay):
 def test_kernel_and_exact_path_take_turns(band):
     decay = GAUSSIANS[2]
     expected = draw(staircase.staircase(decay), 20_000, SeededEntropy(12))
-    np.testing.assert_array_equal(
-        draw(staircase.staircase(decay, band=band), 20_000, SeededEntropy(12)), expected
-    )
+    np.testing.assert_array_equal(draw(staircase.staircase(decay, band=band), 20_000, SeededEntropy(12)), expected)
 
 
 @pytest.mark.slow
@@ -141,25 +139,18 @@ def test_coin_agrees_with_high_precision(exponent, factor, prefix):
         bound *= Decimal(factor.numerator) / Decimal(factor.denominator)
         below = (Decimal(prefix) + Decimal("0.5")) / 2**64 < bound
     half = 2**63
-    assert (
-        staircase.below(prefix, 64, factor=factor, exponent=exponent, entropy=FixedWords(half, half)) is below
-    )
+    assert staircase.below(prefix, 64, factor=factor, exponent=exponent, entropy=FixedWords(half, half)) is below
 
 
 @pytest.mark.parametrize(("words", "below"), [((0,), True), ((2**64 - 1,), False)])
 def test_coin_asks_for_more_bits_where_the_known_ones_do_not_settle_it(words, below):
     prefix = int(Decimal(-1).exp() * 2**64)  # just the first 64 bits of 1/e
-    assert (
-        staircase.below(prefix, 64, factor=Fraction(1), exponent=Fraction(1), entropy=FixedWords(*words))
-        is below
-    )
+    assert staircase.below(prefix, 64, factor=Fraction(1), exponent=Fraction(1), entropy=FixedWords(*words)) is below
 
 
 def test_coin_settles_a_hopeless_bound_without_computing_it():
     assert not staircase.below(1, 64, factor=Fraction(1), exponent=Fraction(10**12), entropy=FixedWords())
-    assert not staircase.below(
-        0, 64, factor=Fraction(1), exponent=Fraction(10**12), entropy=FixedWords(2**63)
-    )
+    assert not staircase.below(0, 64, factor=Fraction(1), exponent=Fraction(10**12), entropy=FixedWords(2**63))
 
 
 @given(st.fractions(min_value=0, max_value=3000), st.integers(20, 60))

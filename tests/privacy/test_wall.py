@@ -51,9 +51,7 @@ def test_a_record_without_a_name_is_withheld_too():
 
 def checked_copy(tmp_path, name, text):
     """The package with one more file, as the layer check sees it."""
-    shutil.copytree(
-        REPOSITORY / "synth_core", tmp_path / "synth_core", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    shutil.copytree(REPOSITORY / "synth_core", tmp_path / "synth_core", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(REPOSITORY / "pyproject.toml", tmp_path)
     (tmp_path / "synth_core" / name).write_text(text)
     return subprocess.run(
@@ -95,9 +93,7 @@ def test_arithmetic_on_private_counts_turns_the_type_check_red(tmp_path):
     """`counts + 1` is refused before it runs; with the options of `make check`, whose cache makes it quick."""
     script = tmp_path / "sabotage.py"
     script.write_text(
-        "from synth_core.privacy.wall import Private\n"
-        "def leak(counts: Private[int]) -> int:\n"
-        "    return counts + 1\n"
+        "from synth_core.privacy.wall import Private\ndef leak(counts: Private[int]) -> int:\n    return counts + 1\n"
     )
     done = subprocess.run(
         [sys.executable, "-m", "mypy", script],
@@ -148,9 +144,7 @@ def test_whatever_workers_run_on_rows_has_a_visible_wall():
             source = path.read_text()
             sent |= {(room, name) for name in sent_functions(source)}
             walled |= {(room, name) for name in walled_functions(source)}
-            defined |= {
-                (room, node.name) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)
-            }
+            defined |= {(room, node.name) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)}
     known = {("storage", "_encode_piece"), ("storage", "count_partition"), ("storage", "add_counts")}
     known |= {("evaluation", "_count"), ("evaluation", "_sum"), ("evaluation", "target_error")}
     assert known <= sent, "the search for functions that are sent has gone blind"

@@ -49,9 +49,7 @@ def test_no_text_of_a_loss_is_smaller_than_the_loss(value):
     assert float(left_figure(value)) <= value + 1e-7
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"), [(0.8, "0.8"), (1.0, "1"), (0.79995, "0.8"), (0.800001, "0.8001")]
-)
+@pytest.mark.parametrize(("value", "shown"), [(0.8, "0.8"), (1.0, "1"), (0.79995, "0.8"), (0.800001, "0.8001")])
 def test_a_number_of_few_digits_keeps_them(value, shown):
     assert loss_text(value) == shown
     assert round_up(value, 6) == value

@@ -68,9 +68,7 @@ def test_the_largest_count_that_is_accepted_exists_in_every_period(day_name, per
     most = max(count for count in range(1, 367) if accepted(count))
     found = Calendar.parse(f"{most}th {day_name} of {period}").after(day)
     months = PERIODS[period]
-    assert (found.month - 1) // months == (
-        Calendar.parse(f"first day of {period}").until(found).month - 1
-    ) // months
+    assert (found.month - 1) // months == (Calendar.parse(f"first day of {period}").until(found).month - 1) // months
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,7 @@ from synth_core.privacy.answer_form import AnswerForm, Block, Kind, fingerprint
 from synth_core.privacy.budget import NONE, epsilon_of, gaussian_for, mu2_of
 from synth_core.release.certificate import guarantee
 
-FORM = AnswerForm(
-    fingerprint=fingerprint("test", ["a question"]), blocks=(Block(kind=Kind.SCORES, shape=(3,)),)
-)
+FORM = AnswerForm(fingerprint=fingerprint("test", ["a question"]), blocks=(Block(kind=Kind.SCORES, shape=(3,)),))
 
 
 def asked(dataset, purpose, mechanism, step="fit"):
@@ -59,9 +57,7 @@ def test_composed_accounts_are_stated_at_the_delta_of_the_release(ledger):
 
 
 def test_a_tighter_cap_of_another_account_is_stated_at_the_own_delta(ledger):
-    ledger.declare(
-        Account(dataset="third", delta=1e-12, cap_epsilon=1.4, shares_rows_with=("narrow",)), actor="test"
-    )
+    ledger.declare(Account(dataset="third", delta=1e-12, cap_epsilon=1.4, shares_rows_with=("narrow",)), actor="test")
     account, _ = stated(ledger)
     assert account["epsilon_cap"] == pytest.approx(epsilon_of(mu2_of(1.4, 1e-12), 1e-9), abs=1e-6)
     assert account["epsilon_cap"] < 1.2
@@ -70,7 +66,5 @@ def test_a_tighter_cap_of_another_account_is_stated_at_the_own_delta(ledger):
 def test_what_was_stated_before_accounts_were_composed_stays_true(ledger):
     before, records = stated(ledger)
     assert (before["together"], before["epsilon_spent"]) == (["narrow"], 0)
-    ledger.declare(
-        Account(dataset="narrow", delta=1e-9, cap_epsilon=1.2, shares_rows_with=("wide",)), actor="test"
-    )
+    ledger.declare(Account(dataset="narrow", delta=1e-9, cap_epsilon=1.2, shares_rows_with=("wide",)), actor="test")
     assert guarantee(records[-1].id, 0.001, ledger.records())["account"] == before

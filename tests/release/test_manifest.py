@@ -112,18 +112,14 @@ def test_another_guarantee(pair):
 def test_spends_that_cannot_be_read(pair, spends):
     certificate, manifest = pair
     certificate["spends"] = spends
-    assert certificates.certificate_problems(certificate, manifest) == [
-        "certificate.json: its spends cannot be read"
-    ]
+    assert certificates.certificate_problems(certificate, manifest) == ["certificate.json: its spends cannot be read"]
 
 
 def test_strata_are_not_added_up(pair):
     certificate, manifest = pair
     for part, spend in zip("ab", certificate["spends"], strict=True):
         spend["stratum"] = ["region", part]
-    manifest["guarantee"]["steps"]["fit"]["mu2"] = certificate["guarantee"]["steps"]["fit"]["mu2"] = str(
-        HALF.mu2()
-    )
+    manifest["guarantee"]["steps"]["fit"]["mu2"] = certificate["guarantee"]["steps"]["fit"]["mu2"] = str(HALF.mu2())
     assert certificates.certificate_problems(certificate, manifest) == []
 
 
@@ -143,9 +139,7 @@ def test_the_dearest_stratum_counts_with_all_of_its_steps(pair):
 def test_a_stratum_that_cannot_be_read(pair, stratum):
     certificate, manifest = pair
     certificate["spends"][0]["stratum"] = stratum
-    assert certificates.certificate_problems(certificate, manifest) == [
-        "certificate.json: its spends cannot be read"
-    ]
+    assert certificates.certificate_problems(certificate, manifest) == ["certificate.json: its spends cannot be read"]
 
 
 def test_a_signature_is_of_one_content_and_one_key(tmp_path):
@@ -198,9 +192,7 @@ def test_fingerprints_need_an_ed25519_key():
     with pytest.raises(ValueError, match="not a public key"):
         signing.fingerprint("hello")
     public = (
-        rsa_key()
-        .public_key()
-        .public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+        rsa_key().public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     )
     with pytest.raises(ValueError, match="not an Ed25519 key"):
         signing.fingerprint(public.decode())

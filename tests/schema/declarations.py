@@ -15,9 +15,7 @@ reals = st.floats(-1e300, 1e300, allow_nan=False)
 nullable = st.booleans()
 unseen = st.sampled_from(["refuse", "other"])
 unseen_number = st.sampled_from(["refuse", "other", "clip"])
-marks = st.one_of(
-    st.none(), st.sampled_from(["N", "not in universe", "é, or so"]), st.sampled_from([-(2**52), 2**52])
-)
+marks = st.one_of(st.none(), st.sampled_from(["N", "not in universe", "é, or so"]), st.sampled_from([-(2**52), 2**52]))
 
 
 def _edges(numbers):

@@ -56,8 +56,7 @@ def test_encoding_what_was_decoded_gives_the_same_codes(schema, seed):
 
 def test_other_is_a_word_in_text_and_null_in_numbers():
     columns = [
-        {**column, "name": name, "unseen": "other"}
-        for name, column in zip("abcd", (SEX, GRADE, AGE, PAY), strict=True)
+        {**column, "name": name, "unseen": "other"} for name, column in zip("abcd", (SEX, GRADE, AGE, PAY), strict=True)
     ]
     schema = schema_of(*columns)
     frame = decode(np.array([[2, 3, 3, 2]]), schema, np.random.default_rng(0))
@@ -87,10 +86,7 @@ def test_no_rows_keep_their_types():
     frame = decode(np.empty((0, 2), dtype=np.uint8), schema, np.random.default_rng(0))
     assert [str(dtype) for dtype in frame.dtypes] == ["str", "int64"]
     assert len(encode(frame, schema)["a"]) == 0
-    assert (
-        len(encode(decode_table(np.empty((0, 2), np.uint8), schema, np.random.default_rng(0)), schema)["b"])
-        == 0
-    )
+    assert len(encode(decode_table(np.empty((0, 2), np.uint8), schema, np.random.default_rng(0)), schema)["b"]) == 0
 
 
 def chi_square(counts, expected):
@@ -148,9 +144,7 @@ def test_text_values_that_look_like_numbers_are_recognised(cells):
     assert codes_of(cells, {**SEX, "values": ["1", "2"]}) == [0, 1]
 
 
-@pytest.mark.parametrize(
-    "cells", [[17, 18], [17.0, 18.0], ["17", "18"], pd.Categorical(["17", "18"]), ["1.7e1", 18]]
-)
+@pytest.mark.parametrize("cells", [[17, 18], [17.0, 18.0], ["17", "18"], pd.Categorical(["17", "18"]), ["1.7e1", 18]])
 def test_numbers_are_recognised_in_every_form(cells):
     assert codes_of(cells, AGE) == [0, 1]
 

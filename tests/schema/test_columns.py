@@ -41,9 +41,7 @@ def test_bins_and_hierarchy_do_not_know_what_is_not_in_universe():
 
 
 def test_a_number_beyond_the_bins_can_be_what_is_not_in_universe():
-    assert (
-        one(**WHOLE, not_in_universe=30).not_in_universe == 30
-    )  # the last edge of whole numbers is in no bin
+    assert one(**WHOLE, not_in_universe=30).not_in_universe == 30  # the last edge of whole numbers is in no bin
     assert one(kind="real", bins=[0, 1], not_in_universe=-0.5).not_in_universe == -0.5
 
 
@@ -54,9 +52,7 @@ def test_captions_name_every_code():
     assert one(kind="real", bins=[0, 0.5, 2]).captions == ("[0, 0.5)", "[0.5, 2]")
 
 
-@pytest.mark.parametrize(
-    ("size", "dtype"), [(2, np.uint8), (256, np.uint8), (257, np.uint16), (70_000, np.uint32)]
-)
+@pytest.mark.parametrize(("size", "dtype"), [(2, np.uint8), (256, np.uint8), (257, np.uint16), (70_000, np.uint32)])
 def test_dtype_is_the_smallest_that_holds_every_code(size, dtype):
     assert one(kind="integer", bounds=[1, size], bins=size).dtype == dtype
 
@@ -169,9 +165,7 @@ def declared(*columns):
 def test_bins_that_are_to_be_bought_are_no_bins():
     schema = declared({"name": "y", **VALUES})
     column = schema.columns[0]
-    with pytest.raises(
-        SchemaError, match="column 'x' has bins that are to be bought; use `synth run`, or list"
-    ):
+    with pytest.raises(SchemaError, match="column 'x' has bins that are to be bought; use `synth run`, or list"):
         schema.resolve()
     for missing in ("edges", "size", "captions", "dtype", "levels"):
         with pytest.raises(SchemaError, match="column 'x' has bins that are to be bought"):
@@ -185,9 +179,7 @@ def test_bins_that_are_to_be_bought_are_no_bins():
 
 def test_a_schema_with_bins_to_buy_is_refused_where_codes_are_needed(tmp_path):
     declared().save(tmp_path / "schema.yaml")
-    with pytest.raises(
-        SchemaError, match=r"schema.yaml: column 'x' has bins that are to be bought; use `synth run`"
-    ):
+    with pytest.raises(SchemaError, match=r"schema.yaml: column 'x' has bins that are to be bought; use `synth run`"):
         Schema.load(tmp_path / "schema.yaml")
     assert DeclaredSchema.load(tmp_path / "schema.yaml") == declared()
 
@@ -215,17 +207,13 @@ def test_the_type_checker_tells_declared_and_resolved_schemas_apart(tmp_path):
     command = [sys.executable, "-m", "mypy", "--config-file", root / "pyproject.toml", program]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True)
     found = done.stdout.splitlines()
-    assert (
-        'program.py:11: error: Argument 1 to "needs_codes" has incompatible type "DeclaredSchema"' in found[0]
-    )
+    assert 'program.py:11: error: Argument 1 to "needs_codes" has incompatible type "DeclaredSchema"' in found[0]
     assert 'program.py:12: error: "DeclaredSchema" has no attribute "domain"' in found[1]
     assert len(found) == 3, done.stdout
 
 
 def test_the_grid_has_a_cell_for_each_whole_number_if_there_are_few():
-    real = DeclaredSchema.model_validate(
-        {"columns": [{"name": "x", **QUANTILES, "kind": "real", "nullable": True}]}
-    )
+    real = DeclaredSchema.model_validate({"columns": [{"name": "x", **QUANTILES, "kind": "real", "nullable": True}]})
     assert (declared().on_grid.domain.sizes, real.on_grid.domain.sizes) == ((100,), (257,))
 
 

@@ -14,11 +14,7 @@ from synth_core.schema import Schema
 from synth_core.schema.codec import encode
 
 WORDS = Schema.model_validate(
-    {
-        "columns": [
-            {"name": "a", "kind": "categorical", "values": ["0", "1"], "unseen": "other", "nullable": True}
-        ]
-    }
+    {"columns": [{"name": "a", "kind": "categorical", "values": ["0", "1"], "unseen": "other", "nullable": True}]}
 )
 WHOLE = Schema.model_validate(
     {"columns": [{"name": "a", "kind": "categorical", "values": [0, 1, 2**53 + 1], "unseen": "other"}]}
@@ -92,9 +88,7 @@ def test_a_cell_without_a_reading_is_refused_without_being_quoted(cell):
     for cells in ([cell], ["x", cell], [1, cell]):
         column = pd.Series(np.empty(len(cells), dtype=object))
         column[:] = pd.Series(cells, dtype=object)
-        with pytest.raises(
-            SourceError, match="column 'a' has a type that is neither text nor numbers"
-        ) as refusal:
+        with pytest.raises(SourceError, match="column 'a' has a type that is neither text nor numbers") as refusal:
             encode(pd.DataFrame({"a": column}), WORDS)
         assert refusal.value.__context__ is None
 
@@ -111,7 +105,9 @@ def test_dates_are_read_as_text():
     schema = Schema.model_validate(
         {"columns": [{"name": "a", "kind": "categorical", "values": ["2020-01-01", "2020-01-01 00:00:00"]}]}
     )
-    assert codes(
-        [date(2020, 1, 1), pd.Timestamp(2020, 1, 1), np.datetime64("2020-01-01")], schema
-    ).tolist() == [0, 1, 1]
+    assert codes([date(2020, 1, 1), pd.Timestamp(2020, 1, 1), np.datetime64("2020-01-01")], schema).tolist() == [
+        0,
+        1,
+        1,
+    ]
     assert codes([pd.Timestamp(2020, 1, 1)], schema).tolist() == [1]

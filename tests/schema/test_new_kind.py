@@ -52,9 +52,7 @@ class Postcode(ColumnBase):
     def _cells(self, codes, rng):
         drawn = rng.integers(0, 1000, len(codes))
         known = codes < self.declared
-        texts = [
-            f"{self.regions[c]}{n:03d}" if k else None for c, n, k in zip(codes, drawn, known, strict=True)
-        ]
+        texts = [f"{self.regions[c]}{n:03d}" if k else None for c, n, k in zip(codes, drawn, known, strict=True)]
         return pa.array(texts, pa.string())
 
     def _codes_of(self, item):

@@ -106,8 +106,6 @@ def test_the_example_is_written_and_fits_its_schema(tmp_path):
     write_example(tmp_path, rows=300, seed=4)
     schema = Schema.load(tmp_path / "schema.yaml")
     assert schema == population_schema()
-    written = encode(
-        pd.read_csv(tmp_path / "data" / "people.csv", keep_default_na=False, na_values=[""]), schema
-    )
+    written = encode(pd.read_csv(tmp_path / "data" / "people.csv", keep_default_na=False, na_values=[""]), schema)
     made = encode(generate(300, 4), schema)
     assert all(np.array_equal(written[name], made[name]) for name in schema.domain)

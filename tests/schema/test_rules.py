@@ -24,9 +24,7 @@ COLUMNS = [
 
 
 def with_rule(when, never, name="r"):
-    return Schema.model_validate(
-        {"columns": COLUMNS, "rules": [{"name": name, "when": when, "never": never}]}
-    )
+    return Schema.model_validate({"columns": COLUMNS, "rules": [{"name": name, "when": when, "never": never}]})
 
 
 @pytest.mark.parametrize(
@@ -145,9 +143,7 @@ def test_no_range_is_named_where_bins_are_bought():
     ):
         with pytest.raises(SchemaError, match="may cut through a bin, since the bins are bought"):
             DeclaredSchema.model_validate(schema | {"rules": [rule]})
-        assert DeclaredSchema.model_validate(
-            schema | {"rules": [rule | {"when": {"age": ["N", None]}}]}
-        ).rules
+        assert DeclaredSchema.model_validate(schema | {"rules": [rule | {"when": {"age": ["N", None]}}]}).rules
 
 
 def test_a_range_of_nan_is_refused():

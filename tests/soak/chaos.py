@@ -94,11 +94,7 @@ def test_one_of_the_mapped_tasks_of_a_stratified_release_is_killed(live, seen):
     release = "stratum-killed"
     run = live.trigger(release, epsilon=0.5, strata="sex")
     with in_the_middle(live, run, "fit", release, task="stratum") as before:
-        kill(
-            psutil.Process(
-                next(one["pid"] for one in live.tasks(run, "stratum") if one["state"] == "running")
-            )
-        )
+        kill(psutil.Process(next(one["pid"] for one in live.tasks(run, "stratum") if one["state"] == "running")))
     assert live.finished(run) == "success"
     strata, shards = live.tasks(run, "stratum"), live.tasks(run, "sample")
     assert sorted(one["map_index"] for one in strata) == sorted(one["map_index"] for one in shards) == [0, 1]
@@ -181,9 +177,7 @@ def test_nothing_was_left_behind(live, seen):
 
 
 @contextmanager
-def in_the_middle(
-    live: Live, run: str, step: str, release: str, *, task: str | None = None
-) -> Iterator[list[str]]:
+def in_the_middle(live: Live, run: str, step: str, release: str, *, task: str | None = None) -> Iterator[list[str]]:
     """A block in which a step has begun to ask and cannot go on, because Dask is kept busy.
 
     `score` stops in its first question. `fit` needs Dask before it asks, so it is stopped once it has begun a question,

@@ -67,9 +67,7 @@ def test_nobody_is_asked_where_the_spec_asks_for_no_approval(tmp_path):
 
 def test_without_a_decision_nothing_is_published(waiting):
     paths, address, _ = waiting
-    with pytest.raises(
-        PublishError, match=r"'r1' waits for approval; approve it in Airflow, or with `synth approve`"
-    ):
+    with pytest.raises(PublishError, match=r"'r1' waits for approval; approve it in Airflow, or with `synth approve`"):
         run_step("publish", address)
     assert not paths.manifest.exists()
 
@@ -81,9 +79,7 @@ def test_an_approval_lets_it_through_and_is_in_ledger_and_manifest(waiting):
     assert verify_release(paths.public) == []
     assert json.loads(paths.manifest.read_text())["provenance"]["approval"]["by"] == "officer"
     noted = [record for record in ledger.records(release="r1") if record.step == "approve"]
-    assert [(record.state, record.mu2, record.runner.actor) for record in noted] == [
-        (State.NOTED, 0, "officer")
-    ]
+    assert [(record.state, record.mu2, record.runner.actor) for record in noted] == [(State.NOTED, 0, "officer")]
 
 
 def test_a_rejection_keeps_the_charge_and_frees_the_rest(waiting):

@@ -39,9 +39,7 @@ def earners(rows=ROWS, seed=8):
     age = rng.integers(0, 90, rows)
     pay = np.exp(rng.normal(9, 0.6, rows)).round(2).astype(str)
     pay[age < 16] = "N"
-    return pd.DataFrame(
-        {"sex": rng.choice(["f", "m"], rows), "pay": pay, "age": np.where(age > 85, np.nan, age)}
-    )
+    return pd.DataFrame({"sex": rng.choice(["f", "m"], rows), "pay": pay, "age": np.where(age > 85, np.nan, age)})
 
 
 def write(folder, **changes):
@@ -126,9 +124,7 @@ def test_a_release_that_is_run_again_buys_nothing_and_keeps_its_bins(released):
     address = prepare(spec, workspace=folder / "workspace")
     for step in STEPS:
         run_step(step, address)
-    measured = [
-        record for record in ledger_of(folder).records()[len(before) :] if record.state is State.MEASURED
-    ]
+    measured = [record for record in ledger_of(folder).records()[len(before) :] if record.state is State.MEASURED]
     assert measured == []
     assert paths.schema.read_text() == schema
 
@@ -202,9 +198,7 @@ def test_a_frame_in_memory_has_no_share_for_bins(tmp_path):
 
 
 def exact(counts, *, bins, tails=0.0):
-    return quantile_edges(
-        range(len(counts) + 1), np.array(counts, dtype=float), sigma=0.0, bins=bins, tails=tails
-    )
+    return quantile_edges(range(len(counts) + 1), np.array(counts, dtype=float), sigma=0.0, bins=bins, tails=tails)
 
 
 def test_quantiles_of_exact_counts_are_the_quantiles():

@@ -12,9 +12,7 @@ FIRST, SECOND = Runner(dag="d", run="first"), Runner(dag="d", run="second")
 
 
 @pytest.mark.slow
-def test_a_step_at_work_when_its_release_is_ended_asks_nothing_more_and_a_new_one_goes_on(
-    tmp_path, monkeypatch
-):
+def test_a_step_at_work_when_its_release_is_ended_asks_nothing_more_and_a_new_one_goes_on(tmp_path, monkeypatch):
     workspace = tmp_path / "workspace"
     spec = write_release(tmp_path, method="independent")
     address = prepare(spec, workspace=workspace, runner=FIRST)

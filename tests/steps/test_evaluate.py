@@ -57,9 +57,7 @@ def test_sampled_rows_are_told_in_the_internal_report_alone(sampled, monkeypatch
     part = evaluated(sampled)
     assert part.judged_rows == (200, 200)
     assert part.marginals == whole.marginals
-    assert (
-        "computed on a random sample of 200 real and 200 synthetic rows" in paths.internal_report.read_text()
-    )
+    assert "computed on a random sample of 200 real and 200 synthetic rows" in paths.internal_report.read_text()
     assert paths.quality.read_bytes() == public
 
 

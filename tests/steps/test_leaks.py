@@ -98,9 +98,7 @@ def test_public_files(runs):
     """A leak is in every release; what is in one of three only is a noisy number that met an exact one."""
     publics = [paths.public for _, paths, _, _ in runs]
     names = sorted(str(path.relative_to(publics[0])) for path in publics[0].rglob("*") if path.is_file())
-    assert {"report.html", "certificate.json", "deployment.yaml", "quality.json", "manifest.sig"} <= set(
-        names
-    )
+    assert {"report.html", "certificate.json", "deployment.yaml", "quality.json", "manifest.sig"} <= set(names)
     secrets = secrets_of(runs[0][2])
     for name in names:
         assert not found(secrets, name)
@@ -134,9 +132,7 @@ def test_ledger(run):
             for row in database.execute(f'select * from "{name}"'):
                 texts = [value for value in row if isinstance(value, str)]
                 hashes = re.compile(r"^[0-9a-f]{64}$")
-                assert not found(
-                    secrets_of(frame), " ".join(text for text in texts if not hashes.match(text))
-                )
+                assert not found(secrets_of(frame), " ".join(text for text in texts if not hashes.match(text)))
 
 
 def test_the_confidential_zone_is_closed_and_has_them(run):

@@ -43,9 +43,7 @@ VERBS = {
 
 
 @pytest.mark.parametrize("verb", list(VERBS))
-@pytest.mark.parametrize(
-    "error", [FutureCancelledError("key", "scheduler-connection-lost"), CommClosedError("gone")]
-)
+@pytest.mark.parametrize("error", [FutureCancelledError("key", "scheduler-connection-lost"), CommClosedError("gone")])
 def test_a_lost_scheduler_is_a_cluster_error_on_both_sides_of_the_wall(verb, error):
     cluster = Cluster(Client(error))
     with pytest.raises(ClusterError, match="the Dask scheduler was lost"):

@@ -198,9 +198,7 @@ def test_a_manifest_without_a_signature_is_not_a_finished_release(evaluated, tmp
 def test_a_published_release_that_lost_its_signature_is_not_published_again(published, tmp_path):
     paths = copy_of(published[0], tmp_path)
     paths.signature.unlink()
-    with pytest.raises(
-        PublishError, match=r"'r1' was published, and its manifest or signature is gone; restore"
-    ):
+    with pytest.raises(PublishError, match=r"'r1' was published, and its manifest or signature is gone; restore"):
         prepare(published[1], workspace=paths.workspace)
 
 
@@ -223,9 +221,7 @@ def test_a_published_release_that_was_changed_is_not_finished_and_cannot_be_fini
     paths = copy_of(published[0], tmp_path)
     paths.shard(1).write_bytes(b"other rows")
     assert finished(str(paths.spec)) == STEPS[:-1]
-    with pytest.raises(
-        PublishError, match=r"'r1' was published, and has changed since: extract/part-00001.parquet"
-    ):
+    with pytest.raises(PublishError, match=r"'r1' was published, and has changed since: extract/part-00001.parquet"):
         run_step("publish", str(paths.spec))
 
 

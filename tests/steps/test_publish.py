@@ -59,9 +59,7 @@ def test_it_is_verified_and_names_its_signer(released):
 @pytest.mark.slow
 def test_a_changed_byte_in_any_published_file_is_found_with_its_name(copy):
     files = published_files(copy)
-    assert {"report.html", "certificate.json", "deployment.yaml", "manifest.sig", "signing-key.pem"} <= set(
-        files
-    )
+    assert {"report.html", "certificate.json", "deployment.yaml", "manifest.sig", "signing-key.pem"} <= set(files)
     for name, path in files.items():
         before = path.read_bytes()
         for at in {0, len(before) // 2, len(before) - 2}:
@@ -109,9 +107,7 @@ def test_a_changed_byte_of_the_ledgers_file_is_found_in_records_indexes_and_trig
         (key,) = database.execute("select key from ledger_answers limit 1").fetchone()
     before = path.read_bytes()
     places = [
-        place.start()
-        for word in (key.encode(), b"RAISE(ABORT")
-        for place in re.finditer(re.escape(word), before)
+        place.start() for word in (key.encode(), b"RAISE(ABORT") for place in re.finditer(re.escape(word), before)
     ]
     assert len(places) > 8
     for at in places:
@@ -125,9 +121,7 @@ def test_a_changed_byte_of_the_ledgers_file_is_found_in_records_indexes_and_trig
 def test_a_missing_trigger_is_found(copy):
     with sqlite3.connect(copy / "ledger.sqlite") as database:
         database.execute("drop trigger ledger_records_no_update")
-    assert verify_release(copy / "public" / "r1") == [
-        "ledger: its tables or triggers are not as they were declared"
-    ]
+    assert verify_release(copy / "public" / "r1") == ["ledger: its tables or triggers are not as they were declared"]
 
 
 def test_an_unreadable_ledger_is_found(copy):
@@ -153,9 +147,7 @@ def test_a_ledger_rewritten_with_other_hashes_is_found(copy):
     content = json.loads(manifest.read_text())
     content["provenance"]["ledger"]["hash"] = "0" * 64
     manifest.write_text(json.dumps(content))
-    assert any(
-        "is not the one that the manifest was signed over" in p for p in verify_release(manifest.parent)
-    )
+    assert any("is not the one that the manifest was signed over" in p for p in verify_release(manifest.parent))
 
 
 def test_without_the_ledger_the_files_are_still_checked(copy, tmp_path):
@@ -223,9 +215,7 @@ def test_bought_errors_are_near_the_true_ones(released):
     true = {m["alpha"]: m["tvd"]["mean"] for m in json.loads(paths.evaluation.read_text())["marginals"]}
     assert [error.alpha for error in quality.bought] == [1, 2, 3]
     for error in quality.bought:
-        scaling = abs(
-            quality.total / len(people()) - 1
-        )  # the noisy number of records stands for the true one
+        scaling = abs(quality.total / len(people()) - 1)  # the noisy number of records stands for the true one
         assert abs(error.mean - true[error.alpha]) < 2.5 * error.margin + scaling
     assert "bought" in paths.public_report.read_text()
 
@@ -298,8 +288,7 @@ def test_a_planted_leak_is_found_that_way(released, tmp_path, monkeypatch):
 
     monkeypatch.setattr(step, "_public_quality", leaking)
     first, second = (
-        replayed(released, tmp_path / name, exchange=exchange)
-        for name, exchange in (("same", False), ("other", True))
+        replayed(released, tmp_path / name, exchange=exchange) for name, exchange in (("same", False), ("other", True))
     )
     assert differing(first, second) == ["manifest.json", "quality.json"]
 
@@ -339,7 +328,5 @@ def test_the_registry_entry_states_the_guarantee(released):
 def test_a_reviewer_who_may_not_read_the_confidential_zone_can_verify(copy, monkeypatch):
     (copy / "confidential" / "signing.key").write_text("no key")
     allowed = os.access
-    monkeypatch.setattr(
-        os, "access", lambda path, mode: "confidential" not in str(path) and allowed(path, mode)
-    )
+    monkeypatch.setattr(os, "access", lambda path, mode: "confidential" not in str(path) and allowed(path, mode))
     assert verify_release(copy / "public" / "r1") == []

@@ -143,9 +143,7 @@ def check(site, release, *, asked=0.5):
         assert epsilon_of(steps, DELTA) == wanted["epsilon_spent"]
         assert guarantee["account"]["epsilon"] >= guarantee["epsilon"] >= guarantee["epsilon_spent"]
     loss = yaml.safe_load(paths.deployment.read_text())["deployment"]["privacy_loss"]
-    assert loss["privacy_parameters"] == {
-        key: manifest["guarantee"][key] for key in ("epsilon", "delta", "mu")
-    }
+    assert loss["privacy_parameters"] == {key: manifest["guarantee"][key] for key in ("epsilon", "delta", "mu")}
     report = paths.public_report.read_text()
     for text in (" ".join(report.split()), " ".join(loss["privacy_parameters_description"].split())):
         together, spent, cap = map(float, SENTENCE.search(text).groups())

@@ -123,9 +123,7 @@ def test_a_maximum_is_not_found_by_halving_for_nothing(tmp_path):
     """Without a count, seventeen ingests with other bins found an exact maximum; now the declared number stops them."""
     frame = people().assign(age=np.minimum(people()["age"], 63))
     spec = write_release(tmp_path, frame=frame)
-    ledger_of(tmp_path).declare(
-        Account(dataset="halved", delta=1e-6, cap_epsilon=2.0, refusal_limit=3), actor="test"
-    )
+    ledger_of(tmp_path).declare(Account(dataset="halved", delta=1e-6, cap_epsilon=2.0, refusal_limit=3), actor="test")
 
     def is_at_most(number):
         """Whether all ages are, as anybody who may write a spec could ask."""
@@ -227,9 +225,7 @@ def test_one_file_is_not_measured_on_two_accounts_unless_they_are_composed(tmp_p
     address = prepare(second, workspace=workspace)
     for step in STEPS:
         run_step(step, address)
-    manifests = [
-        json.loads((workspace / "public" / name / "manifest.json").read_text()) for name in ("r1", "r2")
-    ]
+    manifests = [json.loads((workspace / "public" / name / "manifest.json").read_text()) for name in ("r1", "r2")]
     first, both = (manifest["guarantee"]["account"] for manifest in manifests)
     assert first["together"] == ["people"]
     assert both["together"] == ["copy", "people"]

@@ -68,9 +68,7 @@ def test_a_table_that_breaks_a_rule_is_not_published(paths, tmp_path):
     )
     pq.write_table(broken, shard)
     run_step("evaluate", str(paths.spec))
-    with pytest.raises(
-        PublishError, match=r"'r1' is not published: \d+ synthetic rows break rule 'no work under 20'"
-    ):
+    with pytest.raises(PublishError, match=r"'r1' is not published: \d+ synthetic rows break rule 'no work under 20'"):
         run_step("publish", str(paths.spec))
 
 

@@ -36,9 +36,7 @@ def recipe(tmp_path):
     domain: Domain = SCHEMA.domain
     cliques = (("sex", "age"),)
     potentials = np.log(np.arange(1.0, 1 + domain.cells(cliques[0])))
-    MarkovRandomField(junction_tree(domain, cliques), cliques, potentials, total=1000).save(
-        tmp_path / "m.npz"
-    )
+    MarkovRandomField(junction_tree(domain, cliques), cliques, potentials, total=1000).save(tmp_path / "m.npz")
     SCHEMA.save(tmp_path / "schema.yaml")
     return Recipe(tmp_path / "m.npz", tmp_path / "schema.yaml", "2026-q1", 10_000, 3, 5, csv=True)
 

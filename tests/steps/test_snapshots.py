@@ -59,6 +59,4 @@ def test_a_certificate_adds_up_without_naming_its_snapshots(records) -> None:
     assert not any(record.snapshot in json.dumps(spends) for record in found if record.snapshot)
     for spend in spends:
         spend["snapshot"] = 1
-    assert certificates.certificate_problems(certificate, manifest), (
-        "in one snapshot the parts would be cheaper"
-    )
+    assert certificates.certificate_problems(certificate, manifest), "in one snapshot the parts would be cheaper"

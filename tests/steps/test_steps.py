@@ -93,9 +93,7 @@ def test_the_manifest_agrees_with_files_and_ledger(released, tmp_path):
     shutil.copytree(folder / "workspace", copy)
     shard = copy / "public" / "r1" / "extract" / "part-00001.parquet"
     shard.write_bytes(shard.read_bytes()[:-1] + b"?")
-    assert verify_release(copy / "public" / "r1") == [
-        "extract/part-00001.parquet: does not match its checksum"
-    ]
+    assert verify_release(copy / "public" / "r1") == ["extract/part-00001.parquet: does not match its checksum"]
     shard.unlink()
     assert verify_release(copy / "public" / "r1") == ["extract/part-00001.parquet: is missing"]
 

@@ -239,11 +239,7 @@ def test_districts_agree_with_their_state(tmp_path):
         upper = next(m for m in known.measurements if m.clique == ("state", attribute))
         for code, own in enumerate(parts.values()):
             tables = [
-                next(
-                    m
-                    for m in load_scores(paths.stratum(p.folder).agreed).measurements
-                    if m.clique == (attribute,)
-                )
+                next(m for m in load_scores(paths.stratum(p.folder).agreed).measurements if m.clique == (attribute,))
                 for p in own
             ]
             summed = np.sum([m.noisy for m in tables], axis=0)

@@ -66,9 +66,7 @@ def test_a_worker_killed_in_the_middle_changes_neither_the_result_nor_the_price(
     with held, ThreadPoolExecutor(1) as pool:
         fit = pool.submit(run_step, "fit", address, cluster=where)
         at_work = Queue("at work", client=workers)
-        fit.add_done_callback(
-            lambda _: at_work.put(None)
-        )  # a step that ends early is seen below, not waited for
+        fit.add_done_callback(lambda _: at_work.put(None))  # a step that ends early is seen below, not waited for
         victim = at_work.get()
         assert victim in before
         assert 2 <= fitted(paths) < len(DISTRICTS)

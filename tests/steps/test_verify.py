@@ -92,9 +92,7 @@ def test_a_manifest_that_lists_files_outside_of_its_folder_disagrees(download, n
     manifest = json.loads((download / "manifest.json").read_text())
     manifest["artifacts"][name] = "0" * 64
     (download / "manifest.json").write_text(json.dumps(manifest))
-    assert (
-        f"manifest.json: lists {name!r}, which is no file of the folder" in check_release(download).problems
-    )
+    assert f"manifest.json: lists {name!r}, which is no file of the folder" in check_release(download).problems
 
 
 def test_the_publishers_key_from_elsewhere_proves_who_signed(released, download, tmp_path):
@@ -105,9 +103,7 @@ def test_the_publishers_key_from_elsewhere_proves_who_signed(released, download,
     assert words(found, "signature").startswith("manifest.json is signed by the key that was given")
 
 
-def test_a_release_signed_by_somebody_else_is_found_with_the_publishers_key_alone(
-    released, download, tmp_path
-):
+def test_a_release_signed_by_somebody_else_is_found_with_the_publishers_key_alone(released, download, tmp_path):
     """A forger signs with a key of their own and puts it into the folder: only a key from elsewhere tells."""
     forger = Ed25519PrivateKey.generate()
     (download / "signing-key.pem").write_text(public_pem(forger))
@@ -181,9 +177,7 @@ def test_a_ledger_of_other_data_says_nothing_of_a_download(download, named, tmp_
     monkeypatch.setenv("SYNTH_LEDGER_URL", f"sqlite:///{other}")
     found = check_release(download)
     assert found.sound
-    assert (
-        words(found, "ledger") == "the ledger that SYNTH_LEDGER_URL names has no account of data set 'people'"
-    )
+    assert words(found, "ledger") == "the ledger that SYNTH_LEDGER_URL names has no account of data set 'people'"
 
 
 def test_a_broken_manifest_leaves_the_rest_unchecked(download):

@@ -75,9 +75,7 @@ def test_a_unit_more_changes_no_other(tmp_path):
 
 def test_the_key_decides_which_rows(tmp_path):
     frame = table(people=5)
-    assert ingest(frame, tmp_path / "x", 2) != ingest(
-        frame, tmp_path / "y", 2, key=b"another key, also 32 bytes long!"
-    )
+    assert ingest(frame, tmp_path / "x", 2) != ingest(frame, tmp_path / "y", 2, key=b"another key, also 32 bytes long!")
 
 
 def test_an_empty_unit_and_a_missing_column_are_refused(tmp_path):
@@ -85,9 +83,7 @@ def test_an_empty_unit_and_a_missing_column_are_refused(tmp_path):
     frame.loc[3, "person"] = None
     with pytest.raises(SourceError, match="'person' names the unit of each row and is empty"):
         ingest(frame, tmp_path / "x", 2)
-    with pytest.raises(
-        SourceError, match="'person', which names the unit of each row, must be there exactly once"
-    ):
+    with pytest.raises(SourceError, match="'person', which names the unit of each row, must be there exactly once"):
         ingest(table().drop(columns="person"), tmp_path / "y", 2)
 
 
@@ -104,9 +100,7 @@ def test_a_unit_may_be_written_in_several_ways_if_it_is_declared_a_number(tmp_pa
     pd.DataFrame({"person": [7.0], "a": [20], "b": 1}).to_parquet(tmp_path / "z.parquet")
     files = [tmp_path / name for name in ("x.csv", "y.parquet", "z.parquet")]
     account = Account(dataset="d", delta=1e-6, cap_epsilon=1.0, rows_per_unit=1)
-    snapshot = ingest_partitions(
-        files, schema, tmp_path / "out", key=KEY, bound=bound_for(schema, account, KEY)
-    )
+    snapshot = ingest_partitions(files, schema, tmp_path / "out", key=KEY, bound=bound_for(schema, account, KEY))
     kept = [len(read_codes(tmp_path / "out" / name)["a"]) for name in snapshot.partitions]
     assert sum(kept) == (2 if kind == "integer" else 6)
     mixed = frame.assign(person=pd.Series([7, 7.0, Decimal("7.0"), np.int8(7), "7", 8], dtype=object))
@@ -151,9 +145,7 @@ def test_the_kind_of_a_unit_needs_a_unit_column():
 
 def test_the_unit_column_cannot_be_published():
     with pytest.raises(SchemaError, match="unit_column 'a' is also in columns"):
-        Schema.model_validate(
-            {"unit_column": "a", "columns": [{"name": "a", "kind": "categorical", "values": [1]}]}
-        )
+        Schema.model_validate({"unit_column": "a", "columns": [{"name": "a", "kind": "categorical", "values": [1]}]})
 
 
 def test_a_bound_does_not_show_its_key():

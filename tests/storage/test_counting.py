@@ -113,9 +113,7 @@ def test_partitions_and_tables_in_memory_agree(tmp_path):
     schema = Schema.from_sizes(dict(zip(domain, domain.sizes, strict=True)))
     rows = np.column_stack(list(codes.values()))
     np.savetxt(tmp_path / "x.csv", rows, fmt="%d", delimiter=",", header=",".join(domain), comments="")
-    snapshot = ingest_partitions(
-        [tmp_path / "x.csv"], schema, tmp_path / "out", key=bytes(32), rows_per_partition=200
-    )
+    snapshot = ingest_partitions([tmp_path / "x.csv"], schema, tmp_path / "out", key=bytes(32), rows_per_partition=200)
     paths = [tmp_path / "out" / name for name in snapshot.partitions]
     cliques = [(), *itertools.combinations(domain, 2), ("c0", "c1", "c3"), ("c0",)]
     apart = PartitionCounts(paths, domain, Cluster()).tables(cliques)

@@ -54,9 +54,7 @@ LINES = b"x,p,1\n" * 50_000 + b"y,q,2\n" * 50_000
 )
 def test_a_stray_quote_never_swallows_other_lines(tmp_path, text, ending):
     """100,000 records and one line more: refused, because that line alone is no record."""
-    with pytest.raises(
-        SourceError, match=r"a line is not one record: .* a quote that does not end in it"
-    ) as refusal:
+    with pytest.raises(SourceError, match=r"a line is not one record: .* a quote that does not end in it") as refusal:
         rows(tmp_path, text, ending=ending)
     assert "oops" not in str(refusal.value)
 

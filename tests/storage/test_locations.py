@@ -171,9 +171,7 @@ def test_partitions_do_not_depend_on_who_encodes(people, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 5, 8, 100])
-@pytest.mark.parametrize(
-    "text", ["a,b\n1,1\n0,0\n2,1\n", "a,b\r\n1,1\r\n0,0\r\n2,1", "a,b\n1,1\n\n0,0\n\n\n2,1"]
-)
+@pytest.mark.parametrize("text", ["a,b\n1,1\n0,0\n2,1\n", "a,b\r\n1,1\r\n0,0\r\n2,1", "a,b\n1,1\n\n0,0\n\n\n2,1"])
 def test_lines_are_cut_nowhere_but_at_their_ends(tmp_path, monkeypatch, text, block):
     from synth_core.schema import Schema
 

@@ -83,9 +83,7 @@ def test_what_is_not_in_universe_is_neither_clipped_nor_other(unseen):
     assert codes == ([2, 0, 1] if unseen == "clip" else [2, 3, 3])
 
 
-@pytest.mark.parametrize(
-    ("cell", "rule"), [("M", "is not a number"), ("n", "is not a number"), ("-1", "outside")]
-)
+@pytest.mark.parametrize(("cell", "rule"), [("M", "is not a number"), ("n", "is not a number"), ("-1", "outside")])
 def test_another_word_is_refused_without_being_quoted(cell, rule):
     with pytest.raises(SourceError, match=rule) as refusal:
         encode(pd.DataFrame({"hours": ["N", cell], "rent": 1, "pay": 1}), SCHEMA)

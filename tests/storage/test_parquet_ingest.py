@@ -31,9 +31,7 @@ def people():
 
 
 def ingest(files, out, **options):
-    return ingest_partitions(
-        files, options.pop("schema", SCHEMA), out, key=options.pop("key", KEY), **options
-    )
+    return ingest_partitions(files, options.pop("schema", SCHEMA), out, key=options.pop("key", KEY), **options)
 
 
 def all_codes(out, snapshot):
@@ -91,9 +89,7 @@ def test_the_digest_depends_on_key_rows_order_and_columns(people, tmp_path):
 @given(st.lists(st.integers(0, 7), max_size=8), st.integers(1, 9))
 def test_regrouping_keeps_rows_and_order(sizes, rows):
     ends = np.cumsum(sizes, dtype=int)
-    pieces = {
-        f"{k}": np.arange(end - size, end) for k, (size, end) in enumerate(zip(sizes, ends, strict=True))
-    }
+    pieces = {f"{k}": np.arange(end - size, end) for k, (size, end) in enumerate(zip(sizes, ends, strict=True))}
     slices = partition_slices([Slice(name, 0, len(own)) for name, own in pieces.items()], rows)
     groups = [np.concatenate([pieces[s.path][s.start : s.stop] for s in group]) for group in slices]
     assert all(len(group) == rows for group in groups[:-1])
@@ -205,9 +201,7 @@ def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path):
 
 
 def test_na_is_text_like_any_other(tmp_path):
-    schema = Schema.model_validate(
-        {"columns": [{"name": "a", "kind": "categorical", "values": ["NA", "null"]}]}
-    )
+    schema = Schema.model_validate({"columns": [{"name": "a", "kind": "categorical", "values": ["NA", "null"]}]})
     (tmp_path / "x.csv").write_text("a,b\nNA,1\nnull,1\n")
     snapshot = ingest([tmp_path / "x.csv"], tmp_path / "out", schema=schema)
     assert all_codes(tmp_path / "out", snapshot)["a"].tolist() == [0, 1]

@@ -49,9 +49,7 @@ def rows_of(parts):
 
 def file_rows(path, schema):
     try:
-        return rows_of(
-            codes for piece in pieces(str(path), schema) for codes in encoded_batches(piece, schema)
-        )
+        return rows_of(codes for piece in pieces(str(path), schema) for codes in encoded_batches(piece, schema))
     except SourceError:
         return REFUSED
 
@@ -158,9 +156,7 @@ def test_rows_of_a_frame_together_give_what_each_gives_alone():
         for name, column in cells.items():
             objects[name][:] = column
         frame = pd.DataFrame({name: hostile.frame_series(rng, column) for name, column in cells.items()})
-        tally.check(
-            number, frame_rows(frame, schema), lone_rows(objects, kind), (cells, frame.dtypes.to_dict())
-        )
+        tally.check(number, frame_rows(frame, schema), lone_rows(objects, kind), (cells, frame.dtypes.to_dict()))
     tally.finish()
 
 

@@ -39,9 +39,7 @@ def running_intersection_holds(tree):
     """Each attribute's cliques have exactly one top: the attribute appears below one clique only."""
     for attribute in tree.domain:
         tops = [
-            i
-            for i, clique in enumerate(tree.cliques)
-            if attribute in clique and attribute not in tree.separator(i)
+            i for i, clique in enumerate(tree.cliques) if attribute in clique and attribute not in tree.separator(i)
         ]
         if len(tops) != 1:
             return False

@@ -35,9 +35,7 @@ def spend(ledger, release, step, *, mu2, finish=True):
         step=step,
         purpose=f"{step} marginals",
         mechanism=mechanism,
-        form=AnswerForm(
-            fingerprint=fingerprint("test", [step]), blocks=(Block(kind=Kind.SCORES, shape=(2,)),)
-        ),
+        form=AnswerForm(fingerprint=fingerprint("test", [step]), blocks=(Block(kind=Kind.SCORES, shape=(2,)),)),
         runner=replace(OTHER_RUN, task=step),
     )
     reservation = ledger.reserve(request)

@@ -34,9 +34,7 @@ def finished_workspace(tmp_path_factory):
     spend(ledger, "failed-1", "fit", mu2=mu2_of(0.2, 1e-6), finish=False)
     ledger.close("houses", "failed-1", reason="task fit failed", runner=OTHER_RUN)
     ledger.hold("houses", "going-1", mu2=mu2_of(0.4, 1e-6), runner=OTHER_RUN)
-    refused = Event(
-        kind=Kind.REFUSAL, dataset="houses", release="too-much", step="prepare", text=f"no room {EVIL}"
-    )
+    refused = Event(kind=Kind.REFUSAL, dataset="houses", release="too-much", step="prepare", text=f"no room {EVIL}")
     append(workspace, refused)
     append(workspace, Event(kind=Kind.STEP, dataset="people", release="r1", step="fit", seconds=2.5))
     append(workspace, Event(kind=Kind.STEP, dataset="people", release="r1", step="fit", seconds=0.5))

@@ -39,9 +39,7 @@ def stored() -> dict[str, list[dict[str, Any]]]:
 def counts() -> CountSource:
     """A table of 60 fictional rows."""
     rng = np.random.default_rng(3)
-    codes = {
-        name: rng.integers(0, size, 60) for name, size in zip(DOMAIN.attributes, DOMAIN.sizes, strict=True)
-    }
+    codes = {name: rng.integers(0, size, 60) for name, size in zip(DOMAIN.attributes, DOMAIN.sizes, strict=True)}
     return TableCounts(codes, DOMAIN)
 
 

@@ -179,9 +179,7 @@ def frame_column(rng: random.Random, name: str, rows: int) -> list[object]:
         kinds.append(object)
     cells = [cell for kind in kinds for cell in CELLS[kind]]
     if name in ("age", "pay"):
-        cells = [
-            cell for cell in cells if not isinstance(cell, str) or cell not in ("a", "True", "é", "", "x y")
-        ]
+        cells = [cell for cell in cells if not isinstance(cell, str) or cell not in ("a", "True", "é", "", "x y")]
     if name == "age":
         cells = [cell for cell in cells if _is_whole(cell)]
     cells = cells or [1]

@@ -20,9 +20,7 @@ from synth_core.privacy.budget import NONE, gaussian_for, mu2_of
 DATASET = "census-2026"
 CAP = mu2_of(2.0, 1e-5)
 TENTH = CAP / 10
-FORM = AnswerForm(
-    fingerprint=fingerprint("test", ["a question"]), blocks=(Block(kind=Kind.SCORES, shape=(3,)),)
-)
+FORM = AnswerForm(fingerprint=fingerprint("test", ["a question"]), blocks=(Block(kind=Kind.SCORES, shape=(3,)),))
 RUNNER = Runner(dag="monthly", run="r1", task="fit", actor="someone")
 
 

@@ -62,17 +62,12 @@ class Live:
         return self.api.trigger(FORM, {**self.spec, "release": release, **changes})
 
     def records(self, release: str, *, step: str) -> list[Record]:
-        return [
-            record for record in self.ledger.records(release=release) if record.step == step and record.key
-        ]
+        return [record for record in self.ledger.records(release=release) if record.step == step and record.key]
 
     def states(self, run: str, *, dag: str = FORM) -> dict[str, str]:
         """State of each task; a mapped one is named with its index."""
         found = self.api.task_instances(dag, run)
-        return {
-            f"{one['task_id']}{one['map_index'] if one['map_index'] >= 0 else ''}": one["state"]
-            for one in found
-        }
+        return {f"{one['task_id']}{one['map_index'] if one['map_index'] >= 0 else ''}": one["state"] for one in found}
 
     def until(self, ready: Callable[[], Any], *, pause: float = 1.0) -> Any:
         """Wait for something, for as long as Airflow lives."""

@@ -65,11 +65,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer_list(self, asked):
         bucket = unquote(urlsplit(self.path).path).strip("/")
         prefix, delimiter = asked.get("prefix", [""])[0], asked.get("delimiter", [""])[0]
-        keys = [
-            n.removeprefix(f"{bucket}/")
-            for n in sorted(self.store.objects)
-            if n.startswith(f"{bucket}/{prefix}")
-        ]
+        keys = [n.removeprefix(f"{bucket}/") for n in sorted(self.store.objects) if n.startswith(f"{bucket}/{prefix}")]
         folders = set()
         if delimiter:
             rest = {key: key.removeprefix(prefix) for key in keys}
@@ -80,9 +76,7 @@ class _Handler(BaseHTTPRequestHandler):
             "<LastModified>2026-11-16T00:00:00.000Z</LastModified></Contents>"
             for key in keys
         )
-        common = "".join(
-            f"<CommonPrefixes><Prefix>{escape(f)}</Prefix></CommonPrefixes>" for f in sorted(folders)
-        )
+        common = "".join(f"<CommonPrefixes><Prefix>{escape(f)}</Prefix></CommonPrefixes>" for f in sorted(folders))
         text = (
             '<?xml version="1.0"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
             f"<Name>{bucket}</Name><Prefix>{escape(prefix)}</Prefix><KeyCount>{len(keys)}</KeyCount>"

@@ -107,6 +107,4 @@ if __name__ == "__main__":
 
     import_steps()
     gc.freeze()  # forks neither search nor copy what was imported
-    exec(
-        compile(serve(socket.socket(fileno=int(sys.argv[1]))), "<program>", "exec"), {"__name__": "__main__"}
-    )
+    exec(compile(serve(socket.socket(fileno=int(sys.argv[1]))), "<program>", "exec"), {"__name__": "__main__"})

@@ -19,9 +19,7 @@ SURVEY_SIZES = {f"a{number}": 2 for number in range(16)}
 SURVEY_ROWS = 21_574
 """Rows of `survey`."""
 
-CENSUS_SIZES = {
-    f"a{number}": size for number, size in enumerate((16, 7, 16, 16, 16, 7, 14, 6, 5, 2, 8, 15, 16, 41, 2))
-}
+CENSUS_SIZES = {f"a{number}": size for number, size in enumerate((16, 7, 16, 16, 16, 7, 14, 6, 5, 2, 8, 15, 16, 41, 2))}
 """Number of values of each column of `census`."""
 
 CENSUS_ROWS = 45_222

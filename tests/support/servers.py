@@ -102,9 +102,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 def installed_browser() -> tuple[str | None, str | None]:
     """Returns where Chromium and its driver are; None for what is not installed."""
-    return next((path for name in BROWSERS if (path := shutil.which(name))), None), shutil.which(
-        "chromedriver"
-    )
+    return next((path for name in BROWSERS if (path := shutil.which(name))), None), shutil.which("chromedriver")
 
 
 @contextmanager

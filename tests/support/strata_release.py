@@ -39,9 +39,7 @@ def write_release(folder, *, frame=None, cap=4.0, rows_per_unit=1, **changes):
     (folder / "schema.yaml").write_text(SCHEMA)
     (people() if frame is None else frame).to_csv(folder / "people.csv", index=False)
     (folder / "workspace").mkdir(exist_ok=True)
-    account = Account(
-        dataset="people", delta=1e-6, cap_epsilon=cap, rows_per_unit=rows_per_unit, largest_n=100_000
-    )
+    account = Account(dataset="people", delta=1e-6, cap_epsilon=cap, rows_per_unit=rows_per_unit, largest_n=100_000)
     open_ledger(folder / "workspace", create=True).declare(account, actor="test")
     return {
         "release": "r1",

@@ -154,8 +154,7 @@ def test_parallel_is_as_good_as_exact(codes, preset):
     real = truth(codes)
     for order in (2, 3):
         errors = [
-            mean_tvd(method.estimated(DOMAIN, known, Tools()).marginal, real, order)
-            for method in (exact, parallel)
+            mean_tvd(method.estimated(DOMAIN, known, Tools()).marginal, real, order) for method in (exact, parallel)
         ]
         assert abs(errors[0] - errors[1]) < 0.002  # at most 0.0003 with 40 other seeds
 
@@ -186,9 +185,7 @@ def test_rare_codes_are_merged_and_come_back():
     np.add.at(real, (codes["a"], codes["b"]), 1)
     assert 0.5 * np.abs(pair - real).sum() < 0.05 * ROWS
     rare = pair[3:] / pair[3:].sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(
-        rare[rare[:, 0] > 0][0], rare[-1], rtol=1e-6
-    )  # merged codes share their dependence
+    np.testing.assert_allclose(rare[rare[:, 0] > 0][0], rare[-1], rtol=1e-6)  # merged codes share their dependence
 
 
 def test_independent_columns_spend_the_whole_budget_on_what_there_is():

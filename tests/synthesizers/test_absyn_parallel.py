@@ -51,18 +51,14 @@ def test_joined_models_are_the_product_of_their_conditionals():
     found = join_cliques(tree, models, total=50.0).marginal(DOMAIN.attributes)
     assert product.sum() == pytest.approx(1.0)
     np.testing.assert_allclose(found / 50.0, product, rtol=1e-9)
-    assert np.abs(found / 50.0 - glued / glued.sum()).sum() > 0.1, (
-        "the test must tell gluing from conditioning"
-    )
+    assert np.abs(found / 50.0 - glued / glued.sum()).sum() > 0.1, "the test must tell gluing from conditioning"
 
 
 def test_the_root_keeps_its_own_marginal_whatever_the_others_say():
     tree = junction_tree(DOMAIN, CLIQUES)
     models = [random_model(clique, seed) for seed, clique in enumerate(tree.cliques)]
     model = join_cliques(tree, models, total=50.0)
-    np.testing.assert_allclose(
-        model.marginal(tree.cliques[0]), models[0].marginal(tree.cliques[0]), rtol=1e-9
-    )
+    np.testing.assert_allclose(model.marginal(tree.cliques[0]), models[0].marginal(tree.cliques[0]), rtol=1e-9)
 
 
 def test_a_separator_too_unlikely_for_floating_point_stays_unlikely():
@@ -88,17 +84,12 @@ def measured(sigma=2.0, seed=0):
     potentials = rng.normal(size=sum(map(DOMAIN.cells, CLIQUES)))
     truth = MarkovRandomField(junction_tree(DOMAIN, CLIQUES), CLIQUES, potentials, total=20000.0)
     pairs = [("a", "b"), ("a", "c"), ("b", "c"), ("b", "d"), ("c", "d"), ("d", "e")]
-    tables = [
-        Measurement(p, truth.marginal(p) + rng.normal(scale=sigma, size=DOMAIN.shape(p)), sigma)
-        for p in pairs
-    ]
+    tables = [Measurement(p, truth.marginal(p) + rng.normal(scale=sigma, size=DOMAIN.shape(p)), sigma) for p in pairs]
     return truth, tables
 
 
 def by_clique(tables, tools):
-    return estimate_by_clique(
-        DOMAIN, tables, tools, total=20000.0, level=lambda domain, inside: 0.5, max_passes=500
-    )
+    return estimate_by_clique(DOMAIN, tables, tools, total=20000.0, level=lambda domain, inside: 0.5, max_passes=500)
 
 
 def test_fits_alone_find_what_the_whole_fit_finds_where_separators_are_measured():

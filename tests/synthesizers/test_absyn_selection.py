@@ -155,9 +155,7 @@ def test_limits_of_cliques_and_of_the_whole_graph_hold():
         terms = Terms(total=1e7, mu2=1.0, loads=loads, largest_clique=1000.0, fill_measured=fill)
         tree = junction_tree(domain, select_pairs(domain, scores, terms))
         assert domain.cells(tree.largest) == 1000
-        small = Terms(
-            total=1e7, mu2=1.0, loads=loads, largest_clique=1e9, largest_graph=1500, fill_measured=fill
-        )
+        small = Terms(total=1e7, mu2=1.0, loads=loads, largest_clique=1e9, largest_graph=1500, fill_measured=fill)
         assert junction_tree(domain, select_pairs(domain, scores, small)).cells <= 1500
 
 
@@ -187,12 +185,7 @@ def test_loads_count_the_noise_that_known_margins_leave():
     domain = Domain.of({"a": 2, "b": 2, "c": 1})
     rng = np.random.default_rng(2)
     noise = rng.normal(size=(20000, 2, 2))
-    rest = (
-        noise
-        - noise.mean(1, keepdims=True)
-        - noise.mean(2, keepdims=True)
-        + noise.mean((1, 2), keepdims=True)
-    )
+    rest = noise - noise.mean(1, keepdims=True) - noise.mean(2, keepdims=True) + noise.mean((1, 2), keepdims=True)
     ratio = np.abs(rest).sum(axis=(1, 2)).mean() / np.abs(noise).sum(axis=(1, 2)).mean()
     assert load(domain, ("a", "b"), interactions=True) / 4 == pytest.approx(ratio, rel=0.02)
     assert load(domain, ("a", "b"), interactions=False) == 4

@@ -99,9 +99,7 @@ def test_the_model_stays_within_its_limit():
 def test_more_candidates_than_allowed_are_drawn_the_same_again():
     domain, codes = chain([2] * 8, 1000)
     method = AIM(candidates=10, rounds_per_attribute=1.0)
-    asked = [
-        r.asked for r in conversation(method, domain, codes).measured if r.mechanism.name == "exponential"
-    ]
+    asked = [r.asked for r in conversation(method, domain, codes).measured if r.mechanism.name == "exponential"]
     assert {len(cliques) for cliques in asked} == {10}
     assert asked[0] == next(
         r.asked for r in conversation(method, domain, codes).measured if r.mechanism.name == "exponential"

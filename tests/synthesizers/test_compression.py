@@ -81,10 +81,7 @@ def test_a_merged_cell_carries_the_noise_of_one_cell(compression):
     ledger.declare(Account(dataset="people", delta=1e-6, cap_epsilon=50.0), actor="test")
     spending = Spending(dataset="people", snapshot="s", release="r", step="all")
     curator = LedgerCurator(counts=TableCounts(codes, DOMAIN), ledger=ledger, spending=spending)
-    found = [
-        compression.measure(curator, [("b", "a")], Fraction(1, 50), purpose=f"asked {k}")[0]
-        for k in range(150)
-    ]
+    found = [compression.measure(curator, [("b", "a")], Fraction(1, 50), purpose=f"asked {k}")[0] for k in range(150)]
     assert found[0].clique == ("a", "b")
     errors = np.array([(m.noisy - exact)[2] / m.sigma for m in found])
     assert 0.85 < errors.std() < 1.15

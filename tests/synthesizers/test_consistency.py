@@ -49,9 +49,7 @@ def test_paper_tables_3_to_4():
         [Measurement(("age",), age, 1.0), Measurement(("age", "higrade"), both, 1.0)]
     )
     assert given_age.noisy[[0, 1, 19]] == pytest.approx([0.05, 0.0, 0.067], abs=5e-4)
-    assert given_both.noisy[[0, 1, 19]] == pytest.approx(
-        np.array([[0.025, 0.025], [0, 0], [0.0335, 0.0335]]), abs=5e-4
-    )
+    assert given_both.noisy[[0, 1, 19]] == pytest.approx(np.array([[0.025, 0.025], [0, 0], [0.0335, 0.0335]]), abs=5e-4)
 
 
 def noisy_tables(cliques, *, seed, sigmas=None):
@@ -69,10 +67,7 @@ def disagreement(measurements):
     worst = 0.0
     for one, other in combinations(measurements, 2):
         shared = [a for a in one.clique if a in other.clique]
-        sums = [
-            m.noisy.sum(axis=tuple(k for k, a in enumerate(m.clique) if a not in shared))
-            for m in (one, other)
-        ]
+        sums = [m.noisy.sum(axis=tuple(k for k, a in enumerate(m.clique) if a not in shared)) for m in (one, other)]
         worst = max(worst, float(np.abs(sums[0] - sums[1]).max()))
     return worst
 
@@ -129,8 +124,7 @@ def test_reported_variance_is_that_of_the_cells():
     noise = [rng.normal(size=(draws, *shape)) * s for shape, s in zip(shapes, sigmas, strict=True)]
     pairs = zip(*noise, strict=True)
     results = [
-        make_consistent([Measurement(("b",), b, sigmas[0]), Measurement(("a",), a, sigmas[1])])
-        for b, a in pairs
+        make_consistent([Measurement(("b",), b, sigmas[0]), Measurement(("a",), a, sigmas[1])]) for b, a in pairs
     ]
     for k in (0, 1):
         seen = float(np.mean([result[k].noisy ** 2 for result in results]))

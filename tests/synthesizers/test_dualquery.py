@@ -71,9 +71,7 @@ def test_the_rate_grows_with_the_rounds_as_the_likelihood_assumes():
     plan = method.plan(DOMAIN, mu2_of(1.0, 1e-6))
     eta = method._eta(plan, TOTAL)
     for done in range(1, 20):
-        mechanism = exponential_for(
-            method._share(plan, done), sensitivity=BoxCount.sensitivity, count=method.picks
-        )
+        mechanism = exponential_for(method._share(plan, done), sensitivity=BoxCount.sensitivity, count=method.picks)
         rate = float(mechanism.scale / (2 * mechanism.sensitivity))
         assert rate == pytest.approx(done * eta / TOTAL, rel=1e-3)
     assert sum(method._share(plan, done) for done in range(1, 20)) == plan.mu2("picks")

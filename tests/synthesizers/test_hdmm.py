@@ -52,9 +52,7 @@ def test_the_cost_of_a_part_is_that_of_the_kronecker_product():
     part = QuerySet(("a", "b"), ("codes", "prefixes"))
     queries = np.kron(*part.matrices(DOMAIN))
     strategy = strategy_of(part, DOMAIN)
-    assert error_of(part, DOMAIN, strategy) == pytest.approx(
-        squared_error(queries, np.kron(*strategy.matrices))
-    )
+    assert error_of(part, DOMAIN, strategy) == pytest.approx(squared_error(queries, np.kron(*strategy.matrices)))
 
 
 def test_many_rounded_attributes_have_small_coefficients():
@@ -139,8 +137,7 @@ def test_on_average_a_graphical_model_beats_local_least_squares_on_the_same_answ
         answers = curator.answer(strategies, plan.mu2("strategy"), purpose="strategy", weights=shares)
         local = dict(local_least_squares(answers)).__getitem__
         with_model, without = (
-            relative_error(parts, domain, real=real, estimated=estimated)
-            for estimated in (model.marginal, local)
+            relative_error(parts, domain, real=real, estimated=estimated) for estimated in (model.marginal, local)
         )
         ratios.append(with_model / without)
     assert np.mean(ratios) < 0.9

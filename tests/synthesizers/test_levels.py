@@ -40,8 +40,7 @@ def test_rows_of_strata_add_up_to_what_all_answers_say_of_their_level():
 def test_tables_agree_with_rows_and_the_table_above_without_negative_counts(parts, cells, seed, noise):
     rng = np.random.default_rng(seed)
     tables = [
-        Measurement(("age",), rng.normal(20, noise, cells), float(rng.uniform(0.5, 2) * noise))
-        for _ in range(parts)
+        Measurement(("age",), rng.normal(20, noise, cells), float(rng.uniform(0.5, 2) * noise)) for _ in range(parts)
     ]
     rows = rng.uniform(0, 100, parts) * (rng.random(parts) < 0.8)
     found = agree_with_upper(tables, rng.normal(20 * parts, noise, cells), sigma=noise, rows=rows)
@@ -59,9 +58,7 @@ def test_the_table_above_has_less_noise_than_the_sum_and_the_stated_one_below():
     above, below, plain = [], [], []
     for _ in range(400):
         tables = [Measurement(("age",), row + rng.normal(0, 5, 4), 5.0) for row in truth]
-        found = agree_with_upper(
-            tables, truth.sum(axis=0) + rng.normal(0, 5, 4), sigma=5.0, rows=truth.sum(axis=1)
-        )
+        found = agree_with_upper(tables, truth.sum(axis=0) + rng.normal(0, 5, 4), sigma=5.0, rows=truth.sum(axis=1))
         stacked = np.stack([m.noisy for m in found])
         above.append(stacked.sum(axis=0) - truth.sum(axis=0))
         below.append((stacked - truth).ravel())

@@ -42,9 +42,7 @@ def test_shares_of_the_presets(preset):
     domain = Domain.of({"a": 2, "b": 2})
     shares = dict(synthesizer("mst", preset).plan(domain, Fraction(1)).shares)
     third = Fraction(1, 3)
-    expected = (
-        (third, third, third) if preset == "paper" else (Fraction(1, 4), Fraction(1, 20), Fraction(7, 10))
-    )
+    expected = (third, third, third) if preset == "paper" else (Fraction(1, 4), Fraction(1, 20), Fraction(7, 10))
     assert tuple(shares.values()) == expected
 
 

@@ -117,9 +117,7 @@ def test_the_graphical_preset_stays_inside_its_limit():
     model, _ = conversation(method)
     assert model.tree.cells <= 30
     with pytest.raises(FeasibilityError, match="no marginal of the workload fits"):
-        conversation(
-            synthesizer("mwem", options={"limit_cells": 11, "workload": {"marginals": [["b", "d"]]}})
-        )
+        conversation(synthesizer("mwem", options={"limit_cells": 11, "workload": {"marginals": [["b", "d"]]}}))
 
 
 def test_options_are_checked():

@@ -29,9 +29,7 @@ def test_pooled_tables_have_the_sigma_they_claim():
     truth = joint.sum(axis=(2, 3))
     z = []
     for _ in range(400):
-        pair = next(
-            m for m in pool_tables(measured(rng, joint, cliques, 5.0), order=2) if m.clique == ("a", "b")
-        )
+        pair = next(m for m in pool_tables(measured(rng, joint, cliques, 5.0), order=2) if m.clique == ("a", "b"))
         z.append((pair.noisy - truth) / pair.sigma)
     assert abs(np.mean(z)) < 0.1
     assert abs(np.std(z) - 1) < 0.06

@@ -172,9 +172,7 @@ def test_step_back_finds_another_value_where_tables_contradict():
     model = network(tables, domain=SMALL, step_back=True, generation="with replacement")
     rows = model.sample(2000, np.random.default_rng(1))
     assert counts(rows, (3, 2))[2].sum() == 0
-    filled = network(tables, domain=SMALL, generation="with replacement").sample(
-        2000, np.random.default_rng(1)
-    )
+    filled = network(tables, domain=SMALL, generation="with replacement").sample(2000, np.random.default_rng(1))
     assert counts(filled, (3, 2))[2].sum() > 1000
 
 
@@ -209,9 +207,7 @@ def test_a_finer_version_is_drawn_within_its_group():
     by_sex = np.array([[30.0, 0, 0, 0, 10], [0, 0, 5, 40, 15]]).T
     tables = [(("sex",), np.array([40.0, 60])), (("sex", "code/4"), by_sex), (("code",), rng.random(20) * 3)]
     tables[2][1][8:12] = 0.0  # nothing is known inside this group: its codes are even
-    model = BayesianNetwork(
-        domain, versions, tuple(within_groups(tables, versions, hierarchies)), total=100.0
-    )
+    model = BayesianNetwork(domain, versions, tuple(within_groups(tables, versions, hierarchies)), total=100.0)
     rows = model.sample(10_000, np.random.default_rng(6))
     found = np.zeros((5, 2))
     np.add.at(found, (rows[:, 0] // 4, rows[:, 1]), 1)

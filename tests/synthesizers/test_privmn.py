@@ -45,12 +45,8 @@ def printed_edges(rows, epsilon, rng):
     p, q = ones[:, None] * np.ones(width), np.ones((width, 1)) * ones
     products = [p * q, p * (1 - q), (1 - p) * q, (1 - p) * (1 - q)]
     with np.errstate(divide="ignore", invalid="ignore"):
-        information = sum(
-            np.where(c > 0, c * np.log(c / e), 0.0) for c, e in zip(cells, products, strict=True)
-        )
-        cramer = np.sqrt(
-            sum(np.where(e > 0, (c - e) ** 2 / e, 0.0) for c, e in zip(cells, products, strict=True))
-        )
+        information = sum(np.where(c > 0, c * np.log(c / e), 0.0) for c, e in zip(cells, products, strict=True))
+        cramer = np.sqrt(sum(np.where(e > 0, (c - e) ** 2 / e, 0.0) for c, e in zip(cells, products, strict=True)))
     shared = rng.laplace(scale=1 / epsilon)
     return information + shared >= cramer + rng.laplace(scale=1 / epsilon, size=information.shape)
 
@@ -153,10 +149,7 @@ def exact_beliefs(tables):
         logs.append(np.log(shares / shares.sum(axis=fresh, keepdims=True)).ravel())
     cliques = [m.clique for m in tables]
     tree = junction_tree(DOMAIN, cliques)
-    beliefs = {
-        t.clique: t.values
-        for t in calibrate(tree, split_tables(DOMAIN, cliques, np.concatenate(logs))).beliefs
-    }
+    beliefs = {t.clique: t.values for t in calibrate(tree, split_tables(DOMAIN, cliques, np.concatenate(logs))).beliefs}
     return [beliefs[clique] for clique in cliques]
 
 

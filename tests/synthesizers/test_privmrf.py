@@ -118,9 +118,7 @@ def test_pairs_may_make_the_tree_larger_than_other_tables():
     assert junction_tree(domain, pairs).cells == model.tree.cells
 
 
-@pytest.mark.parametrize(
-    "method", [PrivMRF(), PrivMRF(sized=False), PrivMRF(tau=1.0)], ids=["", "even", "no room"]
-)
+@pytest.mark.parametrize("method", [PrivMRF(), PrivMRF(sized=False), PrivMRF(tau=1.0)], ids=["", "even", "no room"])
 def test_rounds_spend_the_whole_budget(method):
     domain, codes = chain([3, 4, 2, 5, 3, 2], 300)
     ledger = SqlLedger("sqlite://")

@@ -84,8 +84,7 @@ def test_networks_and_fields_are_both_among_the_models():
     """So that both ways of keeping rules are seen by the tests above."""
     codes = codes_of(lawful_rows(3000))
     kinds = {
-        type(conversation(synthesizer("privbayes", preset), RULED, codes).model)
-        for preset in ("default", "paper")
+        type(conversation(synthesizer("privbayes", preset), RULED, codes).model) for preset in ("default", "paper")
     }
     assert kinds == {MarkovRandomField, BayesianNetwork}
 

@@ -65,9 +65,7 @@ def test_the_tree_holds_the_dependent_pairs_within_its_limit():
     domain, codes = chain([3, 4, 2, 5, 3, 2], 5000)
     _, structure, model, _ = conversation(Swift(largest_model=70.0), domain, codes)
     assert model.tree.cells <= 70
-    inside = {
-        pair for pair in pairwise(domain.attributes) if any(set(pair) <= set(c) for c in structure.cliques)
-    }
+    inside = {pair for pair in pairwise(domain.attributes) if any(set(pair) <= set(c) for c in structure.cliques)}
     assert len(inside) >= 4
     assert conversation(Swift(), domain, codes).model.tree.cells > 70
 

@@ -19,9 +19,9 @@ def test_all_marginals_of_some_ways():
 
 
 def test_declared_marginals_in_the_domains_order_with_kinds_and_weights():
-    declared = Workload(
-        marginals=(("c", "a"), ("b",)), prefixes=("c",), ranges=("b",), weights=(2.0, 0.5)
-    ).parts(DOMAIN)
+    declared = Workload(marginals=(("c", "a"), ("b",)), prefixes=("c",), ranges=("b",), weights=(2.0, 0.5)).parts(
+        DOMAIN
+    )
     assert declared == (QuerySet(("a", "c"), ("codes", "prefixes"), 2.0), QuerySet(("b",), ("ranges",), 0.5))
 
 
@@ -55,12 +55,8 @@ def test_the_error_of_prefixes_and_weights():
 
 
 def test_a_spec_is_read():
-    read = Workload.parse(
-        {"marginals": [["a", "b"], ["c"]], "prefixes": ["c"], "ranges": ["b"], "weights": [1, 2]}
-    )
-    assert read == Workload(
-        marginals=(("a", "b"), ("c",)), prefixes=("c",), ranges=("b",), weights=(1.0, 2.0)
-    )
+    read = Workload.parse({"marginals": [["a", "b"], ["c"]], "prefixes": ["c"], "ranges": ["b"], "weights": [1, 2]})
+    assert read == Workload(marginals=(("a", "b"), ("c",)), prefixes=("c",), ranges=("b",), weights=(1.0, 2.0))
     assert Workload.parse({"ways": 3}) == Workload(ways=3)
     assert Workload.parse(read) is read
 

@@ -83,9 +83,7 @@ def links(text):
 
 
 def test_every_address_turns_strangers_away(shown, finished_workspace):
-    routes = [
-        route for route in application(Office(finished_workspace)).routes if isinstance(route, APIRoute)
-    ]
+    routes = [route for route in application(Office(finished_workspace)).routes if isinstance(route, APIRoute)]
     assert len(routes) == len(application(Office(finished_workspace)).routes) == 15
     for route in routes:
         for method in route.methods:
@@ -121,9 +119,7 @@ def test_every_link_leads_somewhere(shown):
         assert answer.status_code == 200, address
         if "text/html" in answer.headers["content-type"] and "report" not in address:
             found = (link.split("#")[0] for link in links(answer.text).addresses)
-            todo += [
-                link for link in found if link and not link.startswith("..") and link not in ("cap", "./")
-            ]
+            todo += [link for link in found if link and not link.startswith("..") and link not in ("cap", "./")]
     assert {link.split("?")[0] for link in seen} >= {
         *(
             "account",

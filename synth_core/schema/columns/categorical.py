@@ -40,9 +40,7 @@ class Comparison(Declaration):
     """`then` in rows in which a number of the source compares so with another, `otherwise` in the rest."""
 
     left: str = Field(min_length=1, description="the source's column that is compared")
-    comparator: Literal["<", "<=", "==", "!=", ">=", ">"] = Field(
-        alias="is", description="how it must compare"
-    )
+    comparator: Literal["<", "<=", "==", "!=", ">=", ">"] = Field(alias="is", description="how it must compare")
     right: Annotated[int | float | str, BeforeValidator(_name_or_number)] = Field(
         description="what it is compared with: a number, or another column of the source"
     )
@@ -141,9 +139,7 @@ class Categorical(ColumnBase):
         """The comparison that derives the column from a table with these columns; None where it is read."""
         return None if self.name in names else self.compare
 
-    def _compared(
-        self, cells: Sequence[pa.ChunkedArray], compare: Comparison, source: str
-    ) -> NDArray[np.int64]:
+    def _compared(self, cells: Sequence[pa.ChunkedArray], compare: Comparison, source: str) -> NDArray[np.int64]:
         """What the comparison gives for cells of its left column, and of its right one if it has one.
 
         What is no number but another value of the column stays what it is, on the left before the right; then what is
@@ -174,9 +170,7 @@ class Categorical(ColumnBase):
         coded = distinct_cells(cells)
         read = as_text if self.is_text else as_whole
         code_of = {read(value): code for value, code in self.code_of.items()}
-        marks = [
-            MISSING if is_missing(v) else code_of.get(read(v), UNSEEN) for v in coded.dictionary.to_pylist()
-        ]
+        marks = [MISSING if is_missing(v) else code_of.get(read(v), UNSEEN) for v in coded.dictionary.to_pylist()]
         finished = coded.indices.null_count == 0 and min(marks, default=0) >= 0
         lookup = np.array([*marks, 0 if finished else MISSING], dtype=self.dtype if finished else np.int64)
         filled = coded.indices.fill_null(len(marks)) if coded.indices.null_count else coded.indices
@@ -194,9 +188,7 @@ class Categorical(ColumnBase):
         words = [*self.values, *([OTHER] if self.unseen == "other" else [])]
         signed = np.promote_types(np.min_scalar_type(-len(words)), np.int8)
         empty = codes == self.null_code if self.nullable else None
-        return pa.DictionaryArray.from_arrays(
-            pa.array(codes.astype(signed), mask=empty), pa.array(words, pa.string())
-        )
+        return pa.DictionaryArray.from_arrays(pa.array(codes.astype(signed), mask=empty), pa.array(words, pa.string()))
 
     def _codes_of(self, item: int | float | str | Range) -> int:
         if item == OTHER and self.is_text and self.other_code is not None:
@@ -225,14 +217,10 @@ class Categorical(ColumnBase):
         if len(set(self.values)) < len(self.values):
             raise ValueError(f"values: {_first_twice(self.values)!r} is declared twice; name each value once")
         if self.unseen == "other" and OTHER in self.values:
-            raise ValueError(
-                f"values: {OTHER!r} is the code of unseen values; remove it or use unseen: refuse"
-            )
+            raise ValueError(f"values: {OTHER!r} is the code of unseen values; remove it or use unseen: refuse")
         for value in self.labels:
             if value not in self.values:
-                raise ValueError(
-                    f"labels: {value!r} is not among the values; add it there or remove its label"
-                )
+                raise ValueError(f"labels: {value!r} is not among the values; add it there or remove its label")
         self._check_recode()
         if self.compare is not None:
             self._check_comparison(self.compare)
@@ -243,9 +231,7 @@ class Categorical(ColumnBase):
     def _check_recode(self) -> None:
         for value, target in self.recode.items():
             if type(value) is not type(self.values[0]):
-                raise ValueError(
-                    f"recode: {value!r} is not written as the values are; text or whole numbers, as they"
-                )
+                raise ValueError(f"recode: {value!r} is not written as the values are; text or whole numbers, as they")
             if value in self.values:
                 raise ValueError(f"recode: {value!r} is among the values; only undeclared ones become others")
             if target not in self.values:

@@ -114,9 +114,7 @@ class NumberBase(ColumnBase):
     numbers, a word makes it one of text.
     """
 
-    unseen_remedy: ClassVar[str] = (
-        "has a value outside the declared bins; widen them or use unseen: other or clip"
-    )
+    unseen_remedy: ClassVar[str] = "has a value outside the declared bins; widen them or use unseen: other or clip"
 
     bounds: tuple[Any, Any] | None = None
     bins: Any
@@ -293,9 +291,7 @@ class NumberBase(ColumnBase):
     @model_validator(mode="after")
     def _check(self) -> NumberBase:
         if isinstance(self.bins, tuple) and self.bounds is not None:
-            raise ValueError(
-                "bounds: bins already lists the edges; give bounds with a number of bins, or edges alone"
-            )
+            raise ValueError("bounds: bins already lists the edges; give bounds with a number of bins, or edges alone")
         if not isinstance(self.bins, tuple) and self.bounds is None:
             raise ValueError("bins: a number of bins needs bounds: [low, high]; add them or list the edges")
         if isinstance(self.bins, PrivateQuantiles):
@@ -304,11 +300,7 @@ class NumberBase(ColumnBase):
         if len(edges) < 2:
             raise ValueError("bins: at least two edges are needed")
         if any(low >= high for low, high in pairwise(edges)):
-            key = (
-                "bins: edges must increase"
-                if self.bounds is None
-                else "bounds: there is no room for so many bins"
-            )
+            key = "bins: edges must increase" if self.bounds is None else "bounds: there is no room for so many bins"
             raise ValueError(f"{key}; each bin needs a width above zero")
         if self.hierarchy is not None:
             self._check_coarser(self.hierarchy)
@@ -326,15 +318,11 @@ class NumberBase(ColumnBase):
         if self.hierarchy is not None:
             raise ValueError("hierarchy: the edges of bought bins are not known beforehand; leave it out")
         if self.unseen != "clip":
-            raise ValueError(
-                "unseen: numbers beyond bought edges belong to the end bins; declare unseen: clip"
-            )
+            raise ValueError("unseen: numbers beyond bought edges belong to the end bins; declare unseen: clip")
         if bins.bought is not None:
             chosen = set(bins.bought)
             if len(chosen) < 2 or bins.bought != tuple(edge for edge in grid if edge in chosen):
-                raise ValueError(
-                    "bins: bought edges are two or more of the grid's, in its order; restore them"
-                )
+                raise ValueError("bins: bought edges are two or more of the grid's, in its order; restore them")
 
     def _check_coarser(self, coarse: tuple[Any, ...]) -> None:
         if any(low >= high for low, high in pairwise(coarse)):
@@ -371,9 +359,7 @@ class Integer(NumberBase):
 
     def _check_numbers(self, numbers: NDArray[np.float64], source: str) -> None:
         if np.any(numbers != np.floor(numbers)):
-            self.refuse(
-                source, "has a value that is not a whole number; correct the source or declare kind: real"
-            )
+            self.refuse(source, "has a value that is not a whole number; correct the source or declare kind: real")
 
     def _drawn(self, codes: Codes, rng: np.random.Generator) -> NDArray[np.int64]:
         """With u <= 1 - 2^-53 the product u*w of a width w <= 2^53 is rounded to a float below w: it stays inside."""

@@ -41,9 +41,7 @@ def draw(means: pd.DataFrame, out: Path) -> list[Path]:
     return written
 
 
-def _grid(
-    means: pd.DataFrame, metrics: Sequence[str], *, titles: Sequence[str], path: Path, logarithmic: bool
-) -> Path:
+def _grid(means: pd.DataFrame, metrics: Sequence[str], *, titles: Sequence[str], path: Path, logarithmic: bool) -> Path:
     datasets = sorted(means.dataset.unique())
     names = sorted(set(means.contestant) - {REAL})
     with rc_context(_STYLE):
@@ -66,9 +64,7 @@ def _grid(
         handles: dict[str, Any] = {}
         for axes in figure.axes:
             handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-        figure.legend(
-            handles.values(), handles.keys(), loc="outside lower center", ncols=min(5, len(handles))
-        )
+        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(5, len(handles)))
         figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
     return path
 

@@ -77,8 +77,7 @@ def judge(job: Job, dataset: DataSet, outcome: Outcome) -> dict[str, float]:
         for alpha in ALPHAS[: len(dataset.domain) - 1]:
             cliques = alpha_way(dataset.domain, alpha)
             pairs = (
-                tabulate_both(dataset.codes, outcome.table, domain=dataset.domain, clique=clique)
-                for clique in cliques
+                tabulate_both(dataset.codes, outcome.table, domain=dataset.domain, clique=clique) for clique in cliques
             )
             values[f"tvd{alpha}"] = float(np.mean([tvd(*pair) for pair in pairs]))
         return values

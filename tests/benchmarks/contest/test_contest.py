@@ -58,9 +58,7 @@ def test_contestants_are_named_as_they_are_asked_for():
     }
 
 
-@pytest.mark.parametrize(
-    ("methods", "peers"), [(["magic"], []), (["privmrf:magic"], []), ([], ["x"]), ([], ["mbi/x"])]
-)
+@pytest.mark.parametrize(("methods", "peers"), [(["magic"], []), (["privmrf:magic"], []), ([], ["x"]), ([], ["mbi/x"])])
 def test_unknown_contestants_are_refused(methods, peers):
     with pytest.raises(SpecError, match="unknown"):
         contestants(methods, peers)

@@ -21,9 +21,7 @@ def main(address: str) -> None:
         "privbayes": pipelines.PrivBayesPipeline,
     }
     frame = pd.DataFrame(np.load(order["rows"]), columns=list(order["sizes"]))
-    pipeline = kinds[order["method"]](
-        epsilon=order["epsilon"], delta=order["delta"], disable_processing=True, n_jobs=1
-    )
+    pipeline = kinds[order["method"]](epsilon=order["epsilon"], delta=order["delta"], disable_processing=True, n_jobs=1)
     pipeline.fit(frame, domain=order["sizes"], random_state=order["seed"])
     table = pipeline.generate(n_records=len(frame), random_state=order["seed"])
     np.save(order["out"], table[list(order["sizes"])].to_numpy(dtype=np.int32))

@@ -98,9 +98,7 @@ def fit(case, name):
     domain, cliques, parts = tables(case)
     sigma, total = float(case["sigma"]), float(case["total"])
     target = sum(part.size for part in parts) / 2
-    measured = [
-        LinearMeasurement(part, clique, stddev=sigma) for clique, part in zip(cliques, parts, strict=True)
-    ]
+    measured = [LinearMeasurement(part, clique, stddev=sigma) for clique, part in zip(cliques, parts, strict=True)]
     losses = []
 
     def watch(solution):

@@ -30,17 +30,13 @@ def table():
 
 def events(method, preset):
     """The mechanisms that were charged, in the ledger's notation."""
-    release = synthesize(
-        table(), Schema.from_sizes(SIZES), method=method, preset=preset, epsilon=EPSILON, delta=DELTA
-    )
+    release = synthesize(table(), Schema.from_sizes(SIZES), method=method, preset=preset, epsilon=EPSILON, delta=DELTA)
     return [record.mechanism.to_json() for record in release.spends if record.state is State.MEASURED]
 
 
 if __name__ == "__main__":
     recorded = {
-        f"{name}/{preset}": events(name, preset)
-        for name, method in METHODS.items()
-        for preset in method.presets
+        f"{name}/{preset}": events(name, preset) for name, method in METHODS.items() for preset in method.presets
     }
     text = json.dumps(recorded, indent=1) + "\n"
     Path(__file__).with_suffix(".json").write_text(text, encoding="utf-8")

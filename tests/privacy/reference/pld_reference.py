@@ -85,9 +85,7 @@ def outcome_pair(eta: float, t: float) -> pld.PrivacyLossDistribution:
     )
 
 
-def one_query(
-    name: str, sensitivity: Fraction, scale: Fraction, t_share: float
-) -> pld.PrivacyLossDistribution:
+def one_query(name: str, sensitivity: Fraction, scale: Fraction, t_share: float) -> pld.PrivacyLossDistribution:
     """The privacy loss distribution of one query."""
     if name == GAUSSIAN:
         sigma = math.sqrt(scale / sensitivity**2)
@@ -146,7 +144,6 @@ if __name__ == "__main__":
     ]
     recorded = json.loads(Path(__file__).with_name("method_events.json").read_text(encoding="utf-8"))
     reference += [
-        {"plan": title, "events": events, "epsilon": epsilons(composed(events))}
-        for title, events in recorded.items()
+        {"plan": title, "events": events, "epsilon": epsilons(composed(events))} for title, events in recorded.items()
     ]
     Path(__file__).with_suffix(".json").write_text(json.dumps(reference, indent=1) + "\n", encoding="utf-8")
