@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 
-from synth_core.audit.adversary import HOT_MU2, Experiment, Worlds, run_audit
+from synth_core.audit.adversary import HOT_MU2, Experiment, run_audit
 from synth_core.audit.cases import (
     DOMAIN,
     HOSTILE_LINES,
@@ -33,7 +33,13 @@ MARGIN = 1 - Fraction(1, 10**9)
 
 
 def audits(
-    *, methods: Sequence[str], runs: int, faults: bool, files: bool, progress: Callable[[str], None]
+    *,
+    methods: Sequence[str],
+    runs: int,
+    faults: bool,
+    files: bool,
+    progress: Callable[[str], None],
+    known: Container[str] = (),
 ) -> Iterator[AuditCertificate]:
     """Attacks the verbs and each method's steps, and more if asked for.
 
@@ -43,9 +49,10 @@ def audits(
         faults: also plant known faults, each of which must be caught.
         files: also begin with neighbouring files, whose lines are ingested, for the first of the methods.
         progress: called with the title of each audit before it begins.
+        known: titles of audits that are left out, because their certificates are there.
 
     Yields:
-        One certificate for each audit. A file that is refused is never measured, so it has none.
+        One certificate for each other audit. A file that is refused is never measured, so it has none.
     """
     without, canary = canary_codes()
     worlds = TableCounts(without, DOMAIN), TableCounts(canary, DOMAIN)
@@ -57,22 +64,24 @@ def audits(
             for step, experiment in _steps(built, worlds[0]).items():
                 experiments[f"{method}/{preset}: {step}"] = experiment
     for title, experiment in experiments.items():
+        if title in known:
+            continue
         progress(title)
         yield run_audit(title, experiment, worlds=worlds, runs=runs)
     for name, line in HOSTILE_LINES.items() if files else ():
+        title = f"{methods[0]}, from files: {name}"
+        if title in known:
+            continue
         with file_worlds(line) as neighbours:
             if neighbours is not None:
-                title = f"{methods[0]}, from files: {name}"
                 progress(title)
                 whole = _steps(synthesizer(methods[0]), neighbours[0])["all steps"]
                 yield run_audit(title, whole, worlds=neighbours, runs=runs)
-    for fault in PLANTED_FAULTS if faults else ():
-        progress(f"planted fault: {fault}")
-        yield _planted(fault, verbs["measure"], worlds, runs)
-
-
-def _planted(fault: str, experiment: Experiment, worlds: Worlds, runs: int) -> AuditCertificate:
-    return run_audit(f"planted fault: {fault}", experiment, worlds=worlds, runs=runs, curator=PLANTED_FAULTS[fault])
+    for fault, curator in PLANTED_FAULTS.items() if faults else ():
+        title = f"planted fault: {fault}"
+        if title not in known:
+            progress(title)
+            yield run_audit(title, verbs["measure"], worlds=worlds, runs=runs, curator=curator)
 
 
 def _steps(method: Synthesizer, table: CountSource) -> dict[str, Experiment]:
