@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from synth_core.errors import SpecError
-from synth_core.ledger.sql import SqlLedger, open_ledger
+from synth_core.errors import SpecError, needing
+from synth_core.ledger.memory import MemoryLedger
 from synth_core.models.feasibility import check_rules
 from synth_core.models.mixture import Model
-from synth_core.privacy.accounts import Account, Record, Runner, State
+from synth_core.privacy.accounts import Account, Ledger, Record, Runner, State
 from synth_core.privacy.budget import check_delta, mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
 from synth_core.privacy.reading import count_refusals
@@ -151,7 +151,7 @@ def _ledger_in_memory(
     *,
     cap: float | None,
     rows_per_unit: int | None,
-) -> tuple[SqlLedger, Account]:
+) -> tuple[Ledger, Account]:
     """An account that lasts as long as the call."""
     if spec.dataset != IN_MEMORY or spec.release != IN_MEMORY:
         raise SpecError("dataset= and release= are names in a ledger; say with ledger= where it is")
@@ -162,7 +162,7 @@ def _ledger_in_memory(
         cap_epsilon=spec.epsilon if cap is None else cap,
         rows_per_unit=1 if rows_per_unit is None else rows_per_unit,
     )
-    book = SqlLedger("sqlite://")
+    book = MemoryLedger()
     book.declare(account, actor=RUNNER.actor)
     return book, account
 
@@ -173,10 +173,12 @@ def _refuse_given(**arguments: float | None) -> None:
             raise SpecError(f"{name}= is the account's to say where a ledger is given; leave it out")
 
 
-def _existing_account(ledger: str | Path, spec: ReleaseSpec) -> tuple[SqlLedger, Account]:
+def _existing_account(ledger: str | Path, spec: ReleaseSpec) -> tuple[Ledger, Account]:
     """The account that the spec names in a ledger that is kept; looking for it creates nothing."""
     if spec.dataset == IN_MEMORY:
         raise SpecError("ledger= needs dataset=, the name of the account that pays")
+    with needing("ledger"):
+        from synth_core.ledger.sql import open_ledger
     url = str(ledger)
     if "://" not in url:
         path = Path(ledger).resolve()
@@ -198,7 +200,7 @@ def _fitted_model(
     frame: pd.DataFrame,
     schema: Schema,
     spec: ReleaseSpec,
-    book: SqlLedger,
+    book: Ledger,
     account: Account,
     *,
     progress: Progress,
@@ -230,7 +232,7 @@ def _fitted_model(
 
 
 @contextmanager
-def _held(book: SqlLedger, spec: ReleaseSpec, price: Fraction) -> Iterator[None]:
+def _held(book: Ledger, spec: ReleaseSpec, price: Fraction) -> Iterator[None]:
     """Set the price aside before data is read; what was not charged in the end, or at a failure, is free again."""
     book.hold(spec.dataset, spec.release, mu2=price, runner=RUNNER)
     reason = "not finished"

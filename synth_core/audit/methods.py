@@ -17,7 +17,7 @@ from synth_core.audit.cases import (
     verb_experiments,
 )
 from synth_core.audit.verdict import AuditCertificate
-from synth_core.ledger.sql import SqlLedger
+from synth_core.ledger.memory import MemoryLedger
 from synth_core.models.maximum_entropy import estimate
 from synth_core.privacy.accounts import Account, State
 from synth_core.privacy.curator import CountSource, Curator, LedgerCurator, Spending
@@ -107,7 +107,7 @@ def _steps(method: Synthesizer, table: CountSource) -> dict[str, Experiment]:
 
 def _rehearse(method: Synthesizer, table: CountSource) -> tuple[Structure, dict[str, Fraction]]:
     """One conversation at the audit's price: the structure it leads to, and which share each step is charged."""
-    ledger = SqlLedger("sqlite://")
+    ledger = MemoryLedger()
     ledger.declare(ACCOUNT, actor="audit")
     plan = method.plan(table.domain, HOT_MU2)
 

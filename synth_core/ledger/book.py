@@ -6,6 +6,7 @@ pure: it knows no database, and it prices every spend from its mechanism, never 
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -14,7 +15,7 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from functools import lru_cache
 
-from synth_core.ledger.rows import GENESIS, Row, account_of, mechanism_of, stratum_of
+from synth_core.ledger.rows import GENESIS, Row, account_of, stratum_of
 from synth_core.privacy.accounts import (
     CHARGED,
     ZERO,
@@ -29,7 +30,7 @@ from synth_core.privacy.accounts import (
     compose,
     which_count,
 )
-from synth_core.privacy.budget import group_mu2, mu2_of
+from synth_core.privacy.budget import Mechanism, group_mu2, mu2_of
 
 FOLLOWS: dict[State, frozenset[State | None]] = {
     State.RESERVED: frozenset({None, State.REFUNDED, State.FORFEITED}),  # of the attempt before
@@ -243,7 +244,7 @@ def cap_mu2(account: Account) -> Fraction:
 @lru_cache(maxsize=1024)
 def spend_mu2(mechanism: str, rows_per_unit: int) -> Fraction:
     """What a mechanism, as written in a row, costs a unit that owns up to `rows_per_unit` records."""
-    return group_mu2(mechanism_of(mechanism).mu2(), rows_per_unit)
+    return group_mu2(Mechanism.from_json(json.loads(mechanism)).mu2(), rows_per_unit)
 
 
 def charged_records(records: Sequence[Record]) -> list[Record]:

@@ -11,24 +11,21 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
-from fractions import Fraction
-from functools import cache
-from importlib.metadata import version
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from sqlalchemy import Connection, Table, bindparam, func, insert, select
+from sqlalchemy import Connection, Table, bindparam, func, insert, select, text
 from sqlalchemy.engine import URL
 
 from synth_core.errors import LedgerError
-from synth_core.ledger.book import Book, cap_mu2
-from synth_core.ledger.database import Database, Fault, database_file
+from synth_core.ledger.book import Book
+from synth_core.ledger.database import Database
 from synth_core.ledger.head import KEPT, disagreement, kept_heads, published_heads, write_head
-from synth_core.ledger.rows import GENESIS, Row, canonical, fraction_text, hash_of
-from synth_core.ledger.tables import RECORDS
-from synth_core.privacy.accounts import ZERO, Account, Head, State
+from synth_core.ledger.rows import FACTS, GENESIS, Row
+from synth_core.ledger.tables import ANSWERS, ASKED, RECORDS
+from synth_core.ledger.verbs import Fault, Page
+from synth_core.privacy.accounts import Head, State
 
 T = TypeVar("T")
 
@@ -45,50 +42,38 @@ SINCE = select(*(RECORDS.c[name] for name in FOLDED)).where(RECORDS.c.id > bindp
 HASHES = select(RECORDS.c.id, RECORDS.c.hash).where(RECORDS.c.id.in_(bindparam("numbers", expanding=True)))
 LAST = select(func.max(RECORDS.c.id))
 INSERT = insert(RECORDS)
+INSERT_ANSWER = insert(ANSWERS)
+RESERVED = select(*(RECORDS.c[name] for name in FACTS)).where(
+    RECORDS.c.key == bindparam("key"),
+    RECORDS.c.attempt == bindparam("attempt"),
+    RECORDS.c.state == State.RESERVED.value,
+    text(ASKED),  # without it SQLite would not use the index of the attempts
+)
+STORED = select(ANSWERS.c.vector).where(ANSWERS.c.key == bindparam("key"))
 
 
-@dataclass(slots=True)
-class Page:
-    """An open transaction: the book up to now, and a place to append the next records."""
+class SqlPage(Page):
+    """A transaction of a database."""
 
-    connection: Connection
-    book: Book
-    fault: Fault
-    appended: int = 0
+    def __init__(self, connection: Connection, book: Book, fault: Fault) -> None:
+        super().__init__(book, fault)
+        self._connection = connection
 
-    def append(
-        self,
-        state: State,
-        account: Account,
-        facts: Row,
-        *,
-        attempt: int = 0,
-        mu2: Fraction = ZERO,
-        reason: str = "",
-        answer_digest: str = "",
-    ) -> None:
-        """Write the chain's next record and fold it into the book."""
-        row = facts | {
-            "id": self.book.records + 1,
-            "previous_hash": self.book.hash,
-            "hash": "",
-            "state": state.value,
-            "dataset": account.dataset,
-            "account": canonical(asdict(account)),
-            "attempt": attempt,
-            "mu2": fraction_text(mu2),
-            "reason": reason,
-            "library": library(),
-            "cap_mu2": fraction_text(cap_mu2(account)),
-            "answer_digest": answer_digest,
-            "at": datetime.now(UTC).isoformat(timespec="microseconds"),
-        }
-        self.appended += 1
-        self.book.apply(row)
-        row["remaining_mu2"] = fraction_text(self.book.remaining(account.dataset))
-        row["hash"] = self.book.hash = hash_of(row)
-        self.connection.execute(INSERT, row)
-        self.fault("appended")
+    def insert(self, row: Row) -> None:
+        """Keep a record."""
+        self._connection.execute(INSERT, row)
+
+    def insert_answer(self, key: str, columns: Row) -> None:
+        """Keep the answer of a key."""
+        self._connection.execute(INSERT_ANSWER, {"key": key, **columns})
+
+    def reserved(self, key: str, attempt: int) -> Row:
+        """The facts of the record that reserved an attempt."""
+        return dict(self._connection.execute(RESERVED, {"key": key, "attempt": attempt}).mappings().one())
+
+    def stored(self, key: str) -> bytes:
+        """The kept answer of a key as it was packed, empty if it is lost."""
+        return self._connection.execute(STORED, {"key": key}).scalar() or b""
 
 
 @dataclass(slots=True)
@@ -130,7 +115,7 @@ class Chain:
         def transaction(connection: Connection) -> T:
             for problem in [] if process.whole else self._headless(connection):
                 raise LedgerError(problem)
-            page = Page(connection, self._book(connection), fault)
+            page = SqlPage(connection, self._book(connection), fault)
             process.page = page
             fault("begun")
             return work(page)
@@ -144,11 +129,11 @@ class Chain:
             return result
 
     @contextmanager
-    def reading(self) -> Iterator[tuple[Connection, Book]]:
-        """The book and a connection that see the same records."""
+    def reading(self) -> Iterator[Book]:
+        """The book with all records up to now."""
         process = self._here()
         with process.lock, process.database.reading() as connection:
-            yield connection, self._book(connection)
+            yield self._book(connection)
 
     @contextmanager
     def unchecked(self) -> Iterator[Connection]:
@@ -159,8 +144,6 @@ class Chain:
 
     def _here(self) -> _Process:
         if self._process.pid != os.getpid():
-            if self.url.get_backend_name() == "sqlite" and database_file(self.url) is None:
-                raise LedgerError("a ledger in memory stays in its process; use a file: sqlite:///path")
             self._process = _Process(Database(self.url, fault=self._fault), inherited=self._process)
         return self._process
 
@@ -248,9 +231,3 @@ def all_rows(connection: Connection, table: Table) -> Iterator[Row]:
     while rows:
         yield from (dict(row) for row in rows)
         rows = connection.execute(query.where(key > rows[-1][key.name])).mappings().all()
-
-
-@cache
-def library() -> str:
-    """The program that wrote a record, with its version."""
-    return f"synth-core {version('synth-core')}"

@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
-from sqlalchemy.pool import StaticPool
 
 from synth_core.errors import LedgerError
 from synth_core.ledger.tables import SCHEMA_VERSION, bring_up_to_date, version_of
+from synth_core.ledger.verbs import Fault
 
 ADVISORY_LOCK = 0x5EED_1ED6E4  # any constant: it names the ledger's queue among a server's advisory locks
 WAIT_SECONDS = 20
@@ -36,11 +36,6 @@ SQLITE_BUSY = frozenset({5, 6})  # SQLITE_BUSY, SQLITE_LOCKED
 POSTGRESQL_RETRY = frozenset({"40001", "40P01", "23505", "55P03"})  # serialisation, deadlock, duplicate, lock wait
 
 T = TypeVar("T")
-Fault = Callable[[str], None]
-
-
-def no_fault(_: str) -> None:
-    """Nothing goes wrong here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +74,12 @@ def parse_url(url: str) -> URL:
 
 
 def database_file(url: URL) -> Path | None:
-    """The file of a SQLite database; None in memory and on PostgreSQL."""
-    in_memory = url.database in (None, "", ":memory:")
-    return None if url.get_backend_name() != "sqlite" or in_memory else Path(str(url.database))
+    """The file of a SQLite database; None on PostgreSQL."""
+    if url.get_backend_name() != "sqlite":
+        return None
+    if url.database in (None, "", ":memory:"):
+        raise LedgerError("a ledger in memory would forget what was spent; name its file: sqlite:///path/ledger.sqlite")
+    return Path(str(url.database))
 
 
 class Database:
@@ -160,8 +158,6 @@ def _engine(url: URL) -> Engine:
     options: dict[str, Any] = {"isolation_level": "AUTOCOMMIT"}
     if url.get_backend_name() == "sqlite":
         options["connect_args"] = {"timeout": WAIT_SECONDS, "check_same_thread": False}
-        if database_file(url) is None:
-            options["poolclass"] = StaticPool
     else:
         options["pool_pre_ping"] = True
     try:

@@ -13,10 +13,7 @@ from pathlib import Path
 from shlex import quote
 from threading import get_ident
 
-from sqlalchemy.engine import URL
-
 from synth_core.errors import LedgerError
-from synth_core.ledger.database import database_file
 from synth_core.privacy.accounts import Head
 from synth_core.settings import Settings
 
@@ -24,23 +21,21 @@ KEPT = "the kept head"
 """How problems name a head that was kept in a file."""
 
 
-def head_places(url: URL, workspace: Path | None = None) -> tuple[Path, ...]:
+def head_places(file: Path | None, workspace: Path | None = None) -> tuple[Path, ...]:
     """The files in which a ledger's head is kept.
 
     Args:
-        url: the ledger's database.
+        file: the ledger's database, None for one in PostgreSQL.
         workspace: the folder whose releases it pays for; for PostgreSQL the head lies there unless SYNTH_LEDGER_HEAD
             names another file.
 
     Returns:
-        All of them; none for a ledger in memory, or in PostgreSQL without a workspace.
+        All of them; none for a ledger in PostgreSQL without a workspace.
     """
-    file, named = database_file(url), Settings.from_environment().ledger_head
+    named = Settings.from_environment().ledger_head
     second = [Path(named)] if named else []
     if file:
         return (file.with_name(f"{file.name}.head"), *second)
-    if url.get_backend_name() != "postgresql":
-        return ()
     if not second and workspace is not None and workspace.is_dir():
         return (workspace / "ledger.head",)
     return tuple(second)

@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 
 from synth_core.errors import LedgerError
-from synth_core.ledger.tables import RECORDS
 from synth_core.privacy.accounts import Account, Answer, Record, Runner, SpendRequest, State, Stratum
 from synth_core.privacy.answer_form import AnswerForm
 from synth_core.privacy.budget import NONE, Mechanism
@@ -34,8 +33,6 @@ Row = dict[str, Any]
 
 GENESIS = "0" * 64
 """What the first record names as the hash before it."""
-
-COLUMNS = tuple(column.name for column in RECORDS.columns)
 
 FACTS = (
     "key",
@@ -61,7 +58,7 @@ def canonical(value: object) -> str:
 def hash_of(row: Row) -> str:
     """The hash that a row must carry: over every other column, the hash before it included."""
     left_out = {"hash"} if row["form"] else {"hash", "form"}
-    body = {name: row[name] for name in COLUMNS if name not in left_out}
+    body = {name: value for name, value in row.items() if name not in left_out}
     return hashlib.sha256(canonical(body).encode()).hexdigest()
 
 

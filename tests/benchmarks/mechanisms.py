@@ -18,7 +18,7 @@ import pandas as pd
 from synth_core.domain import Clique, Domain
 from synth_core.errors import FeasibilityError
 from synth_core.evaluation.distances import tabulate
-from synth_core.ledger.sql import SqlLedger
+from synth_core.ledger.memory import MemoryLedger
 from synth_core.measurement import total_by_inverse_variance
 from synth_core.models.maximum_entropy import estimate
 from synth_core.privacy.accounts import Account
@@ -65,7 +65,7 @@ class Table:
         self.workload = Workload(marginals=tuple(triples[k] for k in drawn), prefixes=prefixes)
 
     def curator(self, epsilon: float) -> LedgerCurator:
-        ledger = SqlLedger("sqlite://")
+        ledger = MemoryLedger()
         ledger.declare(Account(dataset="adult", delta=DELTA, cap_epsilon=epsilon), actor="benchmark")
         spending = Spending(dataset="adult", snapshot="s", release="r", step="all")
         return LedgerCurator(counts=self.counts, ledger=ledger, spending=spending)

@@ -14,7 +14,7 @@ from yardstick import mean_tvd
 
 from synth_core.domain import Domain, breaking_rows
 from synth_core.example.population import EXAMPLE_ROWS, EXAMPLE_SEED, generate, population_schema
-from synth_core.ledger.sql import SqlLedger
+from synth_core.ledger.memory import MemoryLedger
 from synth_core.models.mixture import Model
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
@@ -36,7 +36,7 @@ def fitted(method: str, domain: Domain, codes: dict[str, np.ndarray], epsilon: f
     name, _, preset = method.partition(":")
     built = synthesizer(name, preset or "default")
     plan = built.plan(domain, mu2_of(epsilon, DELTA))
-    ledger = SqlLedger("sqlite://")
+    ledger = MemoryLedger()
     ledger.declare(Account(dataset="people", delta=DELTA, cap_epsilon=epsilon), actor="benchmark")
     spending = Spending(dataset="people", snapshot="s", release="r", step="all")
     curator = LedgerCurator(counts=TableCounts(codes, domain), ledger=ledger, spending=spending)

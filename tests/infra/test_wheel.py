@@ -33,7 +33,13 @@ DISTRIBUTIONS = {"airflow": "apache-airflow", "sklearn": "scikit-learn", "yaml":
 ROOMS = {"cli": "cli", "bench": "cli", "__main__": "cli", "web": "web", "synth_airflow": "airflow"}
 """Rooms that the core never imports, and the extra that each belongs to."""
 
-FULL = ("cluster", "evaluation", "report", "cli", "web", "airflow")
+DATABASE = {
+    f"synth_core/{name}.py"
+    for name in ("ledger/chain", "ledger/database", "ledger/sql", "ledger/tables", "release/verify")
+}
+"""Modules that `synthesize` imports only where it is given a ledger."""
+
+FULL = ("cluster", "evaluation", "ledger", "report", "cli", "web", "airflow")
 """Extras whose packages our own code imports; those of the others are plugins of a database, of Airflow or of Dask."""
 
 WITHOUT_EXTRAS = """
@@ -123,9 +129,10 @@ def problem(one: Import) -> str:
     """Why a package may not be imported there; empty if it may."""
     if one.distribution in declared():
         return ""
-    extra = one.guard or ROOMS.get(one.room, "")
+    in_core = one.room not in ROOMS and str(one.file.relative_to(ROOT)) not in DATABASE
+    extra = one.guard or ROOMS.get(one.room, "" if in_core else "ledger")
     if extra and one.distribution in declared(extra):
-        return "" if one.when != "module" or one.room in ROOMS else "is imported with a module of the core"
+        return "is imported with a module of the core" if one.when == "module" and in_core else ""
     if one.when == "types" and one.distribution in declared(*FULL):
         return ""
     if one.when == "call" and one.room == "cluster" and one.distribution in declared("cluster"):

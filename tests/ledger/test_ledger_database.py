@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
-from support.ledger_examples import DATASET, TENTH, answered, free_request, opened, request
+from support.ledger_examples import DATASET, TENTH, answered, free_request, in_memory, opened, request
 from support.ledger_workers import fork_server, spend_once
 
 from synth_core.errors import LedgerError
@@ -120,10 +120,10 @@ def test_a_pickled_ledger_opens_the_same_database(ledger: SqlLedger) -> None:
 
 
 def test_a_ledger_in_memory_stays_in_its_process() -> None:
-    ledger = opened("sqlite://")
+    ledger = in_memory()
     with pytest.raises(LedgerError, match="a ledger in memory cannot be sent to another process"):
         pickle.dumps(ledger)
-    ledger.chain._process.pid = -1  # as after a fork
+    ledger.chain._owner = -1  # as after a fork
     with pytest.raises(LedgerError, match="a ledger in memory stays in its process"):
         ledger.balance(DATASET)
 
@@ -200,8 +200,8 @@ def test_an_address_that_leads_nowhere_is_refused_in_one_line(url: str, refusal:
     assert "secret" not in str(caught.value)
 
 
-def test_a_password_is_not_shown() -> None:
-    ledger = opened("sqlite://")
+def test_a_password_is_not_shown(sqlite_url: str) -> None:
+    ledger = opened(sqlite_url)
     ledger.chain.url = make_url("postgresql+psycopg2://me:secret@db/ledger")
     assert repr(ledger) == "SqlLedger('postgresql+psycopg2://me:***@db/ledger')"
 

@@ -97,7 +97,7 @@ def test_a_ledger_that_forgets_the_ending_is_found_out(sqlite_url: str, monkeypa
     def forget(*_: object) -> None:
         """Let everybody go on."""
 
-    monkeypatch.setattr("synth_core.ledger.sql.require_going_on", forget)
+    monkeypatch.setattr("synth_core.ledger.verbs.require_going_on", forget)
     ledger = opened(sqlite_url)
     runner = beginning(ledger)
     ledger.hold(DATASET, "pilot", mu2=5 * TENTH, runner=RUNNER)

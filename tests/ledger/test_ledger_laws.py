@@ -13,10 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from support.ledger_examples import DATASET, RUNNER, TENTH, account, opened, request, vector, with_tables
+from support.ledger_examples import DATASET, RUNNER, TENTH, account, in_memory, opened, request, vector, with_tables
 
 from synth_core.errors import BudgetRefused, LedgerError, ReleaseEnded
+from synth_core.ledger.memory import MemoryLedger
 from synth_core.ledger.sql import SqlLedger
+from synth_core.ledger.verbs import LedgerVerbs
 from synth_core.privacy.accounts import CHARGED, Reservation, State, Stratum
 from synth_core.privacy.budget import mu2_of
 
@@ -35,11 +37,14 @@ questions = st.integers(0, 2)
 class TwoUsers(RuleBasedStateMachine):
     """Two open ledgers on one database, and a plain model of what they should say."""
 
+    def connect(self) -> list[LedgerVerbs]:
+        url = with_tables(f"sqlite:///{Path(self.folder.name) / 'ledger.sqlite'}")
+        return [opened(url), SqlLedger(url)]
+
     @initialize()
     def open(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        url = with_tables(f"sqlite:///{Path(self.folder.name) / 'ledger.sqlite'}")
-        self.ledgers = [opened(url), SqlLedger(url)]
+        self.ledgers = self.connect()
         self.epsilon = 2.0
         self.holds: dict[str, Fraction] = {}
         self.limits: dict[str, Fraction] = {}
@@ -207,8 +212,16 @@ class TwoUsersVerified(TwoUsers):
             super().teardown()
 
 
+class TwoUsersInMemory(TwoUsersVerified):
+    """The same without a database."""
+
+    def connect(self) -> list[LedgerVerbs]:
+        return [in_memory()] * 2
+
+
 TestTwoUsers = TwoUsersVerified.TestCase
-TestTwoUsers.settings = settings(
+TestTwoUsersInMemory = TwoUsersInMemory.TestCase
+TestTwoUsers.settings = TestTwoUsersInMemory.settings = settings(
     max_examples=50, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
@@ -216,9 +229,8 @@ TestTwoUsers.settings = settings(
 @pytest.mark.parametrize("tenths", [1, 10])
 def test_the_model_of_the_law_is_able_to_fail(tenths: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A ledger that forgets to ask for room exceeds its cap, and its own verification says so."""
-    monkeypatch.setattr("synth_core.ledger.sql.require_room", lambda *_, **__: None)
-    ledger = SqlLedger("sqlite://")
-    ledger.declare(account(), actor="board")
+    monkeypatch.setattr("synth_core.ledger.verbs.require_room", lambda *_, **__: None)
+    ledger = in_memory()
     for number in range(11):
         ledger.reserve(request(f"p{number}", mu2=tenths * TENTH))
     assert ledger.balance(DATASET).remaining_mu2 < 0
@@ -233,7 +245,7 @@ def test_the_model_of_the_law_is_able_to_fail(tenths: int, monkeypatch: pytest.M
 )
 @settings(max_examples=40)
 def test_the_cap_that_a_refusal_names_is_enough(mu2: Fraction, delta: float, taken: Fraction) -> None:
-    ledger = SqlLedger("sqlite://")
+    ledger = MemoryLedger()
     ledger.declare(account(delta=delta, cap_epsilon=0.29), actor="board")
     cap = ledger.balance(DATASET).cap_mu2
     if taken:

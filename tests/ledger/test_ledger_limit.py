@@ -7,7 +7,7 @@ import pytest
 from support.ledger_examples import request
 
 from synth_core.errors import BudgetRefused
-from synth_core.ledger.sql import SqlLedger
+from synth_core.ledger.memory import MemoryLedger
 from synth_core.privacy.accounts import Account, Runner
 
 RUNNER = Runner(actor="test")
@@ -15,7 +15,7 @@ RUNNER = Runner(actor="test")
 
 @pytest.fixture
 def ledger():
-    opened = SqlLedger("sqlite://")
+    opened = MemoryLedger()
     asked = request()
     opened.declare(Account(dataset=asked.dataset, delta=1e-6, cap_epsilon=50.0), actor="test")
     price = asked.mechanism.mu2()

@@ -18,12 +18,14 @@ from support.ledger_examples import (
     account,
     answered,
     free_request,
+    in_memory,
     request,
     vector,
 )
 
 from synth_core.errors import BudgetRefused, LedgerError
 from synth_core.ledger.head import head_text
+from synth_core.ledger.memory import MemoryLedger
 from synth_core.ledger.rows import hash_of
 from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.accounts import Ledger, Reservation, State, Stratum
@@ -132,8 +134,7 @@ def test_an_answer_needs_a_measurement_that_began(ledger: SqlLedger) -> None:
 
 @pytest.mark.parametrize("answer", [np.array([1.5]), np.array([1], dtype=np.int32), np.zeros((2, 2), dtype=np.int64)])
 def test_an_answer_is_a_vector_of_integers(answer: np.ndarray) -> None:
-    ledger = SqlLedger("sqlite://")
-    ledger.declare(account(), actor="board")
+    ledger = in_memory()
     reservation = ledger.reserve(request())
     ledger.begin(reservation)
     with pytest.raises(LedgerError, match="an answer is a vector of 64-bit integers"):
@@ -319,12 +320,12 @@ def test_a_declaration_is_for_life(ledger: SqlLedger) -> None:
 )
 def test_an_unsound_declaration_is_refused(changes: dict[str, object], refusal: str) -> None:
     with pytest.raises(LedgerError, match=refusal):
-        SqlLedger("sqlite://").declare(account(**changes), actor="board")
+        MemoryLedger().declare(account(**changes), actor="board")
 
 
 @pytest.mark.parametrize("n", [1, 3, 7, 49, 10_000, 90_000_001])
 def test_delta_may_be_a_tenth_of_one_over_n(n: int) -> None:
-    SqlLedger("sqlite://").declare(account(delta=1 / (10 * n), largest_n=n), actor="board")
+    MemoryLedger().declare(account(delta=1 / (10 * n), largest_n=n), actor="board")
 
 
 def test_a_cap_needs_a_reason_and_covers_what_is_committed(ledger: SqlLedger) -> None:
@@ -374,7 +375,7 @@ def test_the_head_is_kept_beside_the_file_and_wherever_asked(sqlite_url: str, tm
 @pytest.mark.postgres
 def test_a_head_may_be_kept_for_postgresql(postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SYNTH_LEDGER_HEAD", str(tmp_path / "head.json"))
-    SqlLedger("sqlite://").declare(account(), actor="board")
+    MemoryLedger().declare(account(), actor="board")
     assert not (tmp_path / "head.json").exists()
     SqlLedger(postgres_url).declare(account(), actor="board")
     assert json.loads((tmp_path / "head.json").read_text())["records"] == 1

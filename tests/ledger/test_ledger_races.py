@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from support.ledger_examples import DATASET, answered, opened
+from support.ledger_examples import DATASET, answered, in_memory, opened
 from support.ledger_workers import fork_server, race_for_answer, race_for_room
 
 from synth_core.errors import BudgetRefused
@@ -48,7 +48,7 @@ def test_eight_ask_the_same_and_are_told_the_same(url: str) -> None:
 
 @pytest.mark.parametrize("address", ["memory", "file"])
 def test_threads_share_one_ledger(sqlite_url: str, address: str) -> None:
-    ledger = opened("sqlite://" if address == "memory" else sqlite_url)
+    ledger = in_memory() if address == "memory" else opened(sqlite_url)
 
     def spend(number: int) -> str:
         try:

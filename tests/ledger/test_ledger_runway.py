@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from support.ledger_examples import DATASET, TENTH, answered, opened, request
+from support.ledger_examples import DATASET, TENTH, answered, in_memory, request
 
 from synth_core.ledger.book import runway
 from synth_core.privacy.accounts import Balance, Record, Stratum
@@ -14,7 +14,7 @@ from synth_core.privacy.accounts import Balance, Record, Stratum
 
 def history(*days: int, strata: bool = False) -> tuple[list[Record], Balance]:
     """A release of one tenth of the cap on each of the days, counted from the first of January 2026."""
-    ledger = opened("sqlite://")
+    ledger = in_memory()
     for number in range(len(days)):
         for part in ("north", "south") if strata else (None,):
             stratum = Stratum(partition="region", part=part) if part else None

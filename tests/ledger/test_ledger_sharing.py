@@ -19,6 +19,7 @@ from support.ledger_examples import (
     TENTH,
     account,
     answered,
+    in_memory,
     opened,
     request,
     with_tables,
@@ -141,7 +142,7 @@ def test_accounts_that_committed_more_than_a_cap_are_not_composed(two: SqlLedger
     ],
 )
 def test_an_unsound_composition_is_refused(changes: dict[str, object], refusal: str) -> None:
-    ledger = opened("sqlite://")
+    ledger = in_memory()
     with pytest.raises(LedgerError, match=refusal):
         ledger.declare(account(dataset="panel", **changes), actor="board")
     assert [a.dataset for a in ledger.accounts()] == [DATASET]
@@ -151,7 +152,7 @@ def test_a_ledger_that_forgets_whose_file_it_is_is_found_out(sqlite_url: str) ->
     ledger = opened(sqlite_url)
     ledger.declare(account(dataset="panel"), actor="board")
     ledger.bind(DATASET, "pilot", files=["file 1"], runner=RUNNER)
-    with ledger.chain.reading() as (_, book):
+    with ledger.chain.reading() as book:
         book.owners.clear()
     ledger.bind("panel", "pilot", files=["file 1"], runner=RUNNER)
     assert ledger.verify() == ["record 4 binds a file of another account"]
@@ -162,7 +163,7 @@ def test_a_file_is_bound_to_a_release_once(sqlite_url: str) -> None:
     for _ in range(2):
         ledger.bind(DATASET, "pilot", files=["file 1"], runner=RUNNER)
     assert len(ledger.records()) == 2
-    with ledger.chain.reading() as (_, book):
+    with ledger.chain.reading() as book:
         book.bound.clear()
     ledger.bind(DATASET, "pilot", files=["file 1"], runner=RUNNER)
     assert ledger.verify() == ["record 3 binds a file to its release again"]

@@ -10,7 +10,7 @@ from support.seeded_entropy import SeededEntropy
 from synth_core.domain import Domain
 from synth_core.errors import BudgetRefused, SpecError, WallError
 from synth_core.ledger.book import charged_records
-from synth_core.ledger.sql import SqlLedger
+from synth_core.ledger.memory import MemoryLedger
 from synth_core.privacy.accounts import CHARGED, Account, State
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
@@ -34,7 +34,7 @@ def codes():
 
 @pytest.fixture
 def ledger():
-    ledger = SqlLedger("sqlite://")
+    ledger = MemoryLedger()
     ledger.declare(Account(dataset="people", delta=1e-6, cap_epsilon=1.0), actor="test")
     return ledger
 

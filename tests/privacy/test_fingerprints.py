@@ -14,6 +14,7 @@ import pytest
 from support.seeded_entropy import SeededEntropy
 
 from synth_core.domain import Domain
+from synth_core.ledger.memory import MemoryLedger
 from synth_core.ledger.sql import SqlLedger
 from synth_core.privacy.accounts import Account, State
 from synth_core.privacy.answer_form import AnswerForm, Block, Kind, fingerprint
@@ -79,7 +80,7 @@ def curator(ledger, snapshot="s") -> LedgerCurator:
 
 @pytest.fixture
 def ledger() -> SqlLedger:
-    opened = SqlLedger("sqlite://")
+    opened = MemoryLedger()
     opened.declare(Account(dataset="d", delta=1e-6, cap_epsilon=5.0), actor="board")
     return opened
 

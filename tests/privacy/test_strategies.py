@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from synth_core.domain import Domain
 from synth_core.errors import SpecError, WallError
 from synth_core.ledger.book import charged_records
-from synth_core.ledger.sql import SqlLedger
+from synth_core.ledger.memory import MemoryLedger
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
@@ -27,7 +27,7 @@ SINGLE = np.eye(2, dtype=np.int64)
 
 @pytest.fixture
 def ledger():
-    ledger = SqlLedger("sqlite://")
+    ledger = MemoryLedger()
     ledger.declare(Account(dataset="people", delta=1e-6, cap_epsilon=60.0), actor="test")
     return ledger
 

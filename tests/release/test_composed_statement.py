@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from synth_core.ledger.sql import SqlLedger
+from synth_core.ledger.memory import MemoryLedger
 from synth_core.privacy.accounts import Account, SpendRequest
 from synth_core.privacy.answer_form import AnswerForm, Block, Kind, fingerprint
 from synth_core.privacy.budget import NONE, epsilon_of, gaussian_for, mu2_of
@@ -28,7 +28,7 @@ def asked(dataset, purpose, mechanism, step="fit"):
 @pytest.fixture
 def ledger():
     """An account with a wide delta, all but spent, and one with a narrow delta that has stated nothing yet."""
-    ledger = SqlLedger("sqlite://")
+    ledger = MemoryLedger()
     ledger.declare(Account(dataset="wide", delta=1e-5, cap_epsilon=1.0), actor="test")
     ledger.declare(Account(dataset="narrow", delta=1e-9, cap_epsilon=1.2), actor="test")
     price = mu2_of(1.19, 1e-9)

@@ -18,7 +18,7 @@ BUDGET = mu2_of(1.0, 1e-6)
 @pytest.fixture
 def records(tmp_path, monkeypatch):
     """Some strata were asked about the first snapshot when the run died; the others are asked about the next."""
-    monkeypatch.setattr("synth_core.ledger.sql.require_room", lambda *_, **__: None)
+    monkeypatch.setattr("synth_core.ledger.verbs.require_room", lambda *_, **__: None)
     converse, asked = strata._converse_each, [slice(0, 3), slice(3, None)]
     monkeypatch.setattr(
         strata,

@@ -177,7 +177,7 @@ def test_the_way_stays_short(ways, name, hops, files):
                 "steps/sample.py",
             ],
         ),
-        ("spend", ["privacy/curator.py", "privacy/budget.py", "ledger/sql.py"]),
+        ("spend", ["privacy/curator.py", "privacy/budget.py", "ledger/verbs.py"]),
     ],
 )
 def test_the_way_is_followed_all_along(ways, name, between):

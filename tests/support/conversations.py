@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from synth_core.domain import Domain
-from synth_core.ledger.sql import SqlLedger
+from synth_core.ledger.memory import MemoryLedger
 from synth_core.models.mixture import Model
 from synth_core.privacy.accounts import Account, Record, State
 from synth_core.privacy.budget import BudgetPlan, mu2_of
@@ -36,7 +36,7 @@ def chain(sizes, rows, *, copied=0.7, seed=0):
 
 def conversation(method, domain, codes, epsilon=1.0):
     """All three phases against a ledger of its own, whose cap is the budget."""
-    ledger = SqlLedger("sqlite://")
+    ledger = MemoryLedger()
     ledger.declare(Account(dataset="people", delta=1e-6, cap_epsilon=epsilon), actor="test")
     plan = method.plan(domain, mu2_of(epsilon, 1e-6))
     spending = Spending(dataset="people", snapshot="s", release="r", step="all")

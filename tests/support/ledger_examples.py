@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from synth_core.ledger.memory import MemoryLedger
 from synth_core.ledger.sql import SqlLedger
 from synth_core.privacy.accounts import Account, Answer, Runner, SpendRequest
 from synth_core.privacy.answer_form import AnswerForm, Block, Kind, fingerprint
@@ -59,6 +60,13 @@ def vector(*numbers: int) -> Answer:
 def opened(url: str, **options: Any) -> SqlLedger:
     """A ledger with the usual account."""
     ledger = SqlLedger(url, **options)
+    ledger.declare(account(), actor="board")
+    return ledger
+
+
+def in_memory() -> MemoryLedger:
+    """The same without a database."""
+    ledger = MemoryLedger()
     ledger.declare(account(), actor="board")
     return ledger
 

@@ -9,7 +9,7 @@ import pytest
 from synth_core.domain import Domain
 from synth_core.errors import SpecError
 from synth_core.ledger.book import charged_records
-from synth_core.ledger.sql import SqlLedger
+from synth_core.ledger.memory import MemoryLedger
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import LedgerCurator, Spending
@@ -37,7 +37,7 @@ def codes():
 
 def curator(codes, domain=DOMAIN, ledger=None):
     if ledger is None:
-        ledger = SqlLedger("sqlite://")
+        ledger = MemoryLedger()
         ledger.declare(Account(dataset="people", delta=1e-6, cap_epsilon=3.0), actor="test")
     spending = Spending(dataset="people", snapshot="s", release="r", step="all")
     return LedgerCurator(counts=TableCounts(codes, domain), ledger=ledger, spending=spending), ledger

@@ -12,7 +12,7 @@ from distributed import Client, Event, LocalCluster, Queue
 from synth_core.cluster import Cluster
 from synth_core.domain import Domain
 from synth_core.ledger.book import charged_records
-from synth_core.ledger.sql import SqlLedger
+from synth_core.ledger.memory import MemoryLedger
 from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
@@ -200,7 +200,7 @@ def test_a_worker_killed_in_the_middle_changes_neither_the_result_nor_the_spend(
         sizes = [fit.domain.cells() for fit in fits]
         return Cluster(workers).map_by_size(held, fits, sizes=sizes)
 
-    ledger = SqlLedger("sqlite://")
+    ledger = MemoryLedger()
     ledger.declare(Account(dataset="people", delta=1e-6, cap_epsilon=2.0), actor="test")
     expected = conversation(ledger, Tools())
     spent = [record.mu2 for record in charged_records(ledger.records())]

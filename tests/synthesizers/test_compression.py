@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synth_core.domain import Domain
-from synth_core.ledger.sql import SqlLedger
+from synth_core.ledger.memory import MemoryLedger
 from synth_core.measurement import Measurement
 from synth_core.models.maximum_entropy import estimate
 from synth_core.privacy.accounts import Account
@@ -77,7 +77,7 @@ def test_a_merged_cell_carries_the_noise_of_one_cell(compression):
     }
     exact = np.zeros((3, 3))
     np.add.at(exact, (compression.groups[0][codes["a"]], codes["b"]), 1)
-    ledger = SqlLedger("sqlite://")
+    ledger = MemoryLedger()
     ledger.declare(Account(dataset="people", delta=1e-6, cap_epsilon=50.0), actor="test")
     spending = Spending(dataset="people", snapshot="s", release="r", step="all")
     curator = LedgerCurator(counts=TableCounts(codes, DOMAIN), ledger=ledger, spending=spending)

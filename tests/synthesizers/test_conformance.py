@@ -10,6 +10,7 @@ import pytest
 from synth_core.domain import Domain
 from synth_core.errors import BudgetRefused, SpecError
 from synth_core.ledger.book import charged_records
+from synth_core.ledger.memory import MemoryLedger
 from synth_core.ledger.sql import SqlLedger
 from synth_core.models.mixture import Model
 from synth_core.privacy.accounts import Account
@@ -50,7 +51,7 @@ class OnlyCurator:
 
 
 def new_ledger(epsilon=2.0):
-    ledger = SqlLedger("sqlite://")
+    ledger = MemoryLedger()
     ledger.declare(Account(dataset="people", delta=1e-6, cap_epsilon=epsilon), actor="test")
     return ledger
 

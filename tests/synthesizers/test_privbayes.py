@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from synth_core.domain import Domain
 from synth_core.errors import SourceError, SpecError
 from synth_core.ledger.book import charged_records
-from synth_core.ledger.sql import SqlLedger
+from synth_core.ledger.memory import MemoryLedger
 from synth_core.measurement import Measurement
 from synth_core.models.bayesian_network import BayesianNetwork
 from synth_core.models.calibration import Factor
@@ -244,7 +244,7 @@ def test_a_stored_network_draws_the_same_records(tmp_path):
 
 
 def conversation(method, codes, domain):
-    ledger = SqlLedger("sqlite://")
+    ledger = MemoryLedger()
     ledger.declare(Account(dataset="people", delta=1e-6, cap_epsilon=2.0), actor="test")
     spending = Spending(dataset="people", snapshot="s", release="r", step="all")
     curator = LedgerCurator(counts=TableCounts(codes, domain), ledger=ledger, spending=spending)

@@ -6,7 +6,7 @@ import pytest
 from synth_core.audit.adversary import Notebook
 from synth_core.domain import Domain
 from synth_core.errors import SpecError
-from synth_core.ledger.sql import SqlLedger
+from synth_core.ledger.memory import MemoryLedger
 from synth_core.measurement import Measurement
 from synth_core.models.calibration import calibrate, split_tables
 from synth_core.models.junction_tree import junction_tree
@@ -105,7 +105,7 @@ def test_ours_resists_the_attack():
 
 def curator(counts, ledger=None):
     if ledger is None:
-        ledger = SqlLedger("sqlite://")
+        ledger = MemoryLedger()
         ledger.declare(Account(dataset="people", delta=DELTA, cap_epsilon=4.0), actor="test")
     spending = Spending(dataset="people", snapshot="s", release="r", step="all")
     return LedgerCurator(counts=counts, ledger=ledger, spending=spending)

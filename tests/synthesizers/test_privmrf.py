@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synth_core.domain import Domain
-from synth_core.ledger.sql import SqlLedger
+from synth_core.ledger.memory import MemoryLedger
 from synth_core.models.junction_tree import TriangulatedGraph, junction_tree
 from synth_core.privacy.accounts import Account, State
 from synth_core.privacy.budget import mu2_of
@@ -31,7 +31,7 @@ def chain(sizes, rows, seed=0):
 
 
 def fitted(method, domain, codes, epsilon=2.0, ledger=None):
-    ledger = ledger or SqlLedger("sqlite://")
+    ledger = ledger or MemoryLedger()
     ledger.declare(Account(dataset="people", delta=1e-6, cap_epsilon=epsilon), actor="test")
     plan = method.plan(domain, mu2_of(epsilon, 1e-6))
     spending = Spending(dataset="people", snapshot="s", release="r", step="all")
@@ -121,7 +121,7 @@ def test_pairs_may_make_the_tree_larger_than_other_tables():
 @pytest.mark.parametrize("method", [PrivMRF(), PrivMRF(sized=False), PrivMRF(tau=1.0)], ids=["", "even", "no room"])
 def test_rounds_spend_the_whole_budget(method):
     domain, codes = chain([3, 4, 2, 5, 3, 2], 300)
-    ledger = SqlLedger("sqlite://")
+    ledger = MemoryLedger()
     fitted(method, domain, codes, ledger=ledger)
     answered = [r for r in ledger.records(release="r") if r.state is State.MEASURED]
     spent = sum(r.mu2 for r in answered if r.purpose.startswith("round") and r.purpose.endswith("marginals"))
