@@ -18,7 +18,7 @@ from synth_core.models.feasibility import check_rules
 from synth_core.models.mixture import Model
 from synth_core.privacy.accounts import Account, Record, Runner, State
 from synth_core.privacy.budget import check_delta, mu2_of
-from synth_core.privacy.curator import LedgerCurator, Spending
+from synth_core.privacy.curator import Curator, Spending
 from synth_core.privacy.reading import count_refusals
 from synth_core.release.budget import divide_budget
 from synth_core.release.spec import ReleaseSpec
@@ -222,9 +222,9 @@ def _fitted_model(
             read, ledger=book, dataset=spec.dataset, release=spec.release, step="ingest", runner=RUNNER
         )
 
-        def curator(step: str) -> LedgerCurator:
+        def curator(step: str) -> Curator:
             spending = Spending(dataset=spec.dataset, snapshot=snapshot, release=spec.release, step=step, runner=RUNNER)
-            return LedgerCurator(counts=counts, ledger=book, spending=spending)
+            return Curator(counts=counts, ledger=book, spending=spending)
 
         return run_phases(built, plan, curator, Tools(progress=progress)).model
 

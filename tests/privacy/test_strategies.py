@@ -14,7 +14,7 @@ from synth_core.ledger.book import charged_records
 from synth_core.ledger.sql import SqlLedger
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
-from synth_core.privacy.curator import LedgerCurator, Spending
+from synth_core.privacy.curator import Curator, Spending
 from synth_core.privacy.strategies import Strategy, fingerprint
 from synth_core.storage.counting import TableCounts
 
@@ -35,7 +35,7 @@ def ledger():
 @pytest.fixture
 def curator(ledger):
     spending = Spending(dataset="people", snapshot="s", release="r", step="fit")
-    return LedgerCurator(counts=TableCounts(ROWS, DOMAIN), ledger=ledger, spending=spending)
+    return Curator(counts=TableCounts(ROWS, DOMAIN), ledger=ledger, spending=spending)
 
 
 def spent(ledger):

@@ -9,7 +9,7 @@ from synth_core.ledger.sql import SqlLedger
 from synth_core.models.mixture import Model
 from synth_core.privacy.accounts import Account, Record, State
 from synth_core.privacy.budget import BudgetPlan, mu2_of
-from synth_core.privacy.curator import LedgerCurator, Spending
+from synth_core.privacy.curator import Curator, Spending
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Structure, run_phases
 
@@ -40,6 +40,6 @@ def conversation(method, domain, codes, epsilon=1.0):
     ledger.declare(Account(dataset="people", delta=1e-6, cap_epsilon=epsilon), actor="test")
     plan = method.plan(domain, mu2_of(epsilon, 1e-6))
     spending = Spending(dataset="people", snapshot="s", release="r", step="all")
-    curator = LedgerCurator(counts=TableCounts(codes, domain), ledger=ledger, spending=spending)
+    curator = Curator(counts=TableCounts(codes, domain), ledger=ledger, spending=spending)
     came = run_phases(method, plan, lambda _: curator)
     return Told(plan, came.structure, came.model, [r for r in ledger.records() if r.state is State.MEASURED])
