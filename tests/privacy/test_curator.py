@@ -5,13 +5,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from scipy.stats import kstest, laplace
+from support.conversations import people_curator, people_ledger, spent
 from support.seeded_entropy import SeededEntropy
 
 from synth_core.domain import Domain
 from synth_core.errors import BudgetRefused, SpecError, WallError
 from synth_core.ledger.book import charged_records
-from synth_core.ledger.sql import SqlLedger
-from synth_core.privacy.accounts import CHARGED, Account, State
+from synth_core.privacy.accounts import CHARGED, State
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import Curator, Spending
 from synth_core.privacy.noise import GRID, purely_noisy_counts
@@ -34,18 +34,12 @@ def codes():
 
 @pytest.fixture
 def ledger():
-    ledger = SqlLedger("sqlite://")
-    ledger.declare(Account(dataset="people", delta=1e-6, cap_epsilon=1.0), actor="test")
-    return ledger
+    return people_ledger(1.0)
 
 
 @pytest.fixture
 def curator(codes, ledger):
-    return Curator(counts=TableCounts(codes, DOMAIN), ledger=ledger, spending=SPENDING)
-
-
-def spent(ledger):
-    return sum((record.mu2 for record in charged_records(ledger.records())), Fraction(0))
+    return people_curator(codes, DOMAIN, ledger)
 
 
 def test_measure_charges_exactly_its_share(curator, ledger):
