@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 
-from synth_core.audit.adversary import HOT_MU2, Experiment, Worlds, run_audit
+from synth_core.audit.adversary import HOT_MU2, Experiment, run_audit
 from synth_core.audit.cases import (
     DOMAIN,
     HOSTILE_LINES,
@@ -66,13 +66,9 @@ def audits(
                 progress(title)
                 whole = _steps(synthesizer(methods[0]), neighbours[0])["all steps"]
                 yield run_audit(title, whole, worlds=neighbours, runs=runs)
-    for fault in PLANTED_FAULTS if faults else ():
+    for fault, curator in PLANTED_FAULTS.items() if faults else ():
         progress(f"planted fault: {fault}")
-        yield _planted(fault, verbs["measure"], worlds, runs)
-
-
-def _planted(fault: str, experiment: Experiment, worlds: Worlds, runs: int) -> AuditCertificate:
-    return run_audit(f"planted fault: {fault}", experiment, worlds=worlds, runs=runs, curator=PLANTED_FAULTS[fault])
+        yield run_audit(f"planted fault: {fault}", verbs["measure"], worlds=worlds, runs=runs, curator=curator)
 
 
 def _steps(method: Synthesizer, table: CountSource) -> dict[str, Experiment]:

@@ -25,10 +25,11 @@ from sqlalchemy.engine import URL
 from synth_core.errors import LedgerError
 from synth_core.ledger.book import Book, cap_mu2
 from synth_core.ledger.database import Database, Fault, database_file
-from synth_core.ledger.head import KEPT, disagreement, kept_heads, published_heads, write_head
-from synth_core.ledger.rows import GENESIS, Row, canonical, fraction_text, hash_of
+from synth_core.ledger.head import KEPT, disagreements, kept_heads, published_heads, write_head
+from synth_core.ledger.rows import GENESIS, Row, canonical, hash_of
 from synth_core.ledger.tables import RECORDS
 from synth_core.privacy.accounts import ZERO, Account, Head, State
+from synth_core.privacy.budget import fraction_text
 
 T = TypeVar("T")
 
@@ -185,7 +186,7 @@ class Chain:
         That head is there before the first record, so a crash after the first commit leaves no chain without one.
         """
         problems = kept_heads(self.head_paths)[1]
-        if problems and _last(connection) == 0:
+        if problems and last_record(connection) == 0:
             for path in self.head_paths:
                 write_head(path, Head(records=0, hash=GENESIS))
             return []
@@ -213,18 +214,13 @@ class Chain:
 def _missing(connection: Connection, known: dict[str, list[Head]]) -> list[str]:
     """For each known head that the chain does not have what is wrong."""
     numbers = {head.records for heads in known.values() for head in heads}
-    last = _last(connection)
+    last = last_record(connection)
     rows = connection.execute(HASHES, {"numbers": list(numbers)})
-    hashes: dict[int, str] = {row.id: row.hash for row in rows}
-    found = [
-        disagreement(who, head, last=last, found=hashes.get(head.records))
-        for who, heads in known.items()
-        for head in heads
-    ]
-    return list(dict.fromkeys(problem for problem in found if problem))
+    return disagreements(known, last=last, hashes={row.id: row.hash for row in rows})
 
 
-def _last(connection: Connection) -> int:
+def last_record(connection: Connection) -> int:
+    """The number of the chain's last record; 0 if it has none."""
     return connection.execute(LAST).scalar() or 0
 
 

@@ -6,16 +6,16 @@ import inspect
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Connection, bindparam, insert, select, text
+from sqlalchemy import bindparam, insert, select, text
 
 from synth_core.errors import LedgerError
 from synth_core.files import atomic_write
 from synth_core.ledger.book import Book, cap_mu2, spend_mu2
-from synth_core.ledger.chain import Chain, Page, all_rows
+from synth_core.ledger.chain import Chain, Page, all_rows, last_record
 from synth_core.ledger.database import Fault, database_file, no_fault, parse_url
 from synth_core.ledger.head import KEPT, head_places, kept_heads
 from synth_core.ledger.refusals import (
@@ -158,18 +158,16 @@ class SqlLedger:
         url = self.chain.url
         if url.get_backend_name() == "sqlite" and database_file(url) is None:
             raise LedgerError("a ledger in memory cannot be sent to another process; use a file: sqlite:///path")
-        return _reopened, (
-            url.render_as_string(hide_password=False),
-            self.chain.head_paths,
-            self.chain.workspace,
-        )
+        heads, workspace = self.chain.head_paths, self.chain.workspace
+        return partial(SqlLedger, head_paths=heads, workspace=workspace), (url.render_as_string(hide_password=False),)
 
     @_one_transaction
     def declare(self, page: Page, account: Account, *, actor: str, delta_reason: str = "") -> None:
         """Open a data set's account; the same declaration again changes nothing, another one is refused.
 
         Accounts that hold rows of the same people may be named at any time, and never be taken back: from then on what
-        one spends counts against the caps of all.
+        one spends counts against the caps of all. `delta_reason` says why a delta above 1/(10 * largest_n) is accepted;
+        it becomes part of the chain.
         """
         require_sound(account)
         require_same_people(page.book, account)
@@ -191,7 +189,10 @@ class SqlLedger:
 
     @_one_transaction
     def set_cap(self, page: Page, dataset: str, *, epsilon: float, actor: str, reason: str) -> None:
-        """Change an account's cap, but not below what is committed; the reason becomes part of the chain."""
+        """Change an account's cap, but not below what is committed; the reason becomes part of the chain.
+
+        Delta and unit stay for life.
+        """
         account = replace(account_in(page.book, dataset), cap_epsilon=float(epsilon))
         require_sound(account)
         if not reason.strip():
@@ -366,7 +367,7 @@ class SqlLedger:
         heads = self.chain.known_heads(anew=True)
         heads[KEPT] += [head] if head else []
         with self.chain.unchecked() as connection:
-            found = kept_heads(self.chain.head_paths)[1] if _any_record(connection) else []
+            found = kept_heads(self.chain.head_paths)[1] if last_record(connection) else []
             return found + problems(all_rows(connection, RECORDS), all_rows(connection, ANSWERS), heads)
 
     def objections(self) -> list[str]:
@@ -419,11 +420,3 @@ def _move(page: Page, state: State, key: str, attempt: int, *, reason: str = "",
 def _stored(page: Page, key: str) -> Answer:
     vector = page.connection.execute(STORED, {"key": key}).scalar()
     return unpack_answer(vector or b"", page.book.answered[key][1])
-
-
-def _any_record(connection: Connection) -> bool:
-    return connection.execute(select(RECORDS.c.id).limit(1)).first() is not None
-
-
-def _reopened(url: str, head_paths: tuple[Path, ...], workspace: Path | None) -> SqlLedger:
-    return SqlLedger(url, head_paths=head_paths, workspace=workspace)

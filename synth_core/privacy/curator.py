@@ -82,7 +82,7 @@ class Curator:
         self._ledger = ledger
         self._spending = spending
         self._entropy = entropy or SystemEntropy()
-        self._fault = fault or _no_fault
+        self._fault = fault or (lambda _: None)
 
     @property
     def domain(self) -> Domain:
@@ -265,10 +265,6 @@ class Curator:
     def _evaluate(self, queries: Sequence[Query]) -> list[int]:
         tables = self._open([query.clique for query in queries])
         return [query.evaluate(table) for query, table in zip(queries, tables, strict=True)]
-
-
-def _no_fault(_: str) -> None:
-    return None
 
 
 def _marginals(domain: Domain, cliques: Sequence[Clique]) -> AnswerForm:
