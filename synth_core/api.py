@@ -14,11 +14,12 @@ import numpy as np
 
 from synth_core.errors import SpecError, needing
 from synth_core.ledger.memory import MemoryLedger
+from synth_core.ledger.verbs import LedgerVerbs
 from synth_core.models.feasibility import check_rules
 from synth_core.models.mixture import Model
-from synth_core.privacy.accounts import Account, Ledger, Record, Runner, State
+from synth_core.privacy.accounts import Account, Record, Runner, State
 from synth_core.privacy.budget import check_delta, mu2_of
-from synth_core.privacy.curator import LedgerCurator, Spending
+from synth_core.privacy.curator import Curator, Spending
 from synth_core.privacy.reading import count_refusals
 from synth_core.release.budget import divide_budget
 from synth_core.release.spec import ReleaseSpec
@@ -151,7 +152,7 @@ def _ledger_in_memory(
     *,
     cap: float | None,
     rows_per_unit: int | None,
-) -> tuple[Ledger, Account]:
+) -> tuple[LedgerVerbs, Account]:
     """An account that lasts as long as the call."""
     if spec.dataset != IN_MEMORY or spec.release != IN_MEMORY:
         raise SpecError("dataset= and release= are names in a ledger; say with ledger= where it is")
@@ -173,7 +174,7 @@ def _refuse_given(**arguments: float | None) -> None:
             raise SpecError(f"{name}= is the account's to say where a ledger is given; leave it out")
 
 
-def _existing_account(ledger: str | Path, spec: ReleaseSpec) -> tuple[Ledger, Account]:
+def _existing_account(ledger: str | Path, spec: ReleaseSpec) -> tuple[LedgerVerbs, Account]:
     """The account that the spec names in a ledger that is kept; looking for it creates nothing."""
     if spec.dataset == IN_MEMORY:
         raise SpecError("ledger= needs dataset=, the name of the account that pays")
@@ -200,7 +201,7 @@ def _fitted_model(
     frame: pd.DataFrame,
     schema: Schema,
     spec: ReleaseSpec,
-    book: Ledger,
+    book: LedgerVerbs,
     account: Account,
     *,
     progress: Progress,
@@ -224,15 +225,15 @@ def _fitted_model(
             read, ledger=book, dataset=spec.dataset, release=spec.release, step="ingest", runner=RUNNER
         )
 
-        def curator(step: str) -> LedgerCurator:
+        def curator(step: str) -> Curator:
             spending = Spending(dataset=spec.dataset, snapshot=snapshot, release=spec.release, step=step, runner=RUNNER)
-            return LedgerCurator(counts=counts, ledger=book, spending=spending)
+            return Curator(counts=counts, ledger=book, spending=spending)
 
         return run_phases(built, plan, curator, Tools(progress=progress)).model
 
 
 @contextmanager
-def _held(book: Ledger, spec: ReleaseSpec, price: Fraction) -> Iterator[None]:
+def _held(book: LedgerVerbs, spec: ReleaseSpec, price: Fraction) -> Iterator[None]:
     """Set the price aside before data is read; what was not charged in the end, or at a failure, is free again."""
     book.hold(spec.dataset, spec.release, mu2=price, runner=RUNNER)
     reason = "not finished"

@@ -85,7 +85,11 @@ class Environment:
     def megabytes(self) -> int:
         """Size of what is installed."""
         (site,) = self.folder.glob("lib/python*/site-packages")
-        return int(subprocess.run(["du", "--apparent-size", "-sm", site], capture_output=True, text=True, check=True).stdout.split()[0])
+        return int(
+            subprocess.run(
+                ["du", "--apparent-size", "-sm", site], capture_output=True, text=True, check=True
+            ).stdout.split()[0]
+        )
 
 
 def build(root: Path, scratch: Path) -> Path:

@@ -29,7 +29,7 @@ from synth_core.domain import Clique, Domain
 from synth_core.errors import SourceError
 from synth_core.privacy.accounts import Answer
 from synth_core.privacy.budget import Mechanism
-from synth_core.privacy.curator import Curator, LedgerCurator
+from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import BoxCount, Misfit
 from synth_core.privacy.strategies import Strategy
 from synth_core.schema import Schema
@@ -129,7 +129,7 @@ class _Silence:
         return np.zeros(n, dtype=np.uint64)
 
 
-class PlantedFault(LedgerCurator, ABC):
+class PlantedFault(Curator, ABC):
     """A curator whose noisy numbers are spoiled before they are stored; choices are left as they are."""
 
     def _answer(self, purpose: str, mechanism: Mechanism, *, draw: Callable[[], Answer], **question: Any) -> Answer:
@@ -186,7 +186,7 @@ class SharedNoise(PlantedFault):
         return np.full(noise.size, float(noise[0]))
 
 
-class SecondDraw(LedgerCurator):
+class SecondDraw(Curator):
     """Stores one noisy answer and gives out another."""
 
     def _answer(self, purpose: str, mechanism: Mechanism, *, draw: Callable[[], Answer], **question: Any) -> Answer:
@@ -194,7 +194,7 @@ class SecondDraw(LedgerCurator):
         return draw()
 
 
-PLANTED_FAULTS: dict[str, type[LedgerCurator]] = {
+PLANTED_FAULTS: dict[str, type[Curator]] = {
     "half the noise": HalfNoise,
     "one query without noise": SilentQuery,
     "no composition": MissingComposition,

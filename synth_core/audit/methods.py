@@ -20,7 +20,7 @@ from synth_core.audit.verdict import AuditCertificate
 from synth_core.ledger.memory import MemoryLedger
 from synth_core.models.maximum_entropy import estimate
 from synth_core.privacy.accounts import Account, State
-from synth_core.privacy.curator import CountSource, Curator, LedgerCurator, Spending
+from synth_core.privacy.curator import CountSource, Curator, Spending
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Structure, Synthesizer, Tools, run_phases
 from synth_core.synthesizers.methods import METHODS, synthesizer
@@ -111,9 +111,9 @@ def _rehearse(method: Synthesizer, table: CountSource) -> tuple[Structure, dict[
     ledger.declare(ACCOUNT, actor="audit")
     plan = method.plan(table.domain, HOT_MU2)
 
-    def curator(step: str) -> LedgerCurator:
+    def curator(step: str) -> Curator:
         spending = Spending(dataset=ACCOUNT.dataset, snapshot="canary", release="rehearsal", step=step)
-        return LedgerCurator(counts=table, ledger=ledger, spending=spending)
+        return Curator(counts=table, ledger=ledger, spending=spending)
 
     structure = run_phases(method, plan, curator, TOOLS).structure
     charged: dict[str, Fraction] = defaultdict(Fraction)

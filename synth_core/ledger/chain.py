@@ -21,7 +21,7 @@ from sqlalchemy.engine import URL
 from synth_core.errors import LedgerError
 from synth_core.ledger.book import Book
 from synth_core.ledger.database import Database
-from synth_core.ledger.head import KEPT, disagreement, kept_heads, published_heads, write_head
+from synth_core.ledger.head import KEPT, disagreements, kept_heads, published_heads, write_head
 from synth_core.ledger.rows import FACTS, GENESIS, Row
 from synth_core.ledger.tables import ANSWERS, ASKED, RECORDS
 from synth_core.ledger.verbs import Fault, Page
@@ -168,7 +168,7 @@ class Chain:
         That head is there before the first record, so a crash after the first commit leaves no chain without one.
         """
         problems = kept_heads(self.head_paths)[1]
-        if problems and _last(connection) == 0:
+        if problems and last_record(connection) == 0:
             for path in self.head_paths:
                 write_head(path, Head(records=0, hash=GENESIS))
             return []
@@ -196,18 +196,13 @@ class Chain:
 def _missing(connection: Connection, known: dict[str, list[Head]]) -> list[str]:
     """For each known head that the chain does not have what is wrong."""
     numbers = {head.records for heads in known.values() for head in heads}
-    last = _last(connection)
+    last = last_record(connection)
     rows = connection.execute(HASHES, {"numbers": list(numbers)})
-    hashes: dict[int, str] = {row.id: row.hash for row in rows}
-    found = [
-        disagreement(who, head, last=last, found=hashes.get(head.records))
-        for who, heads in known.items()
-        for head in heads
-    ]
-    return list(dict.fromkeys(problem for problem in found if problem))
+    return disagreements(known, last=last, hashes={row.id: row.hash for row in rows})
 
 
-def _last(connection: Connection) -> int:
+def last_record(connection: Connection) -> int:
+    """The number of the chain's last record; 0 if it has none."""
     return connection.execute(LAST).scalar() or 0
 
 

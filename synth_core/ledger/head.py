@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from shlex import quote
 from threading import get_ident
@@ -71,23 +71,25 @@ def kept_heads(places: Iterable[Path]) -> tuple[list[Head], list[str]]:
     return heads, problems
 
 
-def disagreement(source: str, head: Head, *, last: int, found: str | None) -> str | None:
-    """What is wrong with a chain in which a known record is not where it was.
+def disagreements(known: Mapping[str, Iterable[Head]], *, last: int, hashes: Mapping[int, str]) -> list[str]:
+    """What is wrong with a chain in which known records are not where they were.
 
     Args:
-        source: who knows it.
-        head: the record that is known.
+        known: the records that are known, by who knows them.
         last: the chain's last record.
-        found: the hash that the chain has at that record, if it is that long.
+        hashes: those that the chain has at the known records, as far as it is that long.
 
     Returns:
-        The problem in words; None if the record is there.
+        The problems in words, each once; none if all the records are there.
     """
-    if head.records > last:
-        return f"the ledger was rolled back: it ends at record {last}, {source} at {head.records}"
-    if head.records and found != head.hash:
-        return f"the ledger was rewritten: record {head.records} is not the one of {source}"
-    return None
+    found = []
+    for source, heads in known.items():
+        for head in heads:
+            if head.records > last:
+                found.append(f"the ledger was rolled back: it ends at record {last}, {source} at {head.records}")
+            elif head.records and hashes.get(head.records) != head.hash:
+                found.append(f"the ledger was rewritten: record {head.records} is not the one of {source}")
+    return list(dict.fromkeys(found))
 
 
 def read_head(path: Path) -> Head:

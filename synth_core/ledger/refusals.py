@@ -100,7 +100,11 @@ def require_room(book: Book, request: SpendRequest, mu2: Fraction, *, given_up: 
     charged = release.charges.mu2_with(request.snapshot, request.stratum, mu2)
     foreseen = charged - release.forfeited - given_up
     if release.limit and foreseen > release.limit:
-        raise dearer_than_said(book.accounts[request.dataset], request, release.limit)
+        epsilon = loss_text(epsilon_of(release.limit, book.accounts[request.dataset].delta))
+        raise BudgetRefused(
+            f"release {request.release!r} has spent what it set aside (epsilon {epsilon}) and step {request.step!r} "
+            "asks something new; if the program or the data changed since, use another release name"
+        )
     needed = max(release.hold, charged) - release.committed
     if needed > left:
         what = f"step {request.step!r}"
@@ -130,15 +134,6 @@ def require_form(book: Book, request: SpendRequest) -> None:
         raise LedgerError(
             f"step {request.step!r} does not say what it asks for {request.purpose!r}; give the request a form"
         )
-
-
-def dearer_than_said(account: Account, request: SpendRequest, limit: Fraction) -> BudgetRefused:
-    """The release asks for more than it set aside."""
-    epsilon = loss_text(epsilon_of(limit, account.delta))
-    return BudgetRefused(
-        f"release {request.release!r} has spent what it set aside (epsilon {epsilon}) and step {request.step!r} "
-        "asks something new; if the program or the data changed since, use another release name"
-    )
 
 
 def require_order(book: Book, state: State, reservation: Reservation) -> None:

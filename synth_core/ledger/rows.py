@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -95,33 +96,22 @@ def facts_without_request(runner: Runner, release: str = "") -> Row:
 
 def record_of(row: Row) -> Record:
     """Read a stored row; one that was not written by this module is refused."""
+    plain = {name: value for name, value in row.items() if name != "dataset"}
     try:
-        return Record(
-            id=row["id"],
-            previous_hash=row["previous_hash"],
-            hash=row["hash"],
-            state=State(row["state"]),
-            account=account_of(row["account"]),
-            key=row["key"],
-            attempt=row["attempt"],
-            snapshot=row["snapshot"],
-            stratum=stratum_of(row["stratum"]),
-            release=row["release"],
-            step=row["step"],
-            purpose=row["purpose"],
-            mechanism=mechanism_of(row["mechanism"]),
-            asked=tuple(tuple(attributes) for attributes in json.loads(row["asked"])),
-            form=form_of(row["form"]),
-            mu2=Fraction(row["mu2"]),
-            reason=row["reason"],
-            runner=Runner(**json.loads(row["runner"])),
-            library=row["library"],
-            entropy=row["entropy"],
-            cap_mu2=Fraction(row["cap_mu2"]),
-            remaining_mu2=Fraction(row["remaining_mu2"]),
-            answer_digest=row["answer_digest"],
-            at=datetime.fromisoformat(row["at"]),
-        )
+        read = {
+            "state": State(row["state"]),
+            "account": account_of(row["account"]),
+            "stratum": stratum_of(row["stratum"]),
+            "mechanism": mechanism_of(row["mechanism"]),
+            "asked": tuple(tuple(attributes) for attributes in json.loads(row["asked"])),
+            "form": form_of(row["form"]),
+            "mu2": Fraction(row["mu2"]),
+            "runner": Runner(**json.loads(row["runner"])),
+            "cap_mu2": Fraction(row["cap_mu2"]),
+            "remaining_mu2": Fraction(row["remaining_mu2"]),
+            "at": datetime.fromisoformat(row["at"]),
+        }
+        return Record(**plain | read)
     except (ValueError, TypeError, ZeroDivisionError, LedgerError):
         raise LedgerError(f"ledger record {row['id']} cannot be read; run: synth ledger verify") from None
 
@@ -152,11 +142,6 @@ def form_of(written: str) -> AnswerForm | None:
     return None if form is None else AnswerForm.from_json(form)
 
 
-def fraction_text(value: Fraction) -> str:
-    """An exact rational as "p/q"."""
-    return f"{value.numerator}/{value.denominator}"
-
-
 def pack_answer(answer: Answer) -> Row:
     """An answer as columns: compressed little-endian 64-bit integers and the digest of the integers."""
     vector = np.asarray(answer)
@@ -183,16 +168,12 @@ class SnapshotNumbers:
     """Numbers of snapshots, in the order in which each release first names them; records come oldest first."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], list[str]] = {}
+        self._known: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
 
     def label(self, dataset: str, release: str, snapshot: str) -> str:
         """The snapshot's number as text; empty for a record that names none."""
-        if not snapshot:
-            return ""
-        known = self._known.setdefault((dataset, release), [])
-        if snapshot not in known:
-            known.append(snapshot)
-        return str(known.index(snapshot) + 1)
+        known = self._known[dataset, release]
+        return known.setdefault(snapshot, str(len(known) + 1)) if snapshot else ""
 
 
 def show_records(records: Sequence[Record]) -> list[Record]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import select
 
 from synth_core.errors import LedgerError
 from synth_core.files import atomic_write
-from synth_core.ledger.chain import Chain, all_rows
+from synth_core.ledger.chain import Chain, all_rows, last_record
 from synth_core.ledger.database import database_file, parse_url
 from synth_core.ledger.head import KEPT, head_places, kept_heads
 from synth_core.ledger.rows import canonical, record_of, show_rows
@@ -91,11 +92,8 @@ class SqlLedger(LedgerVerbs):
 
     def __reduce__(self) -> tuple[Any, ...]:
         url = self.chain.url
-        return _reopened, (
-            url.render_as_string(hide_password=False),
-            self.chain.head_paths,
-            self.chain.workspace,
-        )
+        heads, workspace = self.chain.head_paths, self.chain.workspace
+        return partial(SqlLedger, head_paths=heads, workspace=workspace), (url.render_as_string(hide_password=False),)
 
     def records(self, *, dataset: str | Collection[str] | None = None, release: str | None = None) -> list[Record]:
         """The chain, or the records of one or several data sets or of a release, oldest first."""
@@ -116,7 +114,7 @@ class SqlLedger(LedgerVerbs):
         heads = self.chain.known_heads(anew=True)
         heads[KEPT] += [head] if head else []
         with self.chain.unchecked() as connection:
-            found = kept_heads(self.chain.head_paths)[1] if _any_record(connection) else []
+            found = kept_heads(self.chain.head_paths)[1] if last_record(connection) else []
             return found + problems(all_rows(connection, RECORDS), all_rows(connection, ANSWERS), heads)
 
     def objections(self) -> list[str]:
@@ -149,11 +147,3 @@ class SqlLedger(LedgerVerbs):
                 draft.write_text("".join(lines))
         except OSError:
             raise LedgerError(f"{path} cannot be written; name a file in a folder you may write to") from None
-
-
-def _any_record(connection: Connection) -> bool:
-    return connection.execute(select(RECORDS.c.id).limit(1)).first() is not None
-
-
-def _reopened(url: str, head_paths: tuple[Path, ...], workspace: Path | None) -> SqlLedger:
-    return SqlLedger(url, head_paths=head_paths, workspace=workspace)

@@ -35,7 +35,6 @@ from synth_core.ledger.rows import (
     canonical,
     facts_of,
     facts_without_request,
-    fraction_text,
     hash_of,
     pack_answer,
     unpack_answer,
@@ -46,11 +45,13 @@ from synth_core.privacy.accounts import (
     Answer,
     Balance,
     Head,
+    Record,
     Reservation,
     Runner,
     SpendRequest,
     State,
 )
+from synth_core.privacy.budget import fraction_text
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -162,17 +163,22 @@ class Pages(Protocol):
         """The book with all records up to now."""
 
 
-class LedgerVerbs:
-    """A ledger but for the place that keeps its chain, and for reading its records."""
+class LedgerVerbs(ABC):
+    """A ledger but for the place that keeps its chain."""
 
     chain: Pages
+
+    @abstractmethod
+    def records(self, *, dataset: str | Collection[str] | None = None, release: str | None = None) -> list[Record]:
+        """The chain, or the records of one or several data sets or of a release, oldest first."""
 
     @_one_transaction
     def declare(self, page: Page, account: Account, *, actor: str, delta_reason: str = "") -> None:
         """Open a data set's account; the same declaration again changes nothing, another one is refused.
 
         Accounts that hold rows of the same people may be named at any time, and never be taken back: from then on what
-        one spends counts against the caps of all.
+        one spends counts against the caps of all. `delta_reason` says why a delta above 1/(10 * largest_n) is accepted;
+        it becomes part of the chain.
         """
         require_sound(account)
         require_same_people(page.book, account)
@@ -194,7 +200,10 @@ class LedgerVerbs:
 
     @_one_transaction
     def set_cap(self, page: Page, dataset: str, *, epsilon: float, actor: str, reason: str) -> None:
-        """Change an account's cap, but not below what is committed; the reason becomes part of the chain."""
+        """Change an account's cap, but not below what is committed; the reason becomes part of the chain.
+
+        Delta and unit stay for life.
+        """
         account = replace(account_in(page.book, dataset), cap_epsilon=float(epsilon))
         require_sound(account)
         if not reason.strip():

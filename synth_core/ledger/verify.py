@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from synth_core.errors import LedgerError
 from synth_core.ledger.book import DECLARING, FOLLOWS, Book, cap_mu2, spend_mu2
-from synth_core.ledger.head import disagreement
+from synth_core.ledger.head import disagreements
 from synth_core.ledger.rows import FACTS, GENESIS, Row, hash_of, record_of
 from synth_core.privacy.accounts import Head, Record, State
 
@@ -40,12 +40,7 @@ def problems(rows: Iterable[Row], answers: Iterable[Row], heads: Mapping[str, Se
         reading.take(row)
         if row["id"] in numbers:
             at_head[row["id"]] = row["hash"]
-    disagreements = [
-        disagreement(who, head, last=reading.last, found=at_head.get(head.records))
-        for who, known in heads.items()
-        for head in known
-    ]
-    found = [*reading.found, *dict.fromkeys(problem for problem in disagreements if problem)]
+    found = reading.found + disagreements(heads, last=reading.last, hashes=at_head)
     return found + _answer_problems(reading.measured, answers)
 
 

@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,14 +88,6 @@ class Account:
     largest_n: int | None = None  # a public upper bound of the number of records
     refusal_limit: int = REFUSAL_LIMIT
     shares_rows_with: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stratum:
-    """One part of a declared partition of the records; parts of one partition compose in parallel."""
-
-    partition: str
-    part: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,8 +205,7 @@ class Record:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class Head(NamedTuple):
     """The chain's end: kept elsewhere, it proves later that nothing was rolled back."""
 
     records: int
@@ -243,69 +234,31 @@ class Balance:
 
 
 class Ledger(Protocol):
-    """Durable, append-only, hash-chained; every method is one transaction."""
-
-    def declare(self, account: Account, *, actor: str, delta_reason: str = "") -> None:
-        """Open an account; the same declaration again changes nothing, another one is refused.
-
-        `delta_reason` says why a delta above 1/(10 * largest_n) is accepted; it becomes part of the chain.
-        """
-        ...
-
-    def set_cap(self, dataset: str, *, epsilon: float, actor: str, reason: str) -> None:
-        """Change an account's cap; delta and unit stay for life."""
-        ...
+    """What spends and is read behind the wall; durable, append-only, hash-chained, each method one transaction."""
 
     def balance(self, dataset: str) -> Balance:
         """What an account may spend, has spent and has set aside."""
-        ...
-
-    def hold(self, dataset: str, release: str, *, mu2: Fraction, runner: Runner) -> None:
-        """Set budget aside for a whole release before any data is read; refused when there is no room."""
-        ...
 
     def close(self, dataset: str, release: str, *, reason: str, runner: Runner, only_unmeasured: bool = False) -> None:
         """End a release's hold and those at work under it: what was not reserved is free again, charges stay.
 
         With `only_unmeasured` a release that was charged for anything keeps its hold.
         """
-        ...
-
-    def bind(self, dataset: str, release: str, *, files: Collection[str], runner: Runner) -> None:
-        """Bind source files, given by keyed fingerprints, to the account; refused if one is another account's."""
-        ...
 
     def refuse(self, dataset: str, release: str, *, step: str, runner: Runner) -> int:
         """Count a refusal that depends on confidential records; returns how many more the account may give."""
-        ...
-
-    def set_refusal_limit(self, dataset: str, *, limit: int, actor: str, reason: str) -> None:
-        """Change how many refusals may depend on the account's records."""
-        ...
 
     def reserve(self, request: SpendRequest) -> Reservation:
         """Step 1 of the protocol."""
-        ...
 
     def begin(self, reservation: Reservation) -> None:
         """Step 2 of the protocol."""
-        ...
 
     def store(self, reservation: Reservation, answer: Answer) -> Answer:
         """Step 3 of the protocol; returns the answer that was kept."""
-        ...
-
-    def refund(self, reservation: Reservation, *, reason: str) -> None:
-        """Give back a reservation that was never used."""
-        ...
-
-    def note(self, request: SpendRequest) -> None:
-        """Record a step that cost nothing."""
-        ...
 
     def records(self, *, dataset: str | Collection[str] | None = None, release: str | None = None) -> list[Record]:
         """The chain's records, or those of one or several data sets or of a release, oldest first."""
-        ...
 
 
 def refusals(records: Iterable[Record]) -> int:
@@ -326,6 +279,14 @@ def compose(groups: dict[str, frozenset[str]], account: Account) -> None:
     own = groups.get(account.dataset, frozenset({account.dataset}))
     group = own.union(*(groups[other] for other in account.shares_rows_with))
     groups.update(dict.fromkeys(group, group))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stratum:
+    """One part of a declared partition of the records; parts of one partition compose in parallel."""
+
+    partition: str
+    part: str
 
 
 Spend = tuple[str, Stratum | None, Fraction]
@@ -376,7 +337,9 @@ def which_count(spends: Sequence[Spend]) -> list[bool]:
     composition = Composition()
     for spend in spends:
         composition.add(*spend)
-    dearest = {place: _dearest(parts) for place, parts in composition.parts.items()}
+    dearest = {
+        place: min(parts.items(), key=lambda item: (-item[1], item[0]))[0] for place, parts in composition.parts.items()
+    }
     return [stratum is None or dearest[snapshot, stratum.partition] == stratum.part for snapshot, stratum, _ in spends]
 
 
@@ -384,7 +347,3 @@ def snapshot_numbers(snapshots: Iterable[str]) -> list[int]:
     """The snapshots as 1, 2, … in the order of their first appearance, which say no more than which are the same."""
     numbers: dict[str, int] = {}
     return [numbers.setdefault(snapshot, len(numbers) + 1) for snapshot in snapshots]
-
-
-def _dearest(parts: dict[str, Fraction]) -> str:
-    return min(parts, key=lambda part: (-parts[part], part))

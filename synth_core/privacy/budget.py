@@ -87,10 +87,10 @@ class Mechanism:
         """The event as plain data; rationals are written "p/q"."""
         return {
             "name": self.name,
-            "sensitivity": _text(self.sensitivity),
-            "scale": _text(self.scale),
+            "sensitivity": fraction_text(self.sensitivity),
+            "scale": fraction_text(self.scale),
             "count": self.count,
-            "weights": None if self.weights is None else [_text(weight) for weight in self.weights],
+            "weights": None if self.weights is None else [fraction_text(weight) for weight in self.weights],
         }
 
     @classmethod
@@ -373,5 +373,6 @@ def _floor(value: Fraction) -> Fraction:
     return Fraction(math.floor(value * _GRID), _GRID)
 
 
-def _text(value: Fraction) -> str:
+def fraction_text(value: Fraction) -> str:
+    """An exact rational as "p/q"."""
     return f"{value.numerator}/{value.denominator}"

@@ -1,6 +1,6 @@
 """The one door to confidential counts: it reserves, measures with noise, stores, and only then answers.
 
-Every verb follows the same five lines (`LedgerCurator._answer`): reserve the spend, reuse a stored answer if the key
+Every verb follows the same five lines (`Curator._answer`): reserve the spend, reuse a stored answer if the key
 has one, record that measuring begins, draw the noisy integers, store them. If it spends privacy, it is there.
 """
 
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,69 +33,15 @@ WEIGHT_GRID = 2**20
 """Denominator of the shares that a call's weights are rounded to."""
 
 
-class Curator(Protocol):
-    """Everything it returns is public; every verb reserves, measures and stores.
-
-    `mu2` is the squared Gaussian-DP parameter that the whole call may spend. `purpose` names the question inside its
-    step; together with a fingerprint of what is asked it makes the key under which the answer is stored for ever.
-    """
-
-    @property
-    def domain(self) -> Domain:
-        """The public domain of the confidential table."""
-        ...
-
-    def measure(
-        self,
-        cliques: Sequence[Clique],
-        mu2: Fraction,
-        *,
-        purpose: str,
-        weights: Sequence[float] | None = None,
-        pure: bool = False,
-    ) -> list[Measurement]:
-        """Noisy counts of the cliques' cells; `pure` asks for Laplace noise, whose answer alone is purely private."""
-        ...
-
-    def answer(
-        self,
-        strategies: Sequence[Strategy],
-        mu2: Fraction,
-        *,
-        purpose: str,
-        weights: Sequence[float] | None = None,
-    ) -> list[Answers]:
-        """Noisy answers to linear queries."""
-        ...
-
-    def score(self, queries: Sequence[Query], mu2: Fraction, *, purpose: str) -> list[float]:
-        """Noisy values of the queries."""
-        ...
-
-    def choose(
-        self,
-        queries: Sequence[AnyQuery],
-        mu2: Fraction,
-        *,
-        purpose: str,
-        count: int = 1,
-        with_replacement: bool = False,
-    ) -> list[AnyQuery]:
-        """Queries of large value, picked by the exponential mechanism."""
-        ...
-
-
 class CountSource(Protocol):
     """A confidential table as the curator sees it: exact integer counts, wrapped."""
 
     @property
     def domain(self) -> Domain:
         """The table's public domain."""
-        ...
 
     def tables(self, cliques: Sequence[Clique]) -> list[Private[Counts]]:
         """One table of exact counts for each clique."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,23 +55,19 @@ class Spending:
     stratum: Stratum | None = None
     runner: Runner = field(default_factory=Runner)
 
-    def request(self, purpose: str, mechanism: Mechanism, **more: object) -> SpendRequest:
+    def request(self, purpose: str, mechanism: Mechanism, **more: Any) -> SpendRequest:
         """A spend request of this step."""
-        return SpendRequest(
-            dataset=self.dataset,
-            snapshot=self.snapshot,
-            release=self.release,
-            step=self.step,
-            stratum=self.stratum,
-            runner=self.runner,
-            purpose=purpose,
-            mechanism=mechanism,
-            **more,  # type: ignore[arg-type]
-        )
+        own: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        return SpendRequest(purpose=purpose, mechanism=mechanism, **own, **more)
 
 
-class LedgerCurator:
-    """The curator that pays from a ledger; `fault` is called at each point where a crash must do no harm."""
+class Curator:
+    """Everything it returns is public; every verb reserves, measures and stores.
+
+    `mu2` is the squared Gaussian-DP parameter that the whole call may spend. `purpose` names the question inside its
+    step; together with a fingerprint of what is asked it makes the key under which the answer is stored for ever.
+    `fault` is called at each point where a crash must do no harm.
+    """
 
     def __init__(
         self,
@@ -140,7 +82,7 @@ class LedgerCurator:
         self._ledger = ledger
         self._spending = spending
         self._entropy = entropy or SystemEntropy()
-        self._fault = fault or _no_fault
+        self._fault = fault or (lambda _: None)
 
     @property
     def domain(self) -> Domain:
@@ -323,10 +265,6 @@ class LedgerCurator:
     def _evaluate(self, queries: Sequence[Query]) -> list[int]:
         tables = self._open([query.clique for query in queries])
         return [query.evaluate(table) for query, table in zip(queries, tables, strict=True)]
-
-
-def _no_fault(_: str) -> None:
-    return None
 
 
 def _marginals(domain: Domain, cliques: Sequence[Clique]) -> AnswerForm:

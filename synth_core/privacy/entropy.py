@@ -33,7 +33,6 @@ class Entropy(Protocol):
 
     def words(self, n: int) -> NDArray[np.uint64]:
         """The next n words."""
-        ...
 
 
 class SystemEntropy:

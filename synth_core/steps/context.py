@@ -18,7 +18,7 @@ from synth_core.events.office import Office, look_at_refusals
 from synth_core.ledger.sql import SqlLedger, open_ledger
 from synth_core.privacy.accounts import Account, Record, Runner, State
 from synth_core.privacy.budget import NONE, BudgetPlan
-from synth_core.privacy.curator import LedgerCurator, Spending
+from synth_core.privacy.curator import Curator, Spending
 from synth_core.privacy.reading import count_refusals
 from synth_core.release.budget import ReleaseBudget, divide_budget
 from synth_core.release.paths import ReleasePaths
@@ -99,10 +99,10 @@ class StepRun:
             runner=self.runner,
         )
 
-    def curator(self, step: str) -> LedgerCurator:
+    def curator(self, step: str) -> Curator:
         """The door to the counts, for this step."""
         counts = PartitionCounts(self.partitions, self.domain, self.cluster)
-        return LedgerCurator(counts=counts, ledger=self.ledger, spending=self.spending(step))
+        return Curator(counts=counts, ledger=self.ledger, spending=self.spending(step))
 
     def read(self, step: str, work: Callable[[], T]) -> T:
         """Do work on confidential records; a refusal is counted, and people are called, before anybody sees it."""

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.files import atomic_write
-from synth_core.privacy.curator import Curator, LedgerCurator
+from synth_core.privacy.curator import Curator
 from synth_core.release.paths import ReleasePaths
 from synth_core.schema import Schema
 from synth_core.schema.columns.numbers import NumberBase
@@ -122,9 +122,9 @@ def quantile_edges(
     return tuple(edges[place] for place in sorted({first, *np.clip(nearest, first, last), last}))
 
 
-def _curator(run: StepRun, schema: Schema, snapshot: Snapshot, partitions: list[Path]) -> LedgerCurator:
+def _curator(run: StepRun, schema: Schema, snapshot: Snapshot, partitions: list[Path]) -> Curator:
     counts = PartitionCounts(partitions, schema.domain, run.cluster)
-    return LedgerCurator(counts=counts, ledger=run.ledger, spending=run.spending("ingest", snapshot))
+    return Curator(counts=counts, ledger=run.ledger, spending=run.spending("ingest", snapshot))
 
 
 def _bought_edges(curator: Curator, run: StepRun, schema: Schema) -> dict[str, tuple[Any, ...]]:

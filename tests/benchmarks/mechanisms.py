@@ -23,7 +23,7 @@ from synth_core.measurement import total_by_inverse_variance
 from synth_core.models.maximum_entropy import estimate
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
-from synth_core.privacy.curator import LedgerCurator, Spending
+from synth_core.privacy.curator import Curator, Spending
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Synthesizer, Tools
 from synth_core.synthesizers.consistency import model_in_turn
@@ -64,11 +64,11 @@ class Table:
         prefixes = tuple(name for name in NUMERIC if name in self.domain)
         self.workload = Workload(marginals=tuple(triples[k] for k in drawn), prefixes=prefixes)
 
-    def curator(self, epsilon: float) -> LedgerCurator:
+    def curator(self, epsilon: float) -> Curator:
         ledger = MemoryLedger()
         ledger.declare(Account(dataset="adult", delta=DELTA, cap_epsilon=epsilon), actor="benchmark")
         spending = Spending(dataset="adult", snapshot="s", release="r", step="all")
-        return LedgerCurator(counts=self.counts, ledger=ledger, spending=spending)
+        return Curator(counts=self.counts, ledger=ledger, spending=spending)
 
     def fitted(self, method: Synthesizer) -> Callable[[Clique], np.ndarray]:
         curator, plan = self.curator(EPSILON), method.plan(self.domain, mu2_of(EPSILON, DELTA))

@@ -18,7 +18,7 @@ from synth_core.ledger.memory import MemoryLedger
 from synth_core.models.mixture import Model
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
-from synth_core.privacy.curator import LedgerCurator, Spending
+from synth_core.privacy.curator import Curator, Spending
 from synth_core.schema.codec import decode, encode
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Tools
@@ -39,7 +39,7 @@ def fitted(method: str, domain: Domain, codes: dict[str, np.ndarray], epsilon: f
     ledger = MemoryLedger()
     ledger.declare(Account(dataset="people", delta=DELTA, cap_epsilon=epsilon), actor="benchmark")
     spending = Spending(dataset="people", snapshot="s", release="r", step="all")
-    curator = LedgerCurator(counts=TableCounts(codes, domain), ledger=ledger, spending=spending)
+    curator = Curator(counts=TableCounts(codes, domain), ledger=ledger, spending=spending)
     return built.fit(curator, plan, built.select(curator, plan, built.score(curator, plan)), Tools())
 
 

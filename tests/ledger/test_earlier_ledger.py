@@ -26,7 +26,7 @@ from synth_core.ledger.sql import SqlLedger
 from synth_core.ledger.tables import bring_up_to_date
 from synth_core.privacy.accounts import Stratum
 from synth_core.privacy.budget import gaussian_for
-from synth_core.privacy.curator import LedgerCurator
+from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 
 
@@ -60,8 +60,8 @@ def earlier(url: str) -> SqlLedger:
     return ledger
 
 
-def curator(ledger: SqlLedger, stratum: Stratum | None = None) -> LedgerCurator:
-    return LedgerCurator(counts=counts(), ledger=ledger, spending=spending(stratum), entropy=NoEntropy())
+def curator(ledger: SqlLedger, stratum: Stratum | None = None) -> Curator:
+    return Curator(counts=counts(), ledger=ledger, spending=spending(stratum), entropy=NoEntropy())
 
 
 def test_a_ledger_of_an_earlier_version_opens_and_is_sound(earlier: SqlLedger) -> None:
@@ -86,7 +86,7 @@ def test_new_records_follow_the_earlier_ones(earlier: SqlLedger, tmp_path: Path)
     reservation = earlier.reserve(under_way)
     earlier.begin(reservation)  # an attempt that the earlier version had reserved goes on
     earlier.store(reservation, np.array([1, 2], dtype=np.int64))
-    seeded = LedgerCurator(counts=counts(), ledger=earlier, spending=replace(spending(), release="autumn"))
+    seeded = Curator(counts=counts(), ledger=earlier, spending=replace(spending(), release="autumn"))
     ask_everything(seeded)
     assert earlier.verify() == []
     later = earlier.records(release="autumn")
@@ -97,7 +97,7 @@ def test_new_records_follow_the_earlier_ones(earlier: SqlLedger, tmp_path: Path)
 
 def test_the_form_of_a_new_record_cannot_be_taken_away(earlier: SqlLedger) -> None:
     """An empty form stands for an earlier version; a record with a form is hashed with it."""
-    LedgerCurator(counts=counts(), ledger=earlier, spending=replace(spending(), release="autumn")).score(
+    Curator(counts=counts(), ledger=earlier, spending=replace(spending(), release="autumn")).score(
         [Misfit(("sex",), np.zeros(2))], Fraction(1, 1000), purpose="misfit"
     )
     with earlier.chain.unchecked() as connection:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.brute_force import joint, onto, structures
+from support.brute_force import calibrate_random, joint, onto, propagate_random, random_potentials, structures
 
 from synth_core.arrays import NUMPY, generic
 from synth_core.domain import Domain
@@ -39,32 +39,19 @@ WAIT = 500
 LIBRARIES = [NUMPY, generic(np), generic(array_api_strict)]
 
 
-def random_potentials(domain, cliques, seed, scale):
-    cells = sum(domain.cells(clique) for clique in cliques)
-    return np.random.default_rng(seed).normal(size=cells) * scale
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("arrays", LIBRARIES, ids=["compiled", "numpy", "strict"])
 @given(structure=structures(), seed=st.integers(0, 10**6), scale=st.sampled_from([0.1, 3.0, 1500.0]))
 @settings(max_examples=60, deadline=None)
 def test_belief_propagation_equals_brute_force(arrays, structure, seed, scale):
-    domain, cliques = structure
-    potentials = random_potentials(domain, cliques, seed, scale)
-    log_mass, table = joint(domain, cliques, potentials)
-    marginals, found = marginal_oracle(junction_tree(domain, cliques), cliques, arrays)(arrays.xp.asarray(potentials))
-    expected = [onto(domain, table, clique).ravel() for clique in cliques]
-    np.testing.assert_allclose(np.asarray(marginals), np.concatenate([np.zeros(0), *expected]), atol=1e-9)
+    _, found, log_mass = propagate_random(*structure, seed, scale, arrays=arrays)
     assert found == pytest.approx(log_mass, rel=1e-10, abs=1e-9)
 
 
 @given(structure=structures(), seed=st.integers(0, 10**6))
 @settings(max_examples=30, deadline=None)
 def test_log_space_equals_linear_space(structure, seed):
-    domain, cliques = structure
-    tree = junction_tree(domain, cliques)
-    tables = split_tables(domain, cliques, random_potentials(domain, cliques, seed, 2.0))
-    linear, logs = calibrate_in(Linear(), tree, tables), calibrate_in(Log(), tree, tables)
+    linear, logs = (calibrate_random(algebra, *structure, seed) for algebra in (Linear(), Log()))
     assert linear.log_mass == pytest.approx(logs.log_mass)
     for one, other in zip(linear.beliefs, logs.beliefs, strict=True):
         np.testing.assert_allclose(one.values, other.values, atol=1e-12)

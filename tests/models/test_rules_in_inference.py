@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.brute_force import joint, onto
+from support.brute_force import calibrate_random, joint, onto, propagate_random, random_potentials, stacked
 from support.ruled_domains import possible, ruled
 
 from synth_core.arrays import NUMPY, generic
@@ -15,7 +15,7 @@ from synth_core.domain import Domain, Impossible, breaking_rows, forbidden_cells
 from synth_core.errors import FeasibilityError, SchemaError
 from synth_core.measurement import Measurement, without_impossible
 from synth_core.models import inference
-from synth_core.models.calibration import Factor, Linear, Log, calibrate, calibrate_in, split_tables
+from synth_core.models.calibration import Factor, Linear, Log, calibrate
 from synth_core.models.inference import marginal_oracle
 from synth_core.models.junction_tree import TriangulatedGraph, junction_tree
 from synth_core.models.loopy import ClusterGraphField
@@ -34,23 +34,15 @@ def given_rules(domain, cliques, potentials):
     return joint(domain, [*cliques, domain.attributes], np.concatenate([potentials, forbidding]))
 
 
-def random_potentials(domain, cliques, seed, scale):
-    return np.random.default_rng(seed).normal(size=sum(map(domain.cells, cliques))) * scale
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("arrays", LIBRARIES, ids=NAMES)
 @given(case=ruled(), seed=st.integers(0, 10**6), scale=st.sampled_from([0.1, 3.0, 300.0]))
 @settings(max_examples=25, deadline=None)
 def test_inference_equals_brute_force_given_the_rules(arrays, case, seed, scale):
     domain, cliques = case
-    potentials = random_potentials(domain, cliques, seed, scale)
-    log_mass, table = given_rules(domain, cliques, potentials)
-    marginals, found = marginal_oracle(junction_tree(domain, cliques), cliques, arrays)(arrays.xp.asarray(potentials))
-    expected = np.concatenate([np.zeros(0), *(onto(domain, table, clique).ravel() for clique in cliques)])
-    np.testing.assert_allclose(np.asarray(marginals), expected, atol=1e-9)
-    reached = np.concatenate([np.zeros(0), *(onto(domain, possible(domain), c).ravel() for c in cliques)])
-    assert np.all(np.asarray(marginals)[reached == 0] == 0), "an excluded cell is exactly 0"
+    marginals, found, log_mass = propagate_random(domain, cliques, seed, scale, arrays=arrays, oracle=given_rules)
+    reached = stacked(domain, possible(domain), cliques)
+    assert np.all(marginals[reached == 0] == 0), "an excluded cell is exactly 0"
     assert found == pytest.approx(log_mass, rel=1e-9, abs=1e-8)
 
 
@@ -70,10 +62,8 @@ def test_large_cliques_swept_by_two_threads_keep_the_rules(monkeypatch):
 @settings(max_examples=40, deadline=None)
 def test_beliefs_are_exactly_0_in_linear_and_in_log_space(case, seed):
     domain, cliques = case
-    tree = junction_tree(domain, cliques)
-    tables = split_tables(domain, cliques, random_potentials(domain, cliques, seed, 2.0))
     for algebra in (Linear(), Log()):
-        for belief in calibrate_in(algebra, tree, tables).beliefs:
+        for belief in calibrate_random(algebra, domain, cliques, seed).beliefs:
             assert np.all(belief.values[forbidden_cells(domain, belief.clique)] == 0)
             assert belief.values.sum() == pytest.approx(1.0)
 

@@ -19,7 +19,7 @@ from synth_core.audit.methods import _steps as audited_steps
 from synth_core.errors import SpecError
 from synth_core.models.maximum_entropy import estimate
 from synth_core.privacy import curator
-from synth_core.privacy.curator import LedgerCurator
+from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit, Total
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Tools
@@ -106,7 +106,7 @@ def test_wrong_chances_are_caught_in_choices(worlds, monkeypatch, factor):
 
 @pytest.mark.slow
 def test_an_answer_stored_twice_is_caught(worlds):
-    class StoresTwice(LedgerCurator):
+    class StoresTwice(Curator):
         def _answer(self, purpose, mechanism, *, asked, form, draw):
             answer = super()._answer(purpose, mechanism, asked=asked, form=form, draw=draw)
             (key,) = self._ledger.requests
@@ -119,7 +119,7 @@ def test_an_answer_stored_twice_is_caught(worlds):
 
 
 def test_a_charge_without_an_answer_is_caught(worlds):
-    class ForgetsToStore(LedgerCurator):
+    class ForgetsToStore(Curator):
         def _answer(self, purpose, mechanism, *, asked, form, draw):
             self._ledger.reserve(self._spending.request(purpose, mechanism, asked=tuple(asked), form=form))
             return draw()
@@ -131,7 +131,7 @@ def test_a_charge_without_an_answer_is_caught(worlds):
 
 
 def test_noise_from_a_fixed_seed_is_caught(worlds):
-    class Seeded(LedgerCurator):
+    class Seeded(Curator):
         def __init__(self, **given):
             super().__init__(**given | {"entropy": SeededEntropy(1)})
 
@@ -174,7 +174,7 @@ def test_runs_may_ask_different_questions(worlds):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("fault", "passes"), [(LedgerCurator, True), (PLANTED_FAULTS["half the noise"], False)])
+@pytest.mark.parametrize(("fault", "passes"), [(Curator, True), (PLANTED_FAULTS["half the noise"], False)])
 def test_a_whole_method_is_audited_as_it_is(worlds, fault, passes):
     method = synthesizer("independent")
 
@@ -193,7 +193,7 @@ def test_a_step_alone_is_charged_at_most_what_it_is_granted(worlds):
     """Also where prices of choices are rounded; the rehearsal's shares are not those of another budget."""
     steps = audited_steps(synthesizer("dualquery"), worlds[0])
     for step in ("score", "fit"):
-        witness = audit.Witness(worlds, 0, curator=LedgerCurator, entropy=SeededEntropy(7))
+        witness = audit.Witness(worlds, 0, curator=Curator, entropy=SeededEntropy(7))
         steps[step](witness)
         charged = witness.evidence().mu2
         assert HOT_MU2 * (1 - Fraction(1, 10**8)) < charged <= HOT_MU2

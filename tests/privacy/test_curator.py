@@ -5,15 +5,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from scipy.stats import kstest, laplace
+from support.conversations import people_curator, people_ledger, spent
 from support.seeded_entropy import SeededEntropy
 
 from synth_core.domain import Domain
 from synth_core.errors import BudgetRefused, SpecError, WallError
 from synth_core.ledger.book import charged_records
-from synth_core.ledger.memory import MemoryLedger
-from synth_core.privacy.accounts import CHARGED, Account, State
+from synth_core.privacy.accounts import CHARGED, State
 from synth_core.privacy.budget import mu2_of
-from synth_core.privacy.curator import LedgerCurator, Spending
+from synth_core.privacy.curator import Curator, Spending
 from synth_core.privacy.noise import GRID, purely_noisy_counts
 from synth_core.privacy.queries import Dependence, Misfit, Total
 from synth_core.privacy.wall import wall
@@ -34,18 +34,12 @@ def codes():
 
 @pytest.fixture
 def ledger():
-    ledger = MemoryLedger()
-    ledger.declare(Account(dataset="people", delta=1e-6, cap_epsilon=1.0), actor="test")
-    return ledger
+    return people_ledger(1.0)
 
 
 @pytest.fixture
 def curator(codes, ledger):
-    return LedgerCurator(counts=TableCounts(codes, DOMAIN), ledger=ledger, spending=SPENDING)
-
-
-def spent(ledger):
-    return sum((record.mu2 for record in charged_records(ledger.records())), Fraction(0))
+    return people_curator(codes, DOMAIN, ledger)
 
 
 def test_measure_charges_exactly_its_share(curator, ledger):
@@ -132,7 +126,7 @@ def test_nothing_asked_nothing_charged(curator, ledger):
 
 def test_a_retry_gets_the_same_answer_and_pays_once(curator, ledger, codes):
     first = curator.measure([("a", "b")], BUDGET / 2, purpose="tables")
-    again = LedgerCurator(counts=TableCounts(codes, DOMAIN), ledger=ledger, spending=SPENDING)
+    again = Curator(counts=TableCounts(codes, DOMAIN), ledger=ledger, spending=SPENDING)
     second = again.measure([("a", "b")], BUDGET / 2, purpose="tables")
     np.testing.assert_array_equal(first[0].noisy, second[0].noisy)
     assert spent(ledger) == BUDGET / 2
@@ -151,7 +145,7 @@ def test_over_the_cap_nothing_is_counted(ledger):
         def tables(self, cliques):
             raise AssertionError("counts were read")
 
-    curator = LedgerCurator(counts=Unreadable(), ledger=ledger, spending=SPENDING)
+    curator = Curator(counts=Unreadable(), ledger=ledger, spending=SPENDING)
     with pytest.raises(BudgetRefused):
         curator.measure([("a",)], BUDGET * 2, purpose="too much")
     assert spent(ledger) == 0
@@ -164,7 +158,7 @@ def test_errors_inside_the_wall_lose_their_words(ledger):
         def tables(self, cliques):
             raise KeyError("Jane Doe, born 1970")
 
-    curator = LedgerCurator(counts=Broken(), ledger=ledger, spending=SPENDING)
+    curator = Curator(counts=Broken(), ledger=ledger, spending=SPENDING)
     with pytest.raises(WallError) as refusal:
         curator.measure([("a",)], BUDGET / 4, purpose="x")
     assert "Jane" not in str(refusal.value)
@@ -192,10 +186,8 @@ def test_a_crash_at_each_point_is_charged_as_the_protocol_says(codes, ledger, po
 
     counts = TableCounts(codes, DOMAIN)
     with pytest.raises(CrashError):
-        LedgerCurator(counts=counts, ledger=ledger, spending=SPENDING, fault=crash).measure(
-            [("a",)], BUDGET / 4, purpose="x"
-        )
-    retry = LedgerCurator(counts=counts, ledger=ledger, spending=SPENDING)
+        Curator(counts=counts, ledger=ledger, spending=SPENDING, fault=crash).measure([("a",)], BUDGET / 4, purpose="x")
+    retry = Curator(counts=counts, ledger=ledger, spending=SPENDING)
     answer = retry.measure([("a",)], BUDGET / 4, purpose="x")[0].noisy
     assert spent(ledger) == attempts * BUDGET / 4
     np.testing.assert_array_equal(answer, retry.measure([("a",)], BUDGET / 4, purpose="x")[0].noisy)
@@ -206,7 +198,7 @@ def test_a_crash_at_each_point_is_charged_as_the_protocol_says(codes, ledger, po
 
 def test_white_box_noise_has_the_stated_variance(codes, ledger):
     ledger.set_cap("people", epsilon=60.0, actor="test", reason="room for many draws")
-    curator = LedgerCurator(counts=TableCounts(codes, DOMAIN), ledger=ledger, spending=SPENDING)
+    curator = Curator(counts=TableCounts(codes, DOMAIN), ledger=ledger, spending=SPENDING)
     truth = np.bincount(codes["c"], minlength=4)
     z = []
     for number in range(150):

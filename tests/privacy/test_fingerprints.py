@@ -18,7 +18,7 @@ from synth_core.ledger.memory import MemoryLedger
 from synth_core.ledger.sql import SqlLedger
 from synth_core.privacy.accounts import Account, State
 from synth_core.privacy.answer_form import AnswerForm, Block, Kind, fingerprint
-from synth_core.privacy.curator import LedgerCurator, Spending
+from synth_core.privacy.curator import Curator, Spending
 from synth_core.privacy.queries import BoxCount, Coarsened, Dependence, Misfit, Query, Total
 from synth_core.privacy.strategies import Strategy
 from synth_core.storage.counting import TableCounts
@@ -67,10 +67,10 @@ def key_of(question) -> str:
     return fingerprint("score", [question.facts()])
 
 
-def curator(ledger, snapshot="s") -> LedgerCurator:
+def curator(ledger, snapshot="s") -> Curator:
     rng = np.random.default_rng(0)
     codes = {name: rng.integers(0, size, 50) for name, size in zip(DOMAIN.attributes, DOMAIN.sizes, strict=True)}
-    return LedgerCurator(
+    return Curator(
         counts=TableCounts(codes, DOMAIN),
         ledger=ledger,
         spending=Spending(dataset="d", snapshot=snapshot, release="r", step="fit"),

@@ -1,22 +1,17 @@
 """Linear strategies at the curator: sensitivity by exhaustive search, exact answers, charges, noise, refusals."""
 
 import math
-from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.conversations import people_curator, people_ledger, spent
 
 from synth_core.domain import Domain
 from synth_core.errors import SpecError, WallError
-from synth_core.ledger.book import charged_records
-from synth_core.ledger.memory import MemoryLedger
-from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
-from synth_core.privacy.curator import LedgerCurator, Spending
 from synth_core.privacy.strategies import Strategy, fingerprint
-from synth_core.storage.counting import TableCounts
 
 DOMAIN = Domain.of({"a": 2, "b": 3})
 BUDGET = mu2_of(1.0, 1e-6)
@@ -27,19 +22,12 @@ SINGLE = np.eye(2, dtype=np.int64)
 
 @pytest.fixture
 def ledger():
-    ledger = MemoryLedger()
-    ledger.declare(Account(dataset="people", delta=1e-6, cap_epsilon=60.0), actor="test")
-    return ledger
+    return people_ledger(60.0)
 
 
 @pytest.fixture
 def curator(ledger):
-    spending = Spending(dataset="people", snapshot="s", release="r", step="fit")
-    return LedgerCurator(counts=TableCounts(ROWS, DOMAIN), ledger=ledger, spending=spending)
-
-
-def spent(ledger):
-    return sum((record.mu2 for record in charged_records(ledger.records())), Fraction(0))
+    return people_curator(ROWS, DOMAIN, ledger)
 
 
 @st.composite

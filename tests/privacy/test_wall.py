@@ -71,7 +71,7 @@ def checked_copy(tmp_path, name, text):
         ("synthesizers/evil.py", "from synth_core.privacy.wall import open_private\n"),
         ("synthesizers/evil.py", "from synth_core.storage.counting import count_codes\n"),
         ("synthesizers/evil.py", "from synth_core.privacy.noise import discrete_gaussian\n"),
-        ("models/evil.py", "from synth_core.privacy.curator import LedgerCurator\n"),
+        ("models/evil.py", "from synth_core.privacy.curator import Curator\n"),
         ("privacy/evil.py", "from synth_core.models.maximum_entropy import estimate\n"),
         ("privacy/evil.py", "import airflow\n"),
         ("models/evil.py", "import dask\n"),

@@ -4,7 +4,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from synth_core.domain import Domain
-from synth_core.models.calibration import split_tables
+from synth_core.models.calibration import calibrate_in, split_tables
+from synth_core.models.inference import marginal_oracle
+from synth_core.models.junction_tree import junction_tree
 
 
 def joint(domain, cliques, potentials):
@@ -22,6 +24,35 @@ def onto(domain, table, clique):
     kept = domain.clique(clique)
     summed = table.sum(axis=tuple(k for k, a in enumerate(domain) if a not in kept))
     return np.transpose(summed, [kept.index(a) for a in clique])
+
+
+def random_potentials(domain, cliques, seed, scale):
+    """Normal numbers for the cells of the cliques' tables, one table after the other."""
+    return np.random.default_rng(seed).normal(size=sum(map(domain.cells, cliques))) * scale
+
+
+def stacked(domain, table, cliques):
+    """The marginals of a full joint table in one vector, as potentials are."""
+    return np.concatenate([np.zeros(0), *(onto(domain, table, clique).ravel() for clique in cliques)])
+
+
+def propagate_random(domain, cliques, seed, scale, *, arrays, oracle=joint):
+    """Belief propagation on random potentials, whose marginals must be the oracle's.
+
+    Returns the marginals, and the log-partition function as found and as expected.
+    """
+    potentials = random_potentials(domain, cliques, seed, scale)
+    log_mass, table = oracle(domain, cliques, potentials)
+    propagate = marginal_oracle(junction_tree(domain, cliques), cliques, arrays)
+    marginals, found = propagate(arrays.xp.asarray(potentials))
+    np.testing.assert_allclose(np.asarray(marginals), stacked(domain, table, cliques), atol=1e-9)
+    return np.asarray(marginals), found, log_mass
+
+
+def calibrate_random(algebra, domain, cliques, seed):
+    """Beliefs and mass of random potentials, in the given algebra."""
+    tables = split_tables(domain, cliques, random_potentials(domain, cliques, seed, 2.0))
+    return calibrate_in(algebra, junction_tree(domain, cliques), tables)
 
 
 @st.composite

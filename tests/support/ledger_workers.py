@@ -22,7 +22,7 @@ from support.ledger_examples import DATASET, RUNNER, TENTH, account, free_reques
 from synth_core.domain import Clique, Domain
 from synth_core.errors import BudgetRefused, LedgerError
 from synth_core.ledger.sql import SqlLedger
-from synth_core.privacy.curator import LedgerCurator, Spending
+from synth_core.privacy.curator import Curator, Spending
 from synth_core.privacy.entropy import SystemEntropy
 from synth_core.privacy.noise import discrete_gaussian
 from synth_core.privacy.wall import Private
@@ -53,7 +53,7 @@ def publish(url: str, release: str, fault: Callable[[str], None]) -> list[float]
     ledger = SqlLedger(url, fault=fault)
     ledger.hold(DATASET, release, mu2=3 * TENTH, runner=RUNNER)
     spending = Spending(dataset=DATASET, snapshot="hmac:1", release=release, step="fit", runner=RUNNER)
-    curator = LedgerCurator(counts=TinyCounts(), ledger=ledger, spending=spending, fault=fault)
+    curator = Curator(counts=TinyCounts(), ledger=ledger, spending=spending, fault=fault)
     (measurement,) = curator.measure([("age", "sex")], TENTH, purpose="pairs")
     ledger.refund(ledger.reserve(request("unused", release=release)), reason="not needed")
     ledger.note(free_request(release=release))

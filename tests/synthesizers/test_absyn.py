@@ -12,7 +12,7 @@ from synth_core.ledger.book import charged_records
 from synth_core.ledger.memory import MemoryLedger
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
-from synth_core.privacy.curator import LedgerCurator, Spending
+from synth_core.privacy.curator import Curator, Spending
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Tools
 from synth_core.synthesizers.methods import synthesizer
@@ -40,7 +40,7 @@ def curator(codes, domain=DOMAIN, ledger=None):
         ledger = MemoryLedger()
         ledger.declare(Account(dataset="people", delta=1e-6, cap_epsilon=3.0), actor="test")
     spending = Spending(dataset="people", snapshot="s", release="r", step="all")
-    return LedgerCurator(counts=TableCounts(codes, domain), ledger=ledger, spending=spending), ledger
+    return Curator(counts=TableCounts(codes, domain), ledger=ledger, spending=spending), ledger
 
 
 def converse(method, codes, domain=DOMAIN, tools=None):

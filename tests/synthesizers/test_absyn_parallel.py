@@ -19,7 +19,7 @@ from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.maximum_entropy import estimate
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
-from synth_core.privacy.curator import LedgerCurator, Spending
+from synth_core.privacy.curator import Curator, Spending
 from synth_core.steps.conversation import cluster_tools
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.absyn import estimate_by_clique, join_cliques
@@ -178,7 +178,7 @@ def conversation(ledger, tools):
     method = synthesizer("absyn", "paper", {"estimation": "parallel"})
     spending = Spending(dataset="people", snapshot="s", release="r", step="all")
     counts = TableCounts(table_of_codes(), COLUMNS)
-    curator = LedgerCurator(counts=counts, ledger=ledger, spending=spending)
+    curator = Curator(counts=counts, ledger=ledger, spending=spending)
     plan = method.plan(COLUMNS, mu2_of(2.0, 1e-6))
     structure = method.select(curator, plan, method.score(curator, plan))
     return method.fit(curator, plan, structure, tools)

@@ -12,7 +12,7 @@ from synth_core.ledger.memory import MemoryLedger
 from synth_core.measurement import Measurement
 from synth_core.models.maximum_entropy import estimate
 from synth_core.privacy.accounts import Account
-from synth_core.privacy.curator import LedgerCurator, Spending
+from synth_core.privacy.curator import Curator, Spending
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.compression import Compression
 
@@ -80,7 +80,7 @@ def test_a_merged_cell_carries_the_noise_of_one_cell(compression):
     ledger = MemoryLedger()
     ledger.declare(Account(dataset="people", delta=1e-6, cap_epsilon=50.0), actor="test")
     spending = Spending(dataset="people", snapshot="s", release="r", step="all")
-    curator = LedgerCurator(counts=TableCounts(codes, DOMAIN), ledger=ledger, spending=spending)
+    curator = Curator(counts=TableCounts(codes, DOMAIN), ledger=ledger, spending=spending)
     found = [compression.measure(curator, [("b", "a")], Fraction(1, 50), purpose=f"asked {k}")[0] for k in range(150)]
     assert found[0].clique == ("a", "b")
     errors = np.array([(m.noisy - exact)[2] / m.sigma for m in found])

@@ -15,7 +15,7 @@ from synth_core.ledger.sql import SqlLedger
 from synth_core.models.mixture import Model
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
-from synth_core.privacy.curator import LedgerCurator, Spending
+from synth_core.privacy.curator import Curator, Spending
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Tools, load_scores, load_structure, save_scores, save_structure
 from synth_core.synthesizers.methods import METHODS, synthesizer
@@ -63,7 +63,7 @@ def converse(method, ledger, codes, folder=None):
 
     def curator(step):
         spending = Spending(dataset="people", snapshot="s", release="r", step=step)
-        return OnlyCurator(LedgerCurator(counts=counts, ledger=ledger, spending=spending))
+        return OnlyCurator(Curator(counts=counts, ledger=ledger, spending=spending))
 
     scores = method.score(curator("score"), plan)
     if folder:
@@ -174,7 +174,7 @@ def test_a_single_column_works(method, preset):
     ledger = new_ledger()
     counts = TableCounts({"only": np.repeat(np.arange(4, dtype=np.uint8), 500)}, domain)
     spending = Spending(dataset="people", snapshot="s", release="r", step="all")
-    curator = LedgerCurator(counts=counts, ledger=ledger, spending=spending)
+    curator = Curator(counts=counts, ledger=ledger, spending=spending)
     model = built.fit(curator, plan, built.select(curator, plan, built.score(curator, plan)), Tools())
     assert model.sample(10, np.random.default_rng(0)).shape == (10, 1)
     assert built.preview(domain, plan)

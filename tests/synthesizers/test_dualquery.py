@@ -12,7 +12,7 @@ from synth_core.errors import FeasibilityError, SpecError
 from synth_core.evaluation.distances import tabulate
 from synth_core.models.losses import DualQueryLoss
 from synth_core.privacy.budget import exponential_for, mu2_of
-from synth_core.privacy.curator import LedgerCurator
+from synth_core.privacy.curator import Curator
 from synth_core.privacy.entropy import SystemEntropy
 from synth_core.privacy.queries import GRID, BoxCount
 from synth_core.storage.counting import TableCounts
@@ -42,7 +42,7 @@ def shares(rows):
 
 def conversation(method, mu2):
     counts = TableCounts(dict(zip(DOMAIN.attributes, codes().T, strict=True)), DOMAIN)
-    curator = Witness((counts, counts), 0, curator=LedgerCurator, entropy=SystemEntropy())
+    curator = Witness((counts, counts), 0, curator=Curator, entropy=SystemEntropy())
     plan = method.plan(DOMAIN, mu2)
     structure = method.select(curator, plan, method.score(curator, plan))
     transcript = method.converse(curator, plan, structure, Tools())

@@ -12,7 +12,7 @@ from synth_core.domain import Domain
 from synth_core.errors import FeasibilityError
 from synth_core.evaluation.distances import tabulate
 from synth_core.privacy.budget import mu2_of
-from synth_core.privacy.curator import LedgerCurator
+from synth_core.privacy.curator import Curator
 from synth_core.privacy.entropy import SystemEntropy
 from synth_core.privacy.strategies import Answers
 from synth_core.storage.counting import TableCounts
@@ -99,7 +99,7 @@ def test_prefixes_are_answered(preset):
     columns = {"a": (b > 3).astype(int), "b": b, "c": rng.integers(0, 3, len(b))}
     counts = TableCounts(columns, DOMAIN)
     method = synthesizer("hdmm", preset, {"workload": {"marginals": [["a", "b"], ["c"]], "prefixes": ["b"]}})
-    curator = Witness((counts, counts), 0, curator=LedgerCurator, entropy=SystemEntropy())
+    curator = Witness((counts, counts), 0, curator=Curator, entropy=SystemEntropy())
     plan = method.plan(DOMAIN, mu2_of(2.0, 1e-6))
     structure = method.select(curator, plan, method.score(curator, plan))
     model = method.fit(curator, plan, structure, Tools())
@@ -130,7 +130,7 @@ def test_on_average_a_graphical_model_beats_local_least_squares_on_the_same_answ
     plan = method.plan(domain, mu2_of(0.1, 1e-6))
     ratios = []
     for _ in range(12):
-        curator = Witness((counts, counts), 0, curator=LedgerCurator, entropy=SystemEntropy())
+        curator = Witness((counts, counts), 0, curator=Curator, entropy=SystemEntropy())
         structure = method.select(curator, plan, method.score(curator, plan))
         model = method.fit(curator, plan, structure, Tools())
         strategies, shares = choose_strategies(parts, domain)

@@ -10,7 +10,7 @@ from synth_core.domain import Domain
 from synth_core.errors import FeasibilityError, SpecError
 from synth_core.measurement import Measurement
 from synth_core.privacy.budget import mu2_of
-from synth_core.privacy.curator import LedgerCurator
+from synth_core.privacy.curator import Curator
 from synth_core.privacy.entropy import SystemEntropy
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Tools
@@ -41,7 +41,7 @@ def copies():
 
 def conversation(method):
     counts, heard = copies(), []
-    curator = Witness((counts, counts), 0, curator=LedgerCurator, entropy=SystemEntropy())
+    curator = Witness((counts, counts), 0, curator=Curator, entropy=SystemEntropy())
     plan = method.plan(DOMAIN, mu2_of(3.0, 1e-6))
     structure = method.select(curator, plan, method.score(curator, plan))
     return method.fit(curator, plan, structure, Tools(progress=heard.append)), heard

@@ -17,7 +17,7 @@ from synth_core.models.calibration import Factor
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
-from synth_core.privacy.curator import LedgerCurator, Spending
+from synth_core.privacy.curator import Curator, Spending
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Tools
 from synth_core.synthesizers.consistency import as_published, reconcile
@@ -247,7 +247,7 @@ def conversation(method, codes, domain):
     ledger = MemoryLedger()
     ledger.declare(Account(dataset="people", delta=1e-6, cap_epsilon=2.0), actor="test")
     spending = Spending(dataset="people", snapshot="s", release="r", step="all")
-    curator = LedgerCurator(counts=TableCounts(codes, domain), ledger=ledger, spending=spending)
+    curator = Curator(counts=TableCounts(codes, domain), ledger=ledger, spending=spending)
     plan = method.plan(domain, BUDGET)
     scores = method.score(curator, plan)
     structure = method.select(curator, plan, scores)

@@ -12,7 +12,7 @@ from synth_core.models.calibration import calibrate, split_tables
 from synth_core.models.junction_tree import junction_tree
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
-from synth_core.privacy.curator import LedgerCurator, Spending
+from synth_core.privacy.curator import Curator, Spending
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Scores, Tools
 from synth_core.synthesizers.methods import synthesizer
@@ -108,7 +108,7 @@ def curator(counts, ledger=None):
         ledger = MemoryLedger()
         ledger.declare(Account(dataset="people", delta=DELTA, cap_epsilon=4.0), actor="test")
     spending = Spending(dataset="people", snapshot="s", release="r", step="all")
-    return LedgerCurator(counts=counts, ledger=ledger, spending=spending)
+    return Curator(counts=counts, ledger=ledger, spending=spending)
 
 
 def test_the_printed_algorithm_is_refused_in_two_sentences():

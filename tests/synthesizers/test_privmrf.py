@@ -12,7 +12,7 @@ from synth_core.ledger.memory import MemoryLedger
 from synth_core.models.junction_tree import TriangulatedGraph, junction_tree
 from synth_core.privacy.accounts import Account, State
 from synth_core.privacy.budget import mu2_of
-from synth_core.privacy.curator import LedgerCurator, Spending
+from synth_core.privacy.curator import Curator, Spending
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Tools
 from synth_core.synthesizers.privmrf import PrivMRF, round_sizes
@@ -35,7 +35,7 @@ def fitted(method, domain, codes, epsilon=2.0, ledger=None):
     ledger.declare(Account(dataset="people", delta=1e-6, cap_epsilon=epsilon), actor="test")
     plan = method.plan(domain, mu2_of(epsilon, 1e-6))
     spending = Spending(dataset="people", snapshot="s", release="r", step="all")
-    curator = LedgerCurator(counts=TableCounts(codes, domain), ledger=ledger, spending=spending)
+    curator = Curator(counts=TableCounts(codes, domain), ledger=ledger, spending=spending)
     structure = method.select(curator, plan, method.score(curator, plan))
     return method.fit(curator, plan, structure, Tools())
 
