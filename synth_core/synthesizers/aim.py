@@ -46,27 +46,14 @@ class AIM:
     workload: Workload = option(TRIPLES, "workload")
     one_way: float = option(0.1, "one_way")
     choices: float = option(0.1, "choices")
-    rounds_per_attribute: float = option(
-        4.0, "Upper limit of rounds for each column; more rounds begin with more noise each."
-    )
-    annealing: int = option(
-        2,
-        "Factor by which a round's budget grows after one whose change was within its noise; larger ends sooner.",
-    )
+    rounds_per_attribute: float = option(4.0, "Upper limit of rounds for each column; more begin with more noise each.")
+    annealing: int = option(2, "Factor of a round's budget after a change within its noise; larger ends sooner.")
     penalty: float = option(1.0, "penalty")
-    candidates: int = option(2000, "Upper limit of the candidates of a round; of more, as many are drawn at random.")
-    largest_model: float = option(
-        4e6,
-        "Upper limit of the junction tree in cells when all is spent; larger allows larger marginals and "
-        "costs memory and time.",
-    )
+    candidates: int = option(2000, "Upper limit of the candidates of a round, drawn at random; more take longer.")
+    largest_model: float = option(4e6, "Most cells of the junction tree when all is spent; larger costs memory, time.")
     pooling: int = option(3, "pooling")
     last_gain: float = option(0.125, "last_gain")
-    passes: int = option(
-        150,
-        "Upper limit of the passes of inference in a round, and a quarter of that of the last fit; more fit "
-        "more closely and take longer.",
-    )
+    passes: int = option(150, "Most passes of inference in a round, a quarter of the last fit's; more fit closer.")
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """Most goes to the marginals that the rounds measure; a single attribute has only its own."""

@@ -32,34 +32,21 @@ Estimator = Callable[..., MarkovRandomField]
 
 SHARED_MEANINGS = {
     "choices": "Share of the budget for choosing marginals; more finds the largest misfit more surely.",
-    "workload": ("Marginals, prefixes and ranges that are to be answered well; more of them share the same budget."),
-    "last_gain": (
-        "Relative fall of the loss for which the weight of the entropy is halved once more in the last fit; "
-        "larger stops earlier, at a smoother model."
-    ),
-    "pooling": (
-        "Tables of up to this many attributes are pooled from all measurements around them for the last "
-        "fit; larger is slower, 0 pools none."
-    ),
-    "last_fit": (
-        "Loss at which the last fit stops, as a multiple of the loss expected from noise alone; smaller "
-        "follows the noise more closely."
-    ),
-    "early_fit": (
-        "Loss at which the fit of a round stops, as a multiple of the loss expected from noise alone; "
-        "larger is faster and coarser."
-    ),
-    "limit_cells": (
-        "Upper limit of the model's junction tree in cells of 8 bytes; larger allows more or larger tables "
-        "and costs memory and time."
-    ),
-    "one_way": (
-        "Share of the budget for one-way marginals; more makes single columns, and what is scored against "
-        "them, less noisy."
-    ),
-    "penalty": (
-        "Multiple of a marginal's expected noise that is subtracted from its misfit; larger prefers smaller tables."
-    ),
+    "early_fit": "Loss at which a round's fit stops, in multiples of what noise alone leaves; larger is faster.",
+    "last_fit": "Loss at which the last fit stops, in multiples of what noise alone leaves; smaller follows the noise.",
+    "last_gain": "Relative fall of the loss below which the entropy's weight is not halved again; larger is smoother.",
+    "levels": "Coarser versions by column and first code of each group, as `{age: [0, 16]}`; more keep more detail.",
+    "limit_cells": "Upper limit of the junction tree in cells of 8 bytes; larger allows more, costs memory and time.",
+    "one_way": "Share of the budget for one-way marginals; more makes them, and what is scored by them, less noisy.",
+    "pair_scores": "Share of the budget for dependence scores of all pairs; more finds weak dependence more surely.",
+    "passes": "Upper limit of the passes of inference of a fit; more give a closer fit and take longer.",
+    "penalty": "Multiple of a marginal's expected noise taken off its misfit; larger prefers smaller tables.",
+    "pooling": "Tables of up to this many columns are pooled for the last fit; larger is slower, 0 pools none.",
+    "rare": "Codes with noisy counts below this many standard deviations are merged; more merges more codes, 0 none.",
+    "sized": "Whether budgets grow with a table's cells to the power 2/3 instead of being equal.",
+    "theta": "Least ratio of records to mean absolute noise in a cell of a useful table; larger allows smaller ones.",
+    "usefulness": "Least records in a table's cell, in standard deviations of its noise; larger gives smaller tables.",
+    "workload": "Marginals, prefixes and ranges that are to be answered well; more of them share the same budget.",
 }
 """Meanings of options that several methods have, by the name of the option."""
 

@@ -36,9 +36,7 @@ class HDMM:
     """One batch of linear measurements, chosen before any data is opened."""
 
     workload: Workload = option(ALL_PAIRS, "workload")
-    graphical: bool = option(
-        True, "Whether a graphical model is fitted to the answers instead of least squares on each table."
-    )
+    graphical: bool = option(True, "Whether a graphical model is fitted instead of least squares on each table.")
     limit_cells: int = option(16_000_000, "limit_cells")
     last_fit: float = option(0.8, "last_fit")
 

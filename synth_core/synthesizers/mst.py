@@ -29,16 +29,9 @@ class MST:
     """A tree of pairs; `rare` says below how many sigmas a code is merged with others."""
 
     one_way: float = option(0.25, "one_way")
-    choices: float = option(
-        0.05, "Share of the budget for choosing the tree's edges; more chooses dependent pairs more surely."
-    )
-    rare: float = option(
-        3.0, "Codes with noisy counts below this many standard deviations are merged; more merges more codes."
-    )
-    by_size: float = option(
-        2 / 3,
-        "Power of a pair's cells to which its budget is proportional; 0 shares equally, larger favours large pairs.",
-    )
+    choices: float = option(0.05, "Share of the budget for the tree's edges; more chooses dependent pairs more surely.")
+    rare: float = option(3.0, "rare")
+    by_size: float = option(2 / 3, "Power of a pair's cells in its budget; 0 is even, larger favours large pairs.")
     last_fit: float = option(0.3, "last_fit")
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:

@@ -40,22 +40,14 @@ class MWEM:
     """Rounds of {choose, measure, refit} over a declared workload of marginals."""
 
     workload: Workload = option(ALL_PAIRS, "workload")
-    rounds_per_attribute: float = option(
-        2.0,
-        "Rounds for each column, one marginal measured in each; more cover more of the workload with more noise each.",
-    )
+    rounds_per_attribute: float = option(2.0, "Rounds for each column, a marginal each; more cover more, noisier.")
     one_way: float = option(0.1, "one_way")
     choices: float = option(0.1, "choices")
     penalty: float = option(1.0, "penalty")
     limit_cells: int = option(4_000_000, "limit_cells")
     last_fit: float = option(0.6, "last_fit")
-    graphical: bool = option(
-        True, "Whether a graphical model is refitted each round instead of multiplicative weights."
-    )
-    passes: int = option(
-        100,
-        "Passes of multiplicative weights over all measurements in each round; more fit more closely and take longer.",
-    )
+    graphical: bool = option(True, "Whether a graphical model is refitted each round, not multiplicative weights.")
+    passes: int = option(100, "Passes of multiplicative weights over measurements in a round; more fit closer, slower.")
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """Most goes to the marginals that the rounds measure."""

@@ -63,47 +63,18 @@ class PrivBayes:
     or not, and records are drawn by `generation`.
     """
 
-    beta: float = option(
-        0.2,
-        "Share of the budget for everything before the tables; more selects the network more surely and "
-        "makes tables noisier.",
-    )
-    one_way: float = option(
-        0.15,
-        "Share of the budget for one-way marginals, part of `beta`; 0 asks for the number of records and "
-        "the paper's scores instead.",
-    )
-    usefulness: float = option(
-        4.0,
-        "Least number of records for each cell of a table, in standard deviations of its noise; larger "
-        "gives smaller tables.",
-    )
-    g: int = option(
-        8,
-        "Neighbouring codes that a coarser version of a column joins, for columns of more than g² codes; 0 "
-        "makes no coarser versions.",
-    )
-    levels: tuple[tuple[str, tuple[int, ...]], ...] = option(
-        (),
-        "Coarser versions declared by column and first code of each group, as `{age: [0, 16, 25]}`; more "
-        "groups keep more detail.",
-    )
-    every_level: bool = option(
-        False,
-        "Whether all pairs of coarser versions are scored, as printed, which costs budget, instead of each "
-        "pair of columns once.",
-    )
-    sized: bool = option(True, "Whether budgets grow with a table's cells to the power 2/3 instead of being equal.")
-    pgm: bool = option(
-        True, "Whether a graphical model estimates the distribution where no column has coarser versions."
-    )
+    beta: float = option(0.2, "Share of the budget before the tables; more selects more surely with noisier tables.")
+    one_way: float = option(0.15, "Part of `beta` for one-way marginals; more gives less noise, 0 asks for n instead.")
+    usefulness: float = option(4.0, "usefulness")
+    g: int = option(8, "Neighbouring codes joined in columns of more than g² codes; larger is coarser, 0 joins none.")
+    levels: tuple[tuple[str, tuple[int, ...]], ...] = option((), "levels")
+    every_level: bool = option(False, "Whether all pairs of coarser versions are scored, as printed, for more budget.")
+    sized: bool = option(True, "sized")
+    pgm: bool = option(True, "Whether a graphical model estimates where no column has coarser versions.")
     usefulness_pgm: float = option(1.2, "The same as `usefulness` where a graphical model estimates.")
     limit_cells: int = option(4_000_000, "limit_cells")
     last_fit: float = option(0.4, "last_fit")
-    consistency: bool = option(
-        True,
-        "Whether tables are made to agree before records are drawn; otherwise a record steps back from empty rows.",
-    )
+    consistency: bool = option(True, "Whether tables are made to agree; otherwise a record steps back from empty rows.")
     generation: str = option(
         "dealt",
         "How records are drawn: `dealt` (expected counts, rounded), `with replacement`, or `without replacement`.",

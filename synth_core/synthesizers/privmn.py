@@ -58,29 +58,13 @@ class PrivMN:
     """
 
     one_way: float = option(0.1, "one_way")
-    dependence: float = option(
-        0.1,
-        "Share of the budget for the dependence scores of all pairs; more finds weak dependence more surely.",
-    )
-    theta: float = option(
-        0.05,
-        "Least dependence of a joined pair as a share of the largest possible; larger joins fewer pairs.",
-    )
-    alpha: float = option(
-        0.05, "Probability that noise alone joins any pair of independent columns; larger joins more pairs."
-    )
-    usefulness: float = option(
-        4.0,
-        "Least number of records for each cell of a cluster, in standard deviations of its noise; larger "
-        "gives smaller clusters.",
-    )
-    pure: bool = option(
-        False, "Whether cluster tables get Laplace noise, which is private without a delta and costs more."
-    )
+    dependence: float = option(0.1, "pair_scores")
+    theta: float = option(0.05, "Least share of the largest possible dependence of a joined pair; larger joins fewer.")
+    alpha: float = option(0.05, "Probability that noise alone joins any independent pair; larger joins more pairs.")
+    usefulness: float = option(4.0, "usefulness")
+    pure: bool = option(False, "Whether tables get Laplace noise, which is private without a delta and costs more.")
     nearest: bool = option(
-        True,
-        "Whether tables are made non-negative by the nearest table, in turns with agreement, instead of the "
-        "paper's rule.",
+        True, "Whether the nearest non-negative table, in turns with agreement, is taken instead of the paper's rule."
     )
     algorithm: str = option("sound", "Always `sound`; `printed` is refused, because it is not private for any epsilon.")
 

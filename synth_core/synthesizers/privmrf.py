@@ -63,46 +63,20 @@ class PrivMRF:
     """One-way marginals, dependence of pairs, then rounds of choosing, measuring and refitting."""
 
     one_way: float = option(0.08, "one_way")
-    pairs: float = option(
-        0.02,
-        "Share of the budget for the dependence scores of all pairs; more finds weak dependence more surely.",
-    )
+    pairs: float = option(0.02, "pair_scores")
     choices: float = option(0.06, "choices")
-    theta: float = option(
-        10.0,
-        "Least ratio of records to expected absolute noise in a cell of a table worth measuring; larger "
-        "allows only smaller tables.",
-    )
+    theta: float = option(10.0, "theta")
     theta_small: float = option(4.0, "The same ratio for tables of at most 24 cells; larger allows fewer of them.")
-    marginals_per_attribute: float = option(
-        5.0,
-        "Upper limit of marginals measured for each column; more cover more dependence, each with more noise and time.",
-    )
-    rounds: int = option(
-        8, "Number of rounds of choosing, measuring and refitting; more rounds adapt better and take longer."
-    )
-    ramp: float = option(
-        8.0,
-        "Marginals in the last round for each one in the first; 1 makes rounds equal, larger begins with fewer.",
-    )
+    marginals_per_attribute: float = option(5.0, "Upper limit of marginals for each column; more have more noise each.")
+    rounds: int = option(8, "Rounds of choosing, measuring and refitting; more rounds adapt better and take longer.")
+    ramp: float = option(8.0, "Marginals in the last round for each one in the first; larger begins with fewer.")
     proposals: int = option(200, "Candidate marginals drawn in each round; more miss less and take longer.")
     penalty: float = option(0.4, "penalty")
-    diverse: bool = option(
-        True,
-        "Whether a candidate that overlaps one chosen in the same round by more than half waits for the next round.",
-    )
-    sized: bool = option(True, "Whether budgets grow with a table's cells to the power 2/3 instead of being equal.")
+    diverse: bool = option(True, "Whether candidates that overlap a choice by more than half wait for the next round.")
+    sized: bool = option(True, "sized")
     pooling: int = option(2, "pooling")
-    tau: float = option(
-        8e6,
-        "Upper limit of the junction tree in cells; larger allows more marginals of large columns and costs "
-        "memory and time.",
-    )
-    tau_beyond_pairs: float = option(
-        1e6,
-        "Upper limit in cells to which marginals of three or more columns may make the junction tree grow; "
-        "larger is slower.",
-    )
+    tau: float = option(8e6, "limit_cells")
+    tau_beyond_pairs: float = option(1e6, "The same limit for marginals of three or more columns; larger is slower.")
     early_fit: float = option(1.0, "early_fit")
     last_gain: float = option(0.125, "last_gain")
 
@@ -328,21 +302,10 @@ PAPER_EMPHASIS = 4.0
 class PaperPrivMRF:
     """Algorithm 6 with the constants of Section 3.6."""
 
-    theta: float = option(
-        6.0,
-        "Least ratio of records to expected absolute noise in a cell of a table worth measuring (Algorithm "
-        "2); larger allows only smaller tables.",
-    )
-    k: int = option(
-        400,
-        "Candidate marginals drawn in each round (Algorithm 4); more miss less, and each misfit is noisier.",
-    )
+    theta: float = option(6.0, "theta")
+    k: int = option(400, "Candidate marginals drawn in each round (Algorithm 4); more miss less with noisier misfits.")
     t_per_attribute: float = option(0.8, "Rounds for each column; more measure more marginals, each with more noise.")
-    tau_c: float = option(
-        1e7,
-        "Upper limit of a clique of the attribute graph in cells (Algorithm 1); larger allows more "
-        "dependence and costs memory and time.",
-    )
+    tau_c: float = option(1e7, "Upper limit of a clique in cells (Algorithm 1); larger keeps more dependence, slower.")
     early_fit: float = option(1.2, "early_fit")
     last_gain: float = option(0.125, "last_gain")
 

@@ -36,26 +36,13 @@ class Swift:
     """One-way marginals, distances, one batch; sets of up to `ways` attributes inside the tree are measured."""
 
     one_way: float = option(0.1, "one_way")
-    distances: float = option(
-        0.05, "Share of the budget for distances from independence; more selects sets more surely."
-    )
-    ways: int = option(
-        3,
-        "Largest number of columns of a measured set; larger captures higher-order dependence with noisier tables.",
-    )
-    larger: float = option(
-        0.4,
-        "Weight of the distance that a set of three or more columns adds to its pairs'; larger measures "
-        "more such sets.",
-    )
-    largest_model: float = option(
-        1e6, "Upper limit of the clique tree in cells; larger allows more sets and costs memory and time."
-    )
+    distances: float = option(0.05, "Share of the budget for distances from independence; more selects more surely.")
+    ways: int = option(3, "Largest number of columns of a measured set; larger captures more with noisier tables.")
+    larger: float = option(0.4, "Weight of what sets of three or more columns add to pairs; larger measures more.")
+    largest_model: float = option(1e6, "limit_cells")
     pooling: int = option(3, "pooling")
     last_gain: float = option(0.125, "last_gain")
-    passes: int = option(
-        600, "Upper limit of the passes of inference of the fit; more give a closer fit and take longer."
-    )
+    passes: int = option(600, "passes")
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """Most goes to the batch; a single attribute has only its own marginal."""
