@@ -40,29 +40,23 @@ class Model(Protocol):
     @property
     def domain(self) -> Domain:
         """The attributes and their sizes."""
-        ...
 
     @property
     def cliques(self) -> Sequence[Clique]:
         """The marginals it was fitted to."""
-        ...
 
     @property
     def total(self) -> float:
         """Estimated number of records."""
-        ...
 
     def marginal(self, clique: Clique) -> NDArray[np.float64]:
         """Expected counts of the clique's cells."""
-        ...
 
     def sample(self, rows: int, rng: np.random.Generator) -> Codes:
         """Rows of codes, in the domain's order."""
-        ...
 
     def save(self, path: Path) -> None:
         """Write the model."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,7 +17,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -39,7 +38,6 @@ from synth_core.synthesizers.base import (
     free_parameters,
     noise_text,
     option,
-    with_options,
 )
 from synth_core.synthesizers.compression import Compression
 from synth_core.synthesizers.consistency import make_consistent
@@ -258,11 +256,7 @@ PAPER = ABSyn(
 )
 """Section VI: 0.1 / 0.1 / 0.8 of the budget; the paper leaves the clique threshold and the end of the fit open."""
 
-
-def build(preset: str, options: dict[str, Any]) -> ABSyn:
-    """ABSyn by preset."""
-    built: ABSyn = with_options(PAPER if preset == "paper" else ABSyn(), options, method=f"absyn/{preset}")
-    return built
+PRESETS = {"default": ABSyn(), "paper": PAPER}
 
 
 def _merged(measurement: Measurement, compression: Compression) -> Measurement:

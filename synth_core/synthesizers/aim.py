@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +22,10 @@ from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import TriangulatedGraph, mask_of
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Model
-from synth_core.privacy.budget import BudgetPlan, gaussian_for
+from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
-from synth_core.synthesizers.base import Scores, Structure, Tools, last_fit, noise_text, option, with_options
+from synth_core.synthesizers.base import Scores, Structure, Tools, last_fit, noise_sigma, noise_text, option
 from synth_core.synthesizers.independent import one_way_plan, one_way_scores
 from synth_core.synthesizers.structure import MEAN_ABSOLUTE, fits, with_clique
 from synth_core.synthesizers.workloads import Workload
@@ -43,7 +42,7 @@ TOGETHER = 2048
 class AIM:
     """Rounds of {choose, measure, refit} over all sets of attributes inside a declared workload of marginals."""
 
-    workload: Workload = option(TRIPLES, "workload")
+    workload: Workload = option(TRIPLES, "workload", parse=Workload.parse)
     one_way: float = option(0.1, "one_way")
     choices: float = option(0.1, "choices")
     rounds_per_attribute: float = option(4.0, "Upper limit of rounds for each column; more begin with more noise each.")
@@ -160,8 +159,7 @@ class AIM:
         return max(1, round(self.rounds_per_attribute * len(domain)))
 
     def _sigma(self, plan: BudgetPlan, share: Fraction) -> float:
-        mechanism = gaussian_for(plan.mu2("marginals") * share, sensitivity=Fraction(1), count=1)
-        return math.sqrt(mechanism.scale)
+        return noise_sigma(plan.mu2("marginals") * share, count=1)
 
 
 PAPER = AIM(
@@ -232,12 +230,7 @@ def unions(domain: Domain, cliques: Sequence[Clique]) -> list[Clique]:
     return [tuple(names[members[home]].tolist()) for home in homes]
 
 
-def build(preset: str, options: dict[str, Any]) -> AIM:
-    """AIM by preset; `workload` is read from the spec's plain values."""
-    if "workload" in options:
-        options = options | {"workload": Workload.parse(options["workload"])}
-    built: AIM = with_options(PAPER if preset == "paper" else AIM(), options, method=f"aim/{preset}")
-    return built
+PRESETS = {"default": AIM(), "paper": PAPER}
 
 
 def _summed(found: dict[Clique, NDArray[np.float64]], home: Clique, clique: Clique) -> NDArray[np.float64]:

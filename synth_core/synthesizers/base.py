@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
@@ -108,37 +108,33 @@ class Synthesizer(Protocol):
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """Named shares of the budget, before any data is opened."""
-        ...
 
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
         """First questions: what depends on what."""
-        ...
 
     def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """Which marginals to measure; often pure post-processing."""
-        ...
 
     def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
         """Measure and estimate."""
-        ...
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Named facts about what a plan means, for people."""
-        ...
 
 
-def option(default: T, meaning: str) -> T:
+def option(default: T, meaning: str, *, parse: Callable[[Any], T] | None = None) -> T:
     """A field of a method's dataclass that a spec may set.
 
     Args:
         default: its value unless a preset or a spec says otherwise.
         meaning: one sentence with the unit, and what changes when the value grows, shown wherever options are listed;
             or a key of `SHARED_MEANINGS`.
+        parse: reads the plain value of a spec; None takes it as it is.
 
     Returns:
         The field, with the sentence as its metadata "help".
     """
-    declared: Any = field(default=default, metadata={"help": SHARED_MEANINGS.get(meaning, meaning)})
+    declared: Any = field(default=default, metadata={"help": SHARED_MEANINGS.get(meaning, meaning), "parse": parse})
     return cast(T, declared)
 
 
@@ -170,13 +166,15 @@ def run_phases(
     return Conversation(scores, structure, method.fit(curator("fit"), plan, structure, tools or Tools()))
 
 
-def with_options(preset: Any, options: dict[str, Any], *, method: str) -> Any:
+def with_options(preset: Any, options: Mapping[str, Any], *, method: str) -> Any:
     """The preset with some constants replaced; an unknown one is refused by name."""
     known = {field.name: field for field in fields(preset)}
     values = {field: getattr(preset, field) for field in known}
     for name, value in options.items():
         if name not in known:
             raise SpecError(f"options: {method} has no option {name!r} (it has: {', '.join(known)})")
+        if parse := known[name].metadata.get("parse"):
+            value = parse(value)
         kind = type(values[name])
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
@@ -184,6 +182,11 @@ def with_options(preset: Any, options: dict[str, Any], *, method: str) -> Any:
             raise SpecError(f"options: {name} must be of type {kind.__name__}")
         values[name] = value
     return type(preset)(**values)
+
+
+def noise_sigma(mu2: Fraction, *, count: int, sensitivity: Fraction = Fraction(1)) -> float:
+    """The standard deviation in records of the Gaussian noise on each of `count` answers that share `mu2`."""
+    return math.sqrt(gaussian_for(mu2, sensitivity=sensitivity, count=count).scale)
 
 
 def noise_text(mu2: Fraction, *, count: int, sensitivity: Fraction = Fraction(1)) -> str:
@@ -197,13 +200,12 @@ def noise_text(mu2: Fraction, *, count: int, sensitivity: Fraction = Fraction(1)
     Returns:
         The standard deviation in records, in words.
     """
-    mechanism = gaussian_for(mu2, sensitivity=sensitivity, count=count)
-    return f"sigma {math.sqrt(mechanism.scale):.1f} records"
+    return f"sigma {noise_sigma(mu2, count=count, sensitivity=sensitivity):.1f} records"
 
 
 def save_scores(scores: Scores, path: Path) -> None:
     """Write scores as JSON."""
-    path.write_text(json.dumps(_scores_json(scores)), encoding="utf-8")
+    path.write_text(json.dumps(asdict(scores), default=np.ndarray.tolist), encoding="utf-8")
 
 
 def load_scores(path: Path) -> Scores:
@@ -213,13 +215,7 @@ def load_scores(path: Path) -> Scores:
 
 def save_structure(structure: Structure, path: Path) -> None:
     """Write a structure, with the scores it came from, as JSON."""
-    values = {
-        "scores": _scores_json(structure.scores),
-        "cliques": structure.cliques,
-        "initial": structure.initial,
-        "largest_table": structure.largest_table,
-    }
-    path.write_text(json.dumps(values), encoding="utf-8")
+    path.write_text(json.dumps(asdict(structure), default=np.ndarray.tolist), encoding="utf-8")
 
 
 def load_structure(path: Path) -> Structure:
@@ -231,16 +227,6 @@ def load_structure(path: Path) -> Structure:
         _cliques(values["initial"]),
         values["largest_table"],
     )
-
-
-def _scores_json(scores: Scores) -> dict[str, Any]:
-    return {
-        "total": scores.total,
-        "pairs": scores.pairs,
-        "measurements": [
-            {"clique": m.clique, "noisy": m.noisy.tolist(), "sigma": m.sigma} for m in scores.measurements
-        ],
-    }
 
 
 def _scores(values: dict[str, Any]) -> Scores:

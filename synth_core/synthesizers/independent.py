@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from synth_core.measurement import Measurement, total_by_inverse_variance
 from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan, exact_share
 from synth_core.privacy.curator import Curator
-from synth_core.synthesizers.base import Scores, Structure, Tools, noise_text, with_options
+from synth_core.synthesizers.base import Scores, Structure, Tools, noise_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +46,6 @@ class Independent:
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """What the plan means in records."""
         return [("noise on each one-way count", noise_text(plan.mu2("one-way"), count=len(domain)))]
-
-
-def build(_: str, options: dict[str, Any]) -> Independent:
-    """The baseline; it has no options."""
-    built: Independent = with_options(Independent(), options, method="independent")
-    return built
 
 
 def one_way_plan(domain: Domain, total_mu2: Fraction, shares: Mapping[str, float], *, rest: str) -> BudgetPlan:
@@ -91,3 +84,6 @@ def positive_shares(measurement: Measurement) -> NDArray[np.float64]:
     positive = np.maximum(measurement.noisy, 0.0)
     whole = positive.sum()
     return positive / whole if whole > 0 else np.full(positive.shape, 1.0 / positive.size)
+
+
+PRESETS = {"default": Independent()}

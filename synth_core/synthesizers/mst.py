@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from synth_core.domain import Clique, Domain
 from synth_core.measurement import Measurement
@@ -18,7 +17,7 @@ from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
-from synth_core.synthesizers.base import Scores, Structure, Tools, noise_text, option, with_options
+from synth_core.synthesizers.base import Scores, Structure, Tools, noise_text, option
 from synth_core.synthesizers.compression import Compression
 from synth_core.synthesizers.independent import one_way_scores, products
 from synth_core.synthesizers.structure import all_pairs
@@ -80,8 +79,4 @@ class MST:
         return lines
 
 
-def build(preset: str, options: dict[str, Any]) -> MST:
-    """MST by preset."""
-    base = MST(one_way=1 / 3, choices=1 / 3, by_size=0.0) if preset == "paper" else MST()
-    built: MST = with_options(base, options, method=f"mst/{preset}")
-    return built
+PRESETS = {"default": MST(), "paper": MST(one_way=1 / 3, choices=1 / 3, by_size=0.0)}

@@ -11,11 +11,9 @@ the whole domain.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +24,10 @@ from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Model
-from synth_core.privacy.budget import BudgetPlan, exact_share, gaussian_for
+from synth_core.privacy.budget import BudgetPlan, exact_share
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
-from synth_core.synthesizers.base import Scores, Structure, Tools, noise_text, option, with_options
+from synth_core.synthesizers.base import Scores, Structure, Tools, noise_sigma, noise_text, option
 from synth_core.synthesizers.independent import one_way_scores
 from synth_core.synthesizers.structure import MEAN_ABSOLUTE
 from synth_core.synthesizers.workloads import ALL_PAIRS, Workload
@@ -39,7 +37,7 @@ from synth_core.synthesizers.workloads import ALL_PAIRS, Workload
 class MWEM:
     """Rounds of {choose, measure, refit} over a declared workload of marginals."""
 
-    workload: Workload = option(ALL_PAIRS, "workload")
+    workload: Workload = option(ALL_PAIRS, "workload", parse=Workload.parse)
     rounds_per_attribute: float = option(2.0, "Rounds for each column, a marginal each; more cover more, noisier.")
     one_way: float = option(0.1, "one_way")
     choices: float = option(0.1, "choices")
@@ -97,8 +95,7 @@ class MWEM:
         return max(1, round(self.rounds_per_attribute * len(domain)))
 
     def _sigma(self, domain: Domain, plan: BudgetPlan) -> float:
-        each = gaussian_for(plan.mu2("marginals"), sensitivity=Fraction(1), count=self._rounds(domain))
-        return math.sqrt(each.scale)
+        return noise_sigma(plan.mu2("marginals"), count=self._rounds(domain))
 
     def _affordable(self, domain: Domain, cliques: list[Clique], measurements: list[Measurement]) -> list[Clique]:
         """The cliques that keep the junction tree small; one that lies inside it always does."""
@@ -128,15 +125,6 @@ class MWEM:
         if self.graphical:
             return tools.estimate(domain, measurements, warm=warm, until=until, limit_cells=limit)
         return weights_model(domain, measurements, total=total, warm=warm, passes=self.passes, limit_cells=limit)
-
-
-def build(preset: str, options: dict[str, Any]) -> MWEM:
-    """MWEM by preset; `workload` is read from the spec's plain values."""
-    if "workload" in options:
-        options = options | {"workload": Workload.parse(options["workload"])}
-    base = MWEM() if preset == "default" else MWEM(graphical=False)
-    built: MWEM = with_options(base, options, method=f"mwem/{preset}")
-    return built
 
 
 Log = NDArray[np.float64]
@@ -213,3 +201,6 @@ def _updated(table: Log, group: Clique, measurement: Measurement, total: float) 
 def _log_normalised(table: Log) -> Log:
     peak = table.max()
     return np.asarray(table - peak - np.log(np.exp(table - peak).sum()))
+
+
+PRESETS = {"default": MWEM(), "factored": MWEM(graphical=False)}

@@ -28,7 +28,7 @@ from synth_core.models.bayesian_network import GENERATIONS, LEAST, BayesianNetwo
 from synth_core.models.calibration import Factor
 from synth_core.models.junction_tree import TriangulatedGraph
 from synth_core.models.mixture import Model
-from synth_core.privacy.budget import BudgetPlan, exact_share, gaussian_for
+from synth_core.privacy.budget import BudgetPlan, exact_share
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Coarsened, Dependence, Misfit, Query, Total
 from synth_core.privacy.strategies import Strategy
@@ -36,10 +36,10 @@ from synth_core.synthesizers.base import (
     Scores,
     Structure,
     Tools,
+    noise_sigma,
     noise_text,
     option,
     pool_tables,
-    with_options,
 )
 from synth_core.synthesizers.consistency import (
     as_published,
@@ -52,6 +52,14 @@ from synth_core.synthesizers.structure import all_pairs, pair_matrix, with_cliqu
 
 LIMIT_COUNTED = 20_000_000
 """Cells of the finest versions from which a table of coarser ones may be counted."""
+
+
+def parse_levels(values: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Read the plain values of a spec: an attribute with its groups' first codes."""
+    try:
+        return tuple((name, tuple(map(int, starts))) for name, starts in values.items())
+    except (AttributeError, TypeError, ValueError):
+        raise SpecError("options: levels must map a column to the first codes of its groups") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +75,7 @@ class PrivBayes:
     one_way: float = option(0.15, "Part of `beta` for one-way marginals; more gives less noise, 0 asks for n instead.")
     usefulness: float = option(4.0, "usefulness")
     g: int = option(8, "Neighbouring codes joined in columns of more than g² codes; larger is coarser, 0 joins none.")
-    levels: tuple[tuple[str, tuple[int, ...]], ...] = option((), "levels")
+    levels: tuple[tuple[str, tuple[int, ...]], ...] = option((), "levels", parse=parse_levels)
     every_level: bool = option(False, "Whether all pairs of coarser versions are scored, as printed, for more budget.")
     sized: bool = option(True, "sized")
     pgm: bool = option(True, "Whether a graphical model estimates where no column has coarser versions.")
@@ -172,8 +180,7 @@ class PrivBayes:
             return [Measurement(m.clique, non_negative(m.noisy), m.sigma) for m in tables]
         if self.one_way:
             return reconcile([*tables, *scores.measurements], hierarchies=hierarchies)[: len(tables)]
-        sigma = math.sqrt(gaussian_for(plan.mu2("n"), sensitivity=Fraction(1), count=1).scale)
-        n = Measurement((), np.array(scores.total), sigma)
+        n = Measurement((), np.array(scores.total), noise_sigma(plan.mu2("n"), count=1))
         return as_published([*tables, n], hierarchies=hierarchies)[: len(tables)]
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
@@ -215,7 +222,7 @@ class PrivBayes:
     def _sigma(self, domain: Domain, plan: BudgetPlan) -> float:
         """Noise of a table if every version gets one: the pessimistic case of a head of one attribute."""
         count = len(self._hierarchies(domain).domain(domain))
-        return math.sqrt(gaussian_for(plan.mu2("tables"), sensitivity=Fraction(1), count=count).scale)
+        return noise_sigma(plan.mu2("tables"), count=count)
 
     def _measured(
         self, curator: Curator, plan: BudgetPlan, cliques: Sequence[Clique], hierarchies: Hierarchies
@@ -321,18 +328,6 @@ PAPER = PrivBayes(
     generation="without replacement",
 )
 PRESETS = {"default": PrivBayes(), "paper": PAPER, "pgm": replace(PAPER, pgm=True)}
-
-
-def build(preset: str, options: dict[str, Any]) -> PrivBayes:
-    """PrivBayes by preset; `levels` is read from the spec's plain values, an attribute with its groups' first codes."""
-    if "levels" in options:
-        try:
-            levels = tuple((name, tuple(map(int, starts))) for name, starts in options["levels"].items())
-        except (AttributeError, TypeError, ValueError):
-            raise SpecError("options: levels must map a column to the first codes of its groups") from None
-        options = options | {"levels": levels}
-    built: PrivBayes = with_options(PRESETS[preset], options, method=f"privbayes/{preset}")
-    return built
 
 
 @dataclass(frozen=True, eq=False)

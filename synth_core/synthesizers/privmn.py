@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +25,7 @@ from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan, exact_share, gaussian_for, laplace_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
-from synth_core.synthesizers.base import Scores, Structure, Tools, option, with_options
+from synth_core.synthesizers.base import Scores, Structure, Tools, noise_sigma, option
 from synth_core.synthesizers.consistency import (
     make_consistent,
     model_in_turn,
@@ -143,9 +142,7 @@ class PrivMN:
         return max(matters, noise)
 
     def _noise(self, domain: Domain, plan: BudgetPlan) -> float:
-        pairs = len(all_pairs(domain))
-        mechanism = gaussian_for(plan.mu2("dependence"), sensitivity=PAIR_SENSITIVITY, count=pairs)
-        return math.sqrt(mechanism.scale)
+        return noise_sigma(plan.mu2("dependence"), count=len(all_pairs(domain)), sensitivity=PAIR_SENSITIVITY)
 
     def _sigma(self, domain: Domain, plan: BudgetPlan, *, count: int) -> float:
         mechanism = laplace_for if self.pure else gaussian_for
@@ -181,12 +178,6 @@ def _positive(table: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _shares(measurement: Measurement) -> NDArray[np.float64]:
     return _positive(nearest_non_negative(measurement.noisy))
-
-
-def build(preset: str, options: dict[str, Any]) -> PrivMN:
-    """PrivMN by preset; asking for the printed algorithm is refused."""
-    built: PrivMN = with_options(PRESETS[preset], options, method=f"privmn/{preset}")
-    return built
 
 
 PRESETS = {"default": PrivMN(), "paper": PrivMN(nearest=False), "laplace": PrivMN(pure=True)}

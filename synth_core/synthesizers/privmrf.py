@@ -17,7 +17,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +26,7 @@ from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import TriangulatedGraph, junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Model
-from synth_core.privacy.budget import BudgetPlan, gaussian_for
+from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Dependence, Misfit, Total
 from synth_core.synthesizers.base import (
@@ -36,9 +35,9 @@ from synth_core.synthesizers.base import (
     Synthesizer,
     Tools,
     last_fit,
+    noise_sigma,
     noise_text,
     option,
-    with_options,
 )
 from synth_core.synthesizers.independent import one_way_plan, one_way_scores, products
 from synth_core.synthesizers.structure import (
@@ -148,21 +147,18 @@ class PrivMRF:
         lines = [("noise on each one-way count", noise_text(plan.mu2("one-way"), count=d))]
         if d == 1:
             return lines
-        pairs = gaussian_for(plan.mu2("pairs"), sensitivity=Fraction(1, 2), count=d * (d - 1) // 2)
+        pairs = noise_text(plan.mu2("pairs"), count=d * (d - 1) // 2, sensitivity=Fraction(1, 2))
         most = self._most(domain)
         sigma = self._sigma(most, plan)
         return [
             *lines,
-            ("noise on each pair's dependence", f"sigma {math.sqrt(pairs.scale):.1f} records"),
+            ("noise on each pair's dependence", pairs),
             ("noise on each marginal count", f"sigma {sigma:.1f} records on average, less on large tables"),
             ("marginals measured", f"up to {most} in {self.rounds} rounds"),
             ("largest useful table", f"1 cell for each {self.theta * MEAN_ABSOLUTE * sigma:.0f} records"),
             ("candidates", f"up to {self.proposals} a round"),
             ("junction tree", f"up to {min(self.tau, domain.cells()):,.0f} cells"),
-            (
-                "time",
-                f"up to about {5 + SECONDS_PER_CELL * min(self.tau, domain.cells()):.0f} CPU seconds",
-            ),
+            ("time", f"up to about {5 + SECONDS_PER_CELL * min(self.tau, domain.cells()):.0f} CPU seconds"),
         ]
 
     def _most(self, domain: Domain) -> int:
@@ -174,8 +170,7 @@ class PrivMRF:
 
     def _sigma(self, count: int, plan: BudgetPlan) -> float:
         """Noise of a count if `count` marginals share their budget equally."""
-        mechanism = gaussian_for(plan.mu2("marginals"), sensitivity=Fraction(1), count=count)
-        return math.sqrt(mechanism.scale)
+        return noise_sigma(plan.mu2("marginals"), count=count)
 
     def _queries(
         self,
@@ -269,13 +264,6 @@ def _worthwhile(domain: Domain, plan: BudgetPlan, scores: Scores) -> list[Clique
 def _share(now: float, later: float) -> Fraction:
     """How much of what is left is spent now, as a rational."""
     return Fraction(max(1, round(now / (now + later) * SHARE_GRID)), SHARE_GRID)
-
-
-def build(preset: str, options: dict[str, Any]) -> Synthesizer:
-    """PrivMRF by preset."""
-    base: Synthesizer = PaperPrivMRF() if preset == "paper" else PrivMRF()
-    built: Synthesizer = with_options(base, options, method=f"privmrf/{preset}")
-    return built
 
 
 def round_sizes(count: int, rounds: int, *, ramp: float) -> list[int]:
@@ -386,10 +374,7 @@ class PaperPrivMRF:
 
     def _noise(self, domain: Domain, plan: BudgetPlan) -> float:
         """g of Algorithm 2: the expected absolute noise on a count if d + t marginals are measured."""
-        count = len(domain) + self._rounds(domain)
-        return MEAN_ABSOLUTE * math.sqrt(
-            gaussian_for(plan.mu2("marginals"), sensitivity=Fraction(1), count=count).scale
-        )
+        return MEAN_ABSOLUTE * noise_sigma(plan.mu2("marginals"), count=len(domain) + self._rounds(domain))
 
     def _initial(self, candidates: Candidates, scores: Scores) -> tuple[Clique, ...]:
         """Algorithm 3 with Eq. 8 on the scale of R/n, so that its terms |M| and R can be added.
@@ -424,3 +409,6 @@ class PaperPrivMRF:
         positions = rng.choice(len(candidates), size=wanted, replace=False, shuffle=False)
         taken = set(measured)
         return [clique for clique in candidates.at(positions) if clique not in taken][: self.k]
+
+
+PRESETS: dict[str, Synthesizer] = {"default": PrivMRF(), "paper": PaperPrivMRF()}

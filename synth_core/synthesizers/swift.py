@@ -13,17 +13,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
 from synth_core.domain import Clique, Domain
 from synth_core.models.junction_tree import TriangulatedGraph
 from synth_core.models.mixture import Model
-from synth_core.privacy.budget import BudgetPlan, gaussian_for
+from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
-from synth_core.synthesizers.base import Scores, Structure, Tools, last_fit, noise_text, option, with_options
+from synth_core.synthesizers.base import Scores, Structure, Tools, last_fit, noise_text, option
 from synth_core.synthesizers.independent import one_way_plan, one_way_scores, products
 from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE, all_pairs
 
@@ -90,14 +89,10 @@ class Swift:
         if len(domain) == 1:
             return lines
         pairs = len(domain) * (len(domain) - 1) // 2
-        all_at_once = gaussian_for(plan.mu2("marginals"), sensitivity=Fraction(1), count=pairs)
         cells = min(self.largest_model, float(domain.cells()))
         return [
             *lines,
-            (
-                "noise on each count if all pairs were measured",
-                f"sigma {math.sqrt(all_at_once.scale):.1f} records",
-            ),
+            ("noise on each count if all pairs were measured", noise_text(plan.mu2("marginals"), count=pairs)),
             ("clique tree", f"up to {cells:,.0f} cells"),
         ]
 
@@ -153,12 +148,6 @@ def batch(domain: Domain, gains: Mapping[Clique, float], mu2: Fraction) -> tuple
     return float(gained[best] - noise[best]), tuple(order[: best + 1])
 
 
-def build(_: str, options: dict[str, Any]) -> Swift:
-    """The method with some constants replaced."""
-    built: Swift = with_options(Swift(), options, method="swift")
-    return built
-
-
 def _inside(tree: TriangulatedGraph, pairs: Mapping[Clique, float]) -> dict[Clique, float]:
     return {(a, b): distance for (a, b), distance in pairs.items() if tree.adjacent(a, b)}
 
@@ -169,3 +158,6 @@ def _distances(
     """Noisy L1 distances of tables from the product of the noisy one-way marginals, in records."""
     queries = list(map(Misfit, cliques, products(scores, cliques)))
     return dict(zip(cliques, curator.score(queries, mu2, purpose=purpose), strict=True))
+
+
+PRESETS = {"default": Swift()}
