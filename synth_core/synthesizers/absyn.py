@@ -154,17 +154,16 @@ class ABSyn:
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of each phase, in records, and the bounds of the work."""
         d = len(domain)
-
-        def sigma(share: str, sensitivity: Fraction, count: int) -> str:
-            return noise_text(plan.mu2(share), count=count, sensitivity=sensitivity)
-
-        lines = [("noise on each one-way count", sigma("one-way", Fraction(1), d))]
+        lines = [("noise on each one-way count", noise_text(plan.mu2("one-way"), count=d))]
         if d == 1:
             return lines
         sensitivity = Fraction(1, 2) if self.noisy_reference else Fraction(2)
         lines += [
-            ("noise on each pair's dependence", sigma("scores", sensitivity, d * (d - 1) // 2)),
-            ("noise on each pair count", f"{sigma('pairs', Fraction(1), d)} if {d} pairs share it equally"),
+            (
+                "noise on each pair's dependence",
+                noise_text(plan.mu2("scores"), count=d * (d - 1) // 2, sensitivity=sensitivity),
+            ),
+            ("noise on each pair count", f"{noise_text(plan.mu2('pairs'), count=d)} if {d} pairs share it equally"),
             ("pairs measured", "as many as lower the expected error, in one batch"),
         ]
         if self.triples:

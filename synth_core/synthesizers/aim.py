@@ -18,15 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
-from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import TriangulatedGraph, mask_of
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
-from synth_core.synthesizers.base import Scores, Structure, Tools, last_fit, noise_sigma, noise_text, option
-from synth_core.synthesizers.independent import one_way_plan, one_way_scores
+from synth_core.synthesizers.base import Structure, Tools, last_fit, noise_sigma, noise_text, option
+from synth_core.synthesizers.independent import OneWayFirst, one_way_plan
 from synth_core.synthesizers.structure import MEAN_ABSOLUTE, fits, with_clique
 from synth_core.synthesizers.workloads import Workload
 
@@ -39,7 +38,7 @@ TOGETHER = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class AIM:
+class AIM(OneWayFirst):
     """Rounds of {choose, measure, refit} over all sets of attributes inside a declared workload of marginals."""
 
     workload: Workload = option(TRIPLES, "workload", parse=Workload.parse)
@@ -58,14 +57,6 @@ class AIM:
         """Most goes to the marginals that the rounds measure; a single attribute has only its own."""
         shares = {"one-way": self.one_way, "choices": self.choices}
         return one_way_plan(domain, total_mu2, shares, rest="marginals")
-
-    def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
-        """Measure the one-way marginals: where the model starts."""
-        return one_way_scores(curator, plan.mu2("one-way"))
-
-    def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
-        """Nothing yet: the workload is declared, and the rounds choose from it."""
-        return Structure(scores)
 
     def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
         """The same share of choices and marginals goes to each round; `left` is what later ones may spend."""
@@ -98,7 +89,8 @@ class AIM:
             if change <= noise * worst.reference.size:
                 share *= self.annealing
             tools.progress(f"round {number}: {', '.join(worst.clique)} measured, {float(left):.0%} left")
-        return self._last(measurements, model, tools)
+        order, gain, passes = self.pooling, self.last_gain, 4 * self.passes
+        return last_fit(domain, measurements, tools, order=order, gain=gain, passes=passes, warm=model)
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of the first questions, in records, and the bounds of the work."""
@@ -142,18 +134,6 @@ class AIM:
             if len(pool) == self.candidates:
                 break
         return pool or [(attribute,) for attribute in domain]
-
-    def _last(self, measurements: list[Measurement], model: MarkovRandomField, tools: Tools) -> Model:
-        """Fit the pooled tables, weighing loss against entropy."""
-        return last_fit(
-            model.domain,
-            measurements,
-            tools,
-            order=self.pooling,
-            gain=self.last_gain,
-            passes=4 * self.passes,
-            warm=model,
-        )
 
     def _rounds(self, domain: Domain) -> int:
         return max(1, round(self.rounds_per_attribute * len(domain)))

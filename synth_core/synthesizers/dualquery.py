@@ -179,14 +179,9 @@ class _Questions:
     @property
     def with_negations(self) -> Queries:
         cliques = tuple(dict.fromkeys(part.clique for part in self.parts))
-        blocks = [
-            (
-                cliques.index(part.clique),
-                None if set(part.kinds) == {"codes"} else part.matrices(self.domain),
-            )
-            for part in self.parts
-        ]
-        return _Negatable(self.domain, cliques, tuple(blocks))
+        matrices = [None if set(part.kinds) == {"codes"} else part.matrices(self.domain) for part in self.parts]
+        places = [cliques.index(part.clique) for part in self.parts]
+        return _Negatable(self.domain, cliques, tuple(zip(places, matrices, strict=True)))
 
     def asked(self, answered: NDArray[np.float64], *, total: float) -> list[BoxCount]:
         """How many records too many the rows give each query, and each negation.

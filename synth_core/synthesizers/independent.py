@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
-from synth_core.measurement import Measurement, total_by_inverse_variance
+from synth_core.measurement import total_by_inverse_variance
 from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan, exact_share
 from synth_core.privacy.curator import Curator
@@ -73,15 +73,29 @@ def one_way_scores(curator: Curator, mu2: Fraction) -> Scores:
     return Scores(max(1.0, total_by_inverse_variance(measured)), (), tuple(measured))
 
 
+class OneWayFirst:
+    """The first two phases of a method that begins with one-way marginals and selects in its rounds alone."""
+
+    __slots__ = ()
+
+    def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
+        """Measure the one-way marginals: where the model starts."""
+        return one_way_scores(curator, plan.mu2("one-way"))
+
+    def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
+        """Nothing yet: the workload is declared, and the rounds choose from it."""
+        return Structure(scores)
+
+
 def products(scores: Scores, cliques: Iterable[Clique]) -> list[NDArray[np.float64]]:
     """Expected counts of the cliques' cells under independence, each summing to the noisy number of records."""
-    shares = {m.clique[0]: positive_shares(m) for m in scores.measurements if len(m.clique) == 1}
+    shares = {m.clique[0]: positive_shares(m.noisy) for m in scores.measurements if len(m.clique) == 1}
     return [scores.total * reduce(np.multiply.outer, (shares[attribute] for attribute in clique)) for clique in cliques]
 
 
-def positive_shares(measurement: Measurement) -> NDArray[np.float64]:
-    """The measurement as a distribution: negative counts become 0; all the same where nothing is positive."""
-    positive = np.maximum(measurement.noisy, 0.0)
+def positive_shares(noisy: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Counts as a distribution: negative ones become 0; all the same where nothing is positive."""
+    positive = np.maximum(noisy, 0.0)
     whole = positive.sum()
     return positive / whole if whole > 0 else np.full(positive.shape, 1.0 / positive.size)
 

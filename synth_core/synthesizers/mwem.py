@@ -27,14 +27,14 @@ from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan, exact_share
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
-from synth_core.synthesizers.base import Scores, Structure, Tools, noise_sigma, noise_text, option
-from synth_core.synthesizers.independent import one_way_scores
+from synth_core.synthesizers.base import Structure, Tools, noise_sigma, noise_text, option
+from synth_core.synthesizers.independent import OneWayFirst
 from synth_core.synthesizers.structure import MEAN_ABSOLUTE
 from synth_core.synthesizers.workloads import ALL_PAIRS, Workload
 
 
 @dataclass(frozen=True, slots=True)
-class MWEM:
+class MWEM(OneWayFirst):
     """Rounds of {choose, measure, refit} over a declared workload of marginals."""
 
     workload: Workload = option(ALL_PAIRS, "workload", parse=Workload.parse)
@@ -52,14 +52,6 @@ class MWEM:
         one_way, choices = exact_share(self.one_way), exact_share(self.choices)
         shares = (("one-way", one_way), ("choices", choices), ("marginals", 1 - one_way - choices))
         return BudgetPlan(total_mu2, shares)
-
-    def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
-        """Measure the one-way marginals: where the model starts."""
-        return one_way_scores(curator, plan.mu2("one-way"))
-
-    def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
-        """Nothing yet: the workload is declared, and the rounds choose from it."""
-        return Structure(scores)
 
     def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
         """Each round measures the marginal with the largest misfit beyond its own noise; it may be one again."""
@@ -100,16 +92,13 @@ class MWEM:
     def _affordable(self, domain: Domain, cliques: list[Clique], measurements: list[Measurement]) -> list[Clique]:
         """The cliques that keep the junction tree small; one that lies inside it always does."""
         measured = [m.clique for m in measurements]
-        found = [clique for clique in cliques if self._fits(domain, [*measured, clique])]
+        found = [c for c in cliques if junction_tree(domain, [*measured, c]).cells <= self.limit_cells]
         if not found:
             raise FeasibilityError(
                 f"no marginal of the workload fits a model of {self.limit_cells:,} cells; raise limit_cells "
                 "or declare smaller marginals"
             )
         return found
-
-    def _fits(self, domain: Domain, cliques: list[Clique]) -> bool:
-        return junction_tree(domain, cliques).cells <= self.limit_cells
 
     def _refit(
         self,

@@ -23,7 +23,7 @@ from scipy.special import gammaln
 
 from synth_core.domain import Clique, Domain, forbidden_cells
 from synth_core.errors import SpecError
-from synth_core.measurement import Measurement, total_by_inverse_variance
+from synth_core.measurement import Measurement
 from synth_core.models.bayesian_network import GENERATIONS, LEAST, BayesianNetwork
 from synth_core.models.calibration import Factor
 from synth_core.models.junction_tree import TriangulatedGraph
@@ -48,6 +48,7 @@ from synth_core.synthesizers.consistency import (
     reconcile,
 )
 from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, Groups, Hierarchies, by_size, with_declared
+from synth_core.synthesizers.independent import one_way_scores
 from synth_core.synthesizers.structure import all_pairs, pair_matrix, with_clique
 
 LIMIT_COUNTED = 20_000_000
@@ -117,21 +118,19 @@ class PrivBayes:
             questions = [_coarsened(Dependence(_attributes(pair, hierarchies)), pair, groups) for pair in pairs]
             scores = curator.score(questions, plan.mu2("scores"), purpose=purpose)
             return Scores(max(1.0, total), self._named(pairs, scores, hierarchies))
-        singles = [(attribute,) for attribute in domain]
-        measured = curator.measure(singles, plan.mu2("one-way"), purpose="one-way marginals")
-        total = max(1.0, total_by_inverse_variance(measured))
-        guesses = _guesses(measured, total=total)
+        known = one_way_scores(curator, plan.mu2("one-way"))
+        guesses = _guesses(known.measurements, total=known.total)
         for name, own in groups.items():
             fine = guesses[hierarchies.attribute(name)]
             guesses[name] = np.bincount(own, weights=fine).astype(np.float64)
         queries = [
-            Misfit(_attributes((a, b), hierarchies), np.multiply.outer(guesses[a], guesses[b]) / total)
+            Misfit(_attributes((a, b), hierarchies), np.multiply.outer(guesses[a], guesses[b]) / known.total)
             for a, b in pairs
         ]
         questions = [_coarsened(query, pair, groups) for query, pair in zip(queries, pairs, strict=True)]
         misfits = curator.score(questions, plan.mu2("scores"), purpose=purpose)
         excess = [(m - sampling_misfit(q.reference)) / 2 for m, q in zip(misfits, queries, strict=True)]
-        return Scores(total, self._named(pairs, excess, hierarchies), tuple(measured))
+        return replace(known, pairs=self._named(pairs, excess, hierarchies))
 
     def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """Section 2.1.2, on the noisy scores alone."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -18,7 +18,7 @@ from scipy.special import ndtri
 
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
-from synth_core.measurement import Measurement, total_by_inverse_variance
+from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.loopy import Agreement, LoopyOracle
 from synth_core.models.mixture import Model
@@ -33,6 +33,7 @@ from synth_core.synthesizers.consistency import (
     non_negative,
     reconcile,
 )
+from synth_core.synthesizers.independent import one_way_scores, positive_shares
 from synth_core.synthesizers.structure import all_pairs, attribute_graph
 
 REFUSAL = (
@@ -90,14 +91,11 @@ class PrivMN:
 
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
         """Section 4.2: how far each pair is from independence, against noisy one-way marginals."""
-        domain = curator.domain
-        measured = curator.measure([(a,) for a in domain], plan.mu2("one-way"), purpose="one-way marginals")
-        total = max(1.0, total_by_inverse_variance(measured))
-        shares = {m.clique[0]: _shares(m) for m in measured}
-        queries = [Misfit((a, b), total * np.multiply.outer(shares[a], shares[b])) for a, b in all_pairs(domain)]
+        pairs, scores = all_pairs(curator.domain), one_way_scores(curator, plan.mu2("one-way"))
+        shares = {m.clique[0]: _positive(nearest_non_negative(m.noisy)) for m in scores.measurements}
+        queries = [Misfit((a, b), scores.total * np.multiply.outer(shares[a], shares[b])) for a, b in pairs]
         misfits = curator.score(queries, plan.mu2("dependence"), purpose="dependence of pairs")
-        pairs = zip(all_pairs(domain), misfits, strict=True)
-        return Scores(total, tuple((a, b, misfit / 2) for (a, b), misfit in pairs), tuple(measured))
+        return replace(scores, pairs=tuple((a, b, m / 2) for (a, b), m in zip(pairs, misfits, strict=True)))
 
     def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """Algorithm 1 with a threshold that does not look at the data, then clusters of the triangulated graph."""
@@ -170,14 +168,8 @@ def calibrate_clusters(
 
 
 def _positive(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The table as positive shares; even ones if it holds nothing."""
-    total = table.sum()
-    shares = table / total if total > 0 else np.full(table.shape, 1 / table.size)
-    return np.asarray(np.maximum(shares, LEAST))
-
-
-def _shares(measurement: Measurement) -> NDArray[np.float64]:
-    return _positive(nearest_non_negative(measurement.noisy))
+    """The table without negative counts as positive shares; even ones if it holds nothing."""
+    return np.asarray(np.maximum(positive_shares(table), LEAST))
 
 
 PRESETS = {"default": PrivMN(), "paper": PrivMN(nearest=False), "laplace": PrivMN(pure=True)}

@@ -24,7 +24,7 @@ from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 from synth_core.synthesizers.base import Scores, Structure, Tools, last_fit, noise_text, option
 from synth_core.synthesizers.independent import one_way_plan, one_way_scores, products
-from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE, all_pairs
+from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE, all_pairs, rank_by_worth
 
 PRICES = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 """What a pair's expected noise counts against its distance when a tree is grown; each gives another tree."""
@@ -133,19 +133,14 @@ def own_distance(clique: Clique, larger: Mapping[Clique, float], pairs: Mapping[
 
 
 def batch(domain: Domain, gains: Mapping[Clique, float], mu2: Fraction) -> tuple[float, tuple[Clique, ...]]:
-    """The sets worth measuring with `mu2`, by gain for what they cost, and their gain minus the noise put in.
-
-    With shares proportional to cells^(2/3) the absolute noise of a batch adds up to
-    sqrt(2 / pi) * (sum of cells^(2/3))^(3/2) / mu.
-    """
-    costs = {clique: domain.cells(clique) ** BY_SIZE for clique in gains}
-    order = sorted(gains, key=lambda clique: -gains[clique] / costs[clique])
-    if not order:
+    """The sets worth measuring with `mu2`, by gain for what they cost, and their gain minus the noise put in."""
+    if not gains:
         return 0.0, tuple((attribute,) for attribute in domain)
-    gained = np.cumsum([gains[clique] for clique in order])
-    noise = MEAN_ABSOLUTE * np.cumsum([costs[clique] for clique in order]) ** 1.5 / math.sqrt(mu2)
-    best = int(np.argmax(gained - noise))
-    return float(gained[best] - noise[best]), tuple(order[: best + 1])
+    cliques = list(gains)
+    costs = [domain.cells(clique) ** BY_SIZE for clique in cliques]
+    order, worth = rank_by_worth(list(gains.values()), costs, mu2=mu2)
+    best = int(np.argmax(worth))
+    return float(worth[best]), tuple(cliques[k] for k in order[: best + 1])
 
 
 def _inside(tree: TriangulatedGraph, pairs: Mapping[Clique, float]) -> dict[Clique, float]:
