@@ -109,7 +109,7 @@ class Mixture(StoredModel):
             rng: source of randomness; equal states give equal rows.
 
         Returns:
-            One row for each record, one column for each attribute of the whole table.
+            One row for each record, one column for each attribute in the order of the whole domain.
         """
         return self.sample_shard(rows, rng, shards=1, number=0)
 
