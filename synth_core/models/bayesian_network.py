@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,17 +16,15 @@ from synth_core.models.calibration import Factor, split_tables
 from synth_core.models.junction_tree import JunctionTree, junction_tree
 from synth_core.models.sampling import (
     Codes,
-    Step,
     code_type,
     redraw_rows,
     sample_lawful,
     sample_rows,
     sampling_steps,
 )
-from synth_core.models.sampling_kernels import EMPTY, draw_records
-from synth_core.models.stored import StoredModel, excluded_json, excluded_records, read_arrays, write_arrays
+from synth_core.models.sampling_kernels import EMPTY, Index, Step, draw_records
+from synth_core.models.stored import StoredModel, domain_header, read_domain
 
-FORMAT = "synth-core/bayesian-network/1"
 GENERATIONS = ("dealt", "with replacement", "without replacement")
 """How records may be drawn (see `BayesianNetwork`)."""
 TRIES = 10
@@ -47,6 +44,8 @@ class BayesianNetwork(StoredModel):
     instead of being filled in. A network of many parents is no junction tree that could hold the domain's rules: where
     there are rules, records are dealt, or drawn with replacement, around them (see `sampling`).
     """
+
+    FORMAT: ClassVar[str] = "synth-core/bayesian-network/1"
 
     domain: Domain
     versions: Domain
@@ -136,18 +135,12 @@ class BayesianNetwork(StoredModel):
         countdown = self.generation == "without replacement"
         histograms = [Factor(c, values * (rows / max(values.sum(), EMPTY))) for c, values in self.tables]
         turns = list(sampling_steps(self.versions, histograms))
-        places = _Places.of(turns)
         left = [step.table for step in turns]
         whole = [step.table for step in sampling_steps(self.versions, self.filled)]
         columns = np.zeros((len(self.versions), rows), dtype=code_type(self.versions))
         draw_records(
             columns,
-            places.places,
-            places.strides,
-            places.given,
-            places.fresh,
-            places.widths,
-            places.starts,
+            *_places(turns),
             _flat(left),
             _flat(whole),
             countdown,
@@ -160,58 +153,41 @@ class BayesianNetwork(StoredModel):
     def _reference(self) -> Codes:
         return self.sample(REFERENCE_ROWS, np.random.default_rng(0))
 
-    def _write(self, path: str | os.PathLike[str]) -> None:
+    def _stored(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         header = {
-            "format": FORMAT,
             "sizes": dict(zip(self.domain.attributes, self.domain.sizes, strict=True)),
-            "impossible": excluded_json(self.domain),
+            "impossible": domain_header(self.domain)["impossible"],
             "versions": dict(zip(self.versions.attributes, self.versions.sizes, strict=True)),
             "cliques": [table.clique for table in self.tables],
             "total": self.total,
             "generation": self.generation,
             "step_back": self.step_back,
         }
-        write_arrays(path, header, tables=_flat([table.values for table in self.tables]))
+        return header, {"tables": _flat([table.values for table in self.tables])}
 
     @classmethod
-    def _read(cls, path: str | os.PathLike[str]) -> Self:
-        with read_arrays(path, FORMAT) as (header, stored):
-            sizes, excluded = header["sizes"], excluded_records(header.get("impossible", ()))
-            versions = Domain.of(header["versions"])
-            cliques = [tuple(clique) for clique in header["cliques"]]
-            return cls(
-                Domain(tuple(sizes), tuple(sizes.values()), excluded),
-                versions,
-                tuple(split_tables(versions, cliques, stored["tables"])),
-                total=header["total"],
-                generation=header["generation"],
-                step_back=header["step_back"],
-            )
+    def _restored(cls, header: Mapping[str, Any], stored: Mapping[str, NDArray[Any]]) -> Self:
+        sizes, versions = header["sizes"], Domain.of(header["versions"])
+        return cls(
+            read_domain({**header, "attributes": sizes, "sizes": sizes.values()}),
+            versions,
+            tuple(split_tables(versions, map(tuple, header["cliques"]), stored["tables"])),
+            total=header["total"],
+            generation=header["generation"],
+            step_back=header["step_back"],
+        )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Places:
-    """The steps of a network as arrays for the kernel: given columns first, then the fresh ones."""
-
-    places: NDArray[np.int64]
-    strides: NDArray[np.int64]
-    given: NDArray[np.int64]
-    fresh: NDArray[np.int64]
-    widths: NDArray[np.int64]
-    starts: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, turns: Sequence[Step]) -> _Places:
-        widest = max(len(step.given) + len(step.fresh) for step in turns)
-        places, strides = np.zeros((2, len(turns), widest), dtype=np.int64)
-        for s, step in enumerate(turns):
-            both = np.concatenate([step.given, step.fresh]), np.concatenate([step.strides, step.divisors])
-            places[s, : len(both[0])], strides[s, : len(both[1])] = both
-        given, fresh, widths, cells = np.array(
-            [(len(step.given), len(step.fresh), step.table.shape[1], step.table.size) for step in turns],
-            dtype=np.int64,
-        ).T.copy()
-        return cls(places, strides, given, fresh, widths, np.concatenate([[0], np.cumsum(cells)[:-1]]))
+def _places(turns: Sequence[Step]) -> tuple[Index, Index, Index, Index, Index, Index]:
+    """The steps of a network as `draw_records` takes them, `places` to `starts`: given columns, then fresh ones."""
+    widest = max(len(step.given) + len(step.fresh) for step in turns)
+    places, strides = np.zeros((2, len(turns), widest), dtype=np.int64)
+    for s, step in enumerate(turns):
+        both = np.concatenate([step.given, step.fresh]), np.concatenate([step.strides, step.divisors])
+        places[s, : len(both[0])], strides[s, : len(both[1])] = both
+    shapes = [(len(step.given), len(step.fresh), step.table.shape[1], step.table.size) for step in turns]
+    given, fresh, widths, cells = np.array(shapes, dtype=np.int64).T.copy()
+    return places, strides, given, fresh, widths, np.concatenate([[0], np.cumsum(cells)[:-1]])
 
 
 def _flat(tables: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:

@@ -44,7 +44,6 @@ class Oracle(Protocol):
 
     def __call__(self, potentials: Any) -> tuple[Any, float]:
         """One pass of inference."""
-        ...
 
 
 def marginal_oracle(tree: JunctionTree, cliques: Sequence[Clique], arrays: Arrays | None = None) -> Oracle:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from synth_core.arrays import Floats
 from synth_core.compiled import compiled
-from synth_core.models.plan import Layout
+from synth_core.models.plan import Layout, Offsets
 
 TINY = 1e-200
 """Least maximum of a message before scaling; below it linear space ran out of range."""
@@ -61,13 +61,19 @@ def _fill(layout: Layout, group: int, begin: int, end: int, cells: Floats, value
 
 
 @compiled
+def _stretch(layout: Layout, link: int, begin: int, end: int) -> tuple[int, int, int, Offsets]:
+    """Of rows begin … end of a link's group: their first cell, a row's cells; and its table's start and row map."""
+    group, rows = layout.link_group[link], layout.link_rows[link]
+    width = layout.group_width[group]
+    start = layout.table_start[layout.link_table[link]]
+    return layout.group_start[group] + begin * width, width, start, layout.row_map[rows + begin : rows + end]
+
+
+@compiled
 def _expand(layout: Layout, link: int, begin: int, end: int, cells: Floats, factors: Floats) -> None:
     """Multiply a table into rows begin … end of its group."""
-    group = layout.link_group[link]
-    rows, width = end - begin, layout.group_width[group]
-    base = layout.group_start[group] + begin * width
-    start = layout.table_start[layout.link_table[link]]
-    row_map = layout.row_map[layout.link_rows[link] + begin : layout.link_rows[link] + end]
+    base, width, start, row_map = _stretch(layout, link, begin, end)
+    rows = end - begin
     if layout.link_inner[link] < 0:
         for r in range(rows):
             row = factors[base + r * width : base + (r + 1) * width]
@@ -91,12 +97,9 @@ def _expand(layout: Layout, link: int, begin: int, end: int, cells: Floats, fact
 @compiled
 def _reduce(layout: Layout, link: int, begin: int, end: int, sums: Floats, cells: Floats, scale: float) -> None:
     """Sum rows begin … end of a group onto one of its tables."""
-    group = layout.link_group[link]
-    rows, width = end - begin, layout.group_width[group]
-    base = layout.group_start[group] + begin * width
-    start = layout.table_start[layout.link_table[link]]
+    base, width, start, row_map = _stretch(layout, link, begin, end)
+    rows = end - begin
     cells[start : layout.table_start[layout.link_table[link] + 1]] = 0.0
-    row_map = layout.row_map[layout.link_rows[link] + begin : layout.link_rows[link] + end]
     if layout.link_inner[link] < 0:
         for r in range(rows):
             row = sums[base + r * width : base + (r + 1) * width]

@@ -18,6 +18,7 @@ from synth_core.arrays import namespace
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SchemaError, SpecError
 from synth_core.measurement import Measurement
+from synth_core.models.calibration import split_tables
 
 Vector = Any
 """A one-dimensional float64 array of the library in use."""
@@ -113,12 +114,9 @@ class Queries:
     def answers(self, tables: Vector) -> Vector:
         """Q mu."""
         xp = namespace(tables)
-        parts = self._tables(tables)
-        found = [
-            parts[table] if matrices is None else xp.reshape(contract_axes(self._shaped(parts, table), matrices), (-1,))
-            for table, matrices in self.blocks
-        ]
-        return xp.concat(found)
+        parts = split_tables(self.domain, self.cliques, tables)
+        found = [contract_axes(parts[table].values, matrices or ()) for table, matrices in self.blocks]
+        return xp.concat([xp.reshape(answers, (-1,)) for answers in found])
 
     def transposed(self, answers: Vector) -> Vector:
         """Qᵀ r."""
@@ -138,17 +136,6 @@ class Queries:
         """The same blocks with every matrix entry squared."""
         blocks = [(table, None if ms is None else tuple(m * m for m in ms)) for table, ms in self.blocks]
         return Queries(self.domain, self.cliques, tuple(blocks))
-
-    def _tables(self, tables: Vector) -> list[Vector]:
-        parts, start = [], 0
-        for clique in self.cliques:
-            end = start + self.domain.cells(clique)
-            parts.append(tables[start:end])
-            start = end
-        return parts
-
-    def _shaped(self, parts: list[Vector], table: int) -> Any:
-        return namespace(parts[table]).reshape(parts[table], self.domain.shape(self.cliques[table]))
 
 
 Matrix = NDArray[np.float64]

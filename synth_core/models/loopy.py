@@ -6,10 +6,9 @@ stand still; on a graph without loops the result is exact, otherwise clusters ag
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +21,10 @@ from synth_core.models.linear import Answered, estimate_total
 from synth_core.models.losses import Problem
 from synth_core.models.maximum_entropy import FitProgress, maximum_entropy
 from synth_core.models.sampling import Codes, sample_rows
-from synth_core.models.stored import StoredModel, read_model, write_model
+from synth_core.models.stored import StoredModel, domain_header, read_potentials
 
 Logs = NDArray[np.float64]
 
-FORMAT = "synth-core/cluster-graph/1"
 DAMPING = 0.3
 """Share of the old message kept at each update; it calms oscillation around loops."""
 
@@ -70,7 +68,9 @@ class LoopyOracle:
         while passes < self.max_passes and change > self.tolerance:
             change = max((self._update(k, table, incoming) for k, table in enumerate(tables)), default=0.0)
             passes += 1
-        clusters = tuple(self._belief(k, table, incoming) for k, table in enumerate(tables))
+        clusters = tuple(
+            Factor(table.clique, _normalised(self._incoming(k, table, incoming))) for k, table in enumerate(tables)
+        )
         singles = tuple(Factor((a,), _normalised(incoming[a])) for a in self.domain)
         log_mass = _bethe(tables, clusters, singles)
         return Agreement(clusters, singles, log_mass, passes, converged=bool(change <= self.tolerance))
@@ -99,9 +99,6 @@ class LoopyOracle:
             self._messages[k][a] = fresh
         return change
 
-    def _belief(self, k: int, table: Factor, incoming: dict[str, Logs]) -> Factor:
-        return Factor(table.clique, _normalised(self._incoming(k, table, incoming)))
-
 
 def _normalised(logs: Logs) -> Logs:
     values = np.exp(logs - logs.max())
@@ -127,6 +124,7 @@ class ClusterGraphField(StoredModel):
     """An approximate Markov random field: potentials on cliques, calibrated by loopy propagation."""
 
     __slots__ = ("_agreement", "cliques", "domain", "potentials", "total")
+    FORMAT = "synth-core/cluster-graph/1"
 
     def __init__(self, domain: Domain, cliques: Sequence[Clique], potentials: Logs, *, total: float) -> None:
         if domain.impossible:
@@ -163,13 +161,14 @@ class ClusterGraphField(StoredModel):
         tables = (*self.agreement.clusters, *self.agreement.singles)
         return sample_rows(self.domain, tables, rows, rng=rng)
 
-    def _write(self, path: str | os.PathLike[str]) -> None:
-        write_model(path, FORMAT, self.domain, self.cliques, self.potentials, total=self.total)
+    def _stored(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        header = domain_header(self.domain) | {"cliques": self.cliques, "total": self.total}
+        return header, {"potentials": self.potentials}
 
     @classmethod
-    def _read(cls, path: str | os.PathLike[str]) -> Self:
-        domain, cliques, potentials, total = read_model(path, FORMAT)
-        return cls(domain, cliques, potentials, total=total)
+    def _restored(cls, header: Mapping[str, Any], stored: Mapping[str, NDArray[Any]]) -> Self:
+        domain, cliques, potentials = read_potentials(header, stored)
+        return cls(domain, cliques, potentials, total=header["total"])
 
 
 def estimate_loopy(

@@ -29,16 +29,13 @@ class Loss(Protocol):
     @property
     def smooth(self) -> bool:
         """Whether its gradient is continuous, so that a line search works."""
-        ...
 
     @property
     def cliques(self) -> tuple[Clique, ...]:
         """The cliques whose marginals it reads."""
-        ...
 
     def __call__(self, marginals: Vector) -> tuple[float, Vector]:
         """The loss and a (sub)gradient."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,8 @@ formed.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +29,7 @@ from synth_core.models.calibration import (
 from synth_core.models.junction_tree import JunctionTree, junction_tree
 from synth_core.models.linear import Matrix, evidence
 from synth_core.models.sampling import MAX_REPRESENTATIVE_ROWS, Codes, representative_rows, sample_rows
-from synth_core.models.stored import StoredModel, read_model, write_model
-
-FORMAT = "synth-core/markov-random-field/1"
+from synth_core.models.stored import StoredModel, domain_header, read_potentials
 
 
 class MarkovRandomField(StoredModel):
@@ -42,6 +39,7 @@ class MarkovRandomField(StoredModel):
     """
 
     __slots__ = ("_calibration", "cliques", "potentials", "total", "tree")
+    FORMAT = "synth-core/markov-random-field/1"
 
     def __init__(
         self, tree: JunctionTree, cliques: Sequence[Clique], potentials: NDArray[np.float64], *, total: float
@@ -141,13 +139,14 @@ class MarkovRandomField(StoredModel):
 
         return representative_rows(self.domain, draw, rows, rng=rng) if rows <= MAX_REPRESENTATIVE_ROWS else draw(rows)
 
-    def _write(self, path: str | os.PathLike[str]) -> None:
-        write_model(path, FORMAT, self.domain, self.cliques, self.potentials, total=self.total)
+    def _stored(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        header = domain_header(self.domain) | {"cliques": self.cliques, "total": self.total}
+        return header, {"potentials": self.potentials}
 
     @classmethod
-    def _read(cls, path: str | os.PathLike[str]) -> Self:
-        domain, cliques, potentials, total = read_model(path, FORMAT)
-        return cls(junction_tree(domain, cliques), cliques, potentials, total=total)
+    def _restored(cls, header: Mapping[str, Any], stored: Mapping[str, NDArray[Any]]) -> Self:
+        domain, cliques, potentials = read_potentials(header, stored)
+        return cls(junction_tree(domain, cliques), cliques, potentials, total=header["total"])
 
     @property
     def _calibrated(self) -> Calibration:
@@ -218,12 +217,8 @@ def condition_on(model: MarkovRandomField, known: Mapping[str, int | Collection[
     matching = float(answer_queries(model, matrices).sum())
     if not matching > 0:
         raise SchemaError(f"the model has no records with this evidence on {', '.join(matrices)}")
-    tables = {t.clique: t.values for t in split_tables(model.domain, model.cliques, np.array(model.potentials))}
-    for attribute, matrix in matrices.items():
-        excluded = np.where(matrix[0] > 0, 0.0, EXCLUDED)
-        tables[(attribute,)] = tables.get((attribute,), 0.0) + excluded
-    potentials = np.concatenate([values.ravel() for values in tables.values()])
-    return MarkovRandomField(model.tree, tuple(tables), potentials, total=matching)
+    excluded = {attribute: np.where(matrix[0] > 0, 0.0, EXCLUDED) for attribute, matrix in matrices.items()}
+    return _multiplied(model, excluded, total=matching)
 
 
 LEAST = 1e-12
@@ -261,17 +256,16 @@ def rake(
             furthest = max(furthest, distance)
             if distance > close:
                 change = np.log(np.maximum(shares, LEAST)) - np.log(np.maximum(present, LEAST))
-                model = _multiplied(model, name, change)
+                model = _multiplied(model, {name: change}, total=model.total)
         if furthest <= close:
             break
     return model
 
 
-def _multiplied(model: MarkovRandomField, name: str, change: NDArray[np.float64]) -> MarkovRandomField:
-    """The model with a potential added to one attribute."""
-    tables = {
-        table.clique: np.asarray(table.values) for table in split_tables(model.domain, model.cliques, model.potentials)
-    }
-    tables[name,] = tables.get((name,), 0.0) + change
+def _multiplied(model: MarkovRandomField, changes: Mapping[str, Floats], *, total: float) -> MarkovRandomField:
+    """The model with potentials added to single attributes, and another total."""
+    tables = {table.clique: table.values for table in split_tables(model.domain, model.cliques, model.potentials)}
+    for name, change in changes.items():
+        tables[name,] = tables.get((name,), 0.0) + change
     vector = np.concatenate([table.ravel() for table in tables.values()])
-    return MarkovRandomField(model.tree, list(tables), vector, total=model.total)
+    return MarkovRandomField(model.tree, list(tables), vector, total=total)

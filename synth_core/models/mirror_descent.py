@@ -14,6 +14,7 @@ import numpy as np
 from synth_core.arrays import Arrays, default_backend, namespace, to_numpy
 from synth_core.domain import Domain
 from synth_core.measurement import Measurement
+from synth_core.models.calibration import split_tables
 from synth_core.models.inference import Oracle, marginal_oracle
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.linear import Vector
@@ -148,11 +149,8 @@ def recover_model(
     """
     arrays = arrays or default_backend()
     tree = junction_tree(domain, loss.cliques)
-    values, start, tables = to_numpy(iterate.marginals), 0, []
-    for clique in loss.cliques:
-        end = start + domain.cells(clique)
-        tables.append(Measurement(clique, values[start:end].reshape(domain.shape(clique)), 1e-3 * math.sqrt(total)))
-        start = end
+    parts = split_tables(domain, loss.cliques, to_numpy(iterate.marginals))
+    tables = [Measurement(part.clique, part.values, 1e-3 * math.sqrt(total)) for part in parts]
     problem = Problem.of(domain, tables, total=total, arrays=arrays)
     oracle = marginal_oracle(tree, loss.cliques, arrays)
     found = maximum_entropy(problem, oracle, problem.multipliers(None), until=1.0, max_passes=500)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 from zipfile import BadZipFile
 
 import numpy as np
@@ -17,21 +17,16 @@ from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SourceError
-from synth_core.models import bayesian_network, markov_random_field
 from synth_core.models.bayesian_network import BayesianNetwork
 from synth_core.models.junction_tree import JunctionTree, junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.sampling import Codes, code_type
 from synth_core.models.stored import (
     StoredModel,
-    excluded_json,
-    excluded_records,
+    domain_header,
     open_arrays,
-    read_arrays,
-    write_arrays,
+    read_domain,
 )
-
-FORMAT = "synth-core/mixture/1"
 
 
 class Model(Protocol):
@@ -40,29 +35,23 @@ class Model(Protocol):
     @property
     def domain(self) -> Domain:
         """The attributes and their sizes."""
-        ...
 
     @property
     def cliques(self) -> Sequence[Clique]:
         """The marginals it was fitted to."""
-        ...
 
     @property
     def total(self) -> float:
         """Estimated number of records."""
-        ...
 
     def marginal(self, clique: Clique) -> NDArray[np.float64]:
         """Expected counts of the clique's cells."""
-        ...
 
     def sample(self, rows: int, rng: np.random.Generator) -> Codes:
         """Rows of codes, in the domain's order."""
-        ...
 
     def save(self, path: Path) -> None:
         """Write the model."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,6 +71,8 @@ class Component:
 @dataclass(frozen=True, eq=False)
 class Mixture(StoredModel):
     """Records that follow each part's own model, in the proportion of the parts' rows."""
+
+    FORMAT: ClassVar[str] = "synth-core/mixture/1"
 
     domain: Domain
     components: tuple[Component, ...]
@@ -114,11 +105,11 @@ class Mixture(StoredModel):
         """Draw rows of codes, part after part.
 
         Args:
-            rows: number of rows.
+            rows: number of rows, of which each part gets its share.
             rng: source of randomness; equal states give equal rows.
 
         Returns:
-            One row for each record, one column for each attribute in the domain's order.
+            One row for each record, one column for each attribute in the order of the whole domain.
         """
         return self.sample_shard(rows, rng, shards=1, number=0)
 
@@ -139,7 +130,7 @@ class Mixture(StoredModel):
         borders = np.cumsum([0, *apportion([c.rows for c in self.components], total)])
         dealt = -((number - borders) // shards)  # rows of this shard before each border
         pieces = [
-            self._restored(component, component.model.sample(int(size), rng))
+            self._widened(component, component.model.sample(int(size), rng))
             for component, size in zip(self.components, np.diff(dealt), strict=True)
             if size
         ]
@@ -159,39 +150,28 @@ class Mixture(StoredModel):
         """The junction tree of all parts' marginals: what depends on what in some part, for people."""
         return junction_tree(self.domain, self.cliques)
 
-    def _write(self, path: str | os.PathLike[str]) -> None:
-        header = {
-            "format": FORMAT,
-            "attributes": self.domain.attributes,
-            "sizes": self.domain.sizes,
-            "impossible": excluded_json(self.domain),
-            "components": [{"rows": c.rows, "constants": c.constants, "codes": c.codes} for c in self.components],
-        }
+    def _stored(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        components = [{"rows": c.rows, "constants": c.constants, "codes": c.codes} for c in self.components]
         parts = {}
         with TemporaryDirectory() as folder:
             for number, component in enumerate(self.components):
                 one = Path(folder) / f"{number}.npz"
                 component.model.save(one)
                 parts[f"part{number}"] = np.frombuffer(one.read_bytes(), dtype=np.uint8)
-        write_arrays(path, header, **parts)
+        return domain_header(self.domain) | {"components": components}, parts
 
     @classmethod
-    def _read(cls, path: str | os.PathLike[str]) -> Self:
-        with read_arrays(path, FORMAT) as (header, stored), TemporaryDirectory() as folder:
-            excluded = excluded_records(header.get("impossible", ()))
-            domain = Domain(tuple(header["attributes"]), tuple(header["sizes"]), excluded)
-            components = tuple(
-                Component(
-                    load_model(_unpacked(Path(folder) / f"{number}.npz", stored[f"part{number}"])),
-                    float(raw["rows"]),
-                    dict(raw["constants"]),
-                    {name: tuple(codes) for name, codes in raw["codes"].items()},
-                )
-                for number, raw in enumerate(header["components"])
-            )
-        return cls(domain, components)
+    def _restored(cls, header: Mapping[str, Any], stored: Mapping[str, NDArray[Any]]) -> Self:
+        components = []
+        with TemporaryDirectory() as folder:
+            for number, raw in enumerate(header["components"]):
+                one = Path(folder) / f"{number}.npz"
+                one.write_bytes(stored[f"part{number}"].tobytes())
+                codes = {name: tuple(known) for name, known in raw["codes"].items()}
+                components.append(Component(load_model(one), float(raw["rows"]), dict(raw["constants"]), codes))
+        return cls(read_domain(header), tuple(components))
 
-    def _restored(self, component: Component, codes: Codes) -> Codes:
+    def _widened(self, component: Component, codes: Codes) -> Codes:
         """A part's rows with all columns of the table, in the table's codes."""
         rows = np.empty((len(codes), len(self.domain)), dtype=code_type(self.domain), order="F")
         for place, name in enumerate(self.domain):
@@ -205,12 +185,8 @@ class Mixture(StoredModel):
 
 
 AnyModel = MarkovRandomField | BayesianNetwork | Mixture
-LOADERS: dict[str, Callable[[str | os.PathLike[str]], AnyModel]] = {
-    markov_random_field.FORMAT: MarkovRandomField.load,
-    bayesian_network.FORMAT: BayesianNetwork.load,
-    FORMAT: Mixture.load,
-}
-"""How each stored format is read."""
+KINDS: tuple[type[AnyModel], ...] = (MarkovRandomField, BayesianNetwork, Mixture)
+"""Kinds of model that a file may hold."""
 
 
 def load_model(path: str | os.PathLike[str]) -> AnyModel:
@@ -227,10 +203,10 @@ def load_model(path: str | os.PathLike[str]) -> AnyModel:
     """
     try:
         with open_arrays(path) as stored:
-            loader = LOADERS[json.loads(stored["header"].tobytes())["format"]]
+            kind = {kind.FORMAT: kind for kind in KINDS}[json.loads(stored["header"].tobytes())["format"]]
     except (OSError, EOFError, BadZipFile, ValueError, KeyError) as error:
         raise SourceError(f"{Path(path).name} is not a stored model") from error
-    return loader(path)
+    return kind.load(path)
 
 
 def apportion(weights: Sequence[float], total: int) -> list[int]:
@@ -255,8 +231,3 @@ def _place(domain: Domain, component: Component, asked: Clique) -> tuple[NDArray
         for name in asked
     ]
     return np.ix_(*(np.asarray(codes, dtype=np.int64) for codes in own))
-
-
-def _unpacked(path: Path, content: NDArray[np.uint8]) -> Path:
-    path.write_bytes(content.tobytes())
-    return path

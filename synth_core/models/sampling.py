@@ -1,4 +1,4 @@
-"""Rows from calibrated clique tables: with little variance, independent, or in shards.
+"""Rows from calibrated clique tables, with little variance or independent.
 
 Rows are drawn clique by clique, parents first: the attributes a clique adds are drawn from its conditional
 distribution given the separator. With little variance means that within each group of rows with equal separator
@@ -24,7 +24,6 @@ the tables as they are, and later ones follow them given that the rules hold.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, NamedTuple, TypeAlias
 
@@ -35,21 +34,10 @@ from synth_core.domain import Domain, Impossible, breaking_rows
 from synth_core.errors import FeasibilityError
 from synth_core.models import sampling_kernels as kernels
 from synth_core.models.calibration import Factor
+from synth_core.models.sampling_kernels import Step
 
 Codes: TypeAlias = NDArray[Any]
 """One row for each record, one column for each attribute, in the smallest of uint8, uint16 and int32 that fits."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One clique's turn: which columns are given, which are drawn, and from which conditional table."""
-
-    given: NDArray[np.int64]
-    strides: NDArray[np.int64]
-    fresh: NDArray[np.int64]
-    divisors: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    table: NDArray[np.float64]
 
 
 def sample_rows(
@@ -71,28 +59,10 @@ def sample_rows(
 def draw_step(columns: Codes, step: Step, *, rng: np.random.Generator, independent: bool = False) -> None:
     """Write the columns of one turn."""
     seed = rng.integers(2**64, dtype=np.uint64)
-    places = (step.given, step.strides, step.fresh, step.divisors, step.sizes)
     if independent:
-        kernels.draw(columns, *places, np.cumsum(step.table, axis=1), seed)
+        kernels.draw(columns, step._replace(table=np.cumsum(step.table, axis=1)), seed)
     else:
-        kernels.deal(columns, *places, step.table, seed)
-
-
-def sample_shards(
-    domain: Domain, beliefs: Sequence[Factor], rows: int, *, shard_rows: int, seed: np.random.SeedSequence
-) -> Iterator[Codes]:
-    """Draw rows in shards that can be made in any order or place: shard k depends on the seed and on k alone."""
-    for size, own in shards(rows, shard_rows=shard_rows, seed=seed):
-        yield sample_rows(domain, beliefs, size, rng=np.random.default_rng(own))
-
-
-def shards(rows: int, *, shard_rows: int, seed: np.random.SeedSequence) -> list[tuple[int, np.random.SeedSequence]]:
-    """Sizes and seeds of the shards."""
-    if shard_rows < 1:
-        raise ValueError("a shard needs at least one row")
-    count = -(-rows // shard_rows)
-    sizes = [min(shard_rows, rows - k * shard_rows) for k in range(count)]
-    return list(zip(sizes, seed.spawn(count), strict=True))
+        kernels.deal(columns, step, seed)
 
 
 def code_type(domain: Domain) -> np.dtype[Any]:
@@ -223,7 +193,7 @@ def sample_lawful(
             own = np.flatnonzero(which == number)
             part = np.ascontiguousarray(columns[:, own])
             excluded = _excluded(step, fresh, [rule for rule, met in zip(ending, kind, strict=True) if met])
-            draw_step(part, replace(step, table=step.table * ~excluded), rng=rng, independent=independent)
+            draw_step(part, step._replace(table=step.table * ~excluded), rng=rng, independent=independent)
             columns[:, own] = part
     return columns.T
 

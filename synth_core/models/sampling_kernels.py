@@ -7,7 +7,7 @@ the third.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,17 @@ from synth_core.compiled import compiled
 Columns = NDArray[Any]
 Index = NDArray[np.int64]
 Index32 = NDArray[np.int32]
+
+
+class Step(NamedTuple):
+    """One clique's turn: which columns are given, which are drawn, and from which conditional table."""
+
+    given: Index
+    strides: Index
+    fresh: Index
+    divisors: Index
+    sizes: Index
+    table: Floats
 
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -41,23 +52,23 @@ def _uniform(counter: np.uint64) -> float:
 
 
 @compiled
-def _separator_codes(columns: Columns, given: Index, strides: Index, codes: NDArray[np.int32]) -> None:
+def _separator_codes(columns: Columns, step: Step, codes: Index32) -> None:
     """The joint code of the given columns, row by row."""
     codes[:] = 0
-    for k in range(given.size):
-        column = columns[given[k]]
-        stride = np.int32(strides[k])
+    for k in range(step.given.size):
+        column = columns[step.given[k]]
+        stride = np.int32(step.strides[k])
         for r in range(codes.size):
             codes[r] += np.int32(column[r]) * stride
 
 
 @compiled
-def _write(columns: Columns, fresh: Index, divisors: Index, sizes: Index, codes: NDArray[np.int32]) -> None:
+def _write(columns: Columns, step: Step, codes: Index32) -> None:
     """Write joint codes as the digits of the fresh columns."""
-    for k in range(fresh.size):
-        column = columns[fresh[k]]
-        divisor, size = np.int32(divisors[k]), np.int32(sizes[k])
-        if fresh.size == 1:
+    for k in range(step.fresh.size):
+        column = columns[step.fresh[k]]
+        divisor, size = np.int32(step.divisors[k]), np.int32(step.sizes[k])
+        if step.fresh.size == 1:
             for r in range(codes.size):
                 column[r] = codes[r]
         else:
@@ -93,21 +104,12 @@ def _allot(weights: Floats, rows: int, start: float, dealt: NDArray[np.int32]) -
 
 
 @compiled
-def deal(
-    columns: Columns,
-    given: Index,
-    strides: Index,
-    fresh: Index,
-    divisors: Index,
-    sizes: Index,
-    table: Floats,
-    seed: np.uint64,
-) -> None:
+def deal(columns: Columns, step: Step, seed: np.uint64) -> None:
     """Draw the fresh columns: in each group of equal given values, cells are allotted and then shuffled."""
     rows = columns.shape[1]
-    groups = table.shape[0]
+    groups = step.table.shape[0]
     codes = np.empty(rows, np.int32)
-    _separator_codes(columns, given, strides, codes)
+    _separator_codes(columns, step, codes)
     ends = np.zeros(groups + 1, np.int64)
     for r in range(rows):
         ends[codes[r] + 1] += 1
@@ -120,7 +122,7 @@ def deal(
         if own.size == 0:
             continue
         counter += GOLDEN
-        _allot(table[s], own.size, _uniform(counter), own)
+        _allot(step.table[s], own.size, _uniform(counter), own)
         for k in range(own.size - 1, 0, -1):
             counter += GOLDEN
             j = np.int64(_uniform(counter) * (k + 1))
@@ -129,27 +131,18 @@ def deal(
         s = codes[r]
         codes[r] = dealt[ends[s]]
         ends[s] += 1
-    _write(columns, fresh, divisors, sizes, codes)
+    _write(columns, step, codes)
 
 
 @compiled
-def draw(
-    columns: Columns,
-    given: Index,
-    strides: Index,
-    fresh: Index,
-    divisors: Index,
-    sizes: Index,
-    cumulated: Floats,
-    seed: np.uint64,
-) -> None:
-    """Draw the fresh columns independently for each row, by inversion of the conditional distribution."""
+def draw(columns: Columns, step: Step, seed: np.uint64) -> None:
+    """Draw the fresh columns independently for each row, by inversion of the cumulated table."""
     rows = columns.shape[1]
     codes = np.empty(rows, np.int32)
-    _separator_codes(columns, given, strides, codes)
+    _separator_codes(columns, step, codes)
     counter = seed
     for r in range(rows):
-        row = cumulated[codes[r]]
+        row = step.table[codes[r]]
         counter += GOLDEN
         point = _uniform(counter) * row[-1]
         low, high = 0, row.size - 1
@@ -160,7 +153,7 @@ def draw(
             else:
                 low = middle + 1
         codes[r] = low
-    _write(columns, fresh, divisors, sizes, codes)
+    _write(columns, step, codes)
 
 
 @compiled

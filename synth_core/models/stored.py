@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 from zipfile import BadZipFile
 
 import numpy as np
@@ -32,6 +32,7 @@ class StoredModel(ABC):
     """A model that can be written to a file and read again."""
 
     __slots__ = ()
+    FORMAT: ClassVar[str]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model.
@@ -39,7 +40,8 @@ class StoredModel(ABC):
         Args:
             path: file to write, as one .npz without pickle; a reader sees the old file or the whole new one.
         """
-        self._write(path)
+        header, arrays = self._stored()
+        write_arrays(path, {"format": self.FORMAT} | header, **arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -54,14 +56,16 @@ class StoredModel(ABC):
         Raises:
             SourceError: the file is no stored model of this kind.
         """
-        return cls._read(path)
+        with read_arrays(path, cls.FORMAT) as (header, stored):
+            return cls._restored(header, stored)
 
     @abstractmethod
-    def _write(self, path: str | os.PathLike[str]) -> None: ...
+    def _stored(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Plain data and arrays from which `_restored` makes the model again."""
 
     @classmethod
     @abstractmethod
-    def _read(cls, path: str | os.PathLike[str]) -> Self: ...
+    def _restored(cls, header: Mapping[str, Any], stored: Mapping[str, NDArray[Any]]) -> Self: ...
 
 
 @contextmanager
@@ -108,53 +112,27 @@ def read_arrays(path: str | os.PathLike[str], name: str) -> Iterator[tuple[dict[
         raise SourceError(f"{Path(path).name} is not a stored model of format {name}") from error
 
 
-def write_model(
-    path: str | os.PathLike[str],
-    name: str,
-    domain: Domain,
-    cliques: Sequence[Clique],
-    potentials: NDArray[np.float64],
-    *,
-    total: float,
-) -> None:
-    """Write potentials on cliques under their format's name."""
-    header = {
-        "format": name,
-        "attributes": domain.attributes,
-        "sizes": domain.sizes,
-        "impossible": excluded_json(domain),
-        "cliques": cliques,
-        "total": total,
-    }
-    write_arrays(path, header, potentials=potentials)
+def domain_header(domain: Domain) -> dict[str, Any]:
+    """The domain as plain data."""
+    rules = [(excluded.rule, [(name, list(codes)) for name, codes in excluded.codes]) for excluded in domain.impossible]
+    return {"attributes": domain.attributes, "sizes": domain.sizes, "impossible": rules}
 
 
-def read_model(
-    path: str | os.PathLike[str], name: str
-) -> tuple[Domain, tuple[Clique, ...], NDArray[np.float64], float]:
-    """Domain, cliques, potentials and total of what `write_model` wrote."""
-    with read_arrays(path, name) as (header, stored):
-        excluded = excluded_records(header.get("impossible", ()))
-        domain = Domain(tuple(header["attributes"]), tuple(header["sizes"]), excluded)
-        cliques = tuple(tuple(clique) for clique in header["cliques"])
-        potentials = stored["potentials"]
-        if potentials.shape != (sum(map(domain.cells, cliques)),):
-            raise ValueError(potentials.shape)
-        return domain, cliques, potentials, float(header["total"])
-
-
-def excluded_json(domain: Domain) -> list[tuple[str, list[tuple[str, list[int]]]]]:
-    """What the domain's rules exclude, as lists."""
-    return [
-        (excluded.rule, [(attribute, list(codes)) for attribute, codes in excluded.codes])
-        for excluded in domain.impossible
-    ]
-
-
-def excluded_records(
-    values: Iterable[tuple[str, Iterable[tuple[str, Iterable[int]]]]],
-) -> tuple[Impossible, ...]:
-    """What `excluded_json` wrote."""
-    return tuple(
-        Impossible(rule, tuple((attribute, tuple(codes)) for attribute, codes in parts)) for rule, parts in values
+def read_domain(header: Mapping[str, Any]) -> Domain:
+    """What `domain_header` wrote; an earlier model has no rules."""
+    rules = tuple(
+        Impossible(rule, tuple((name, tuple(codes)) for name, codes in parts))
+        for rule, parts in header.get("impossible", ())
     )
+    return Domain(tuple(header["attributes"]), tuple(header["sizes"]), rules)
+
+
+def read_potentials(
+    header: Mapping[str, Any], stored: Mapping[str, NDArray[Any]]
+) -> tuple[Domain, tuple[Clique, ...], NDArray[np.float64]]:
+    """Domain, cliques and the potentials on them."""
+    domain, cliques = read_domain(header), tuple(map(tuple, header["cliques"]))
+    potentials = stored["potentials"]
+    if potentials.shape != (sum(map(domain.cells, cliques)),):
+        raise ValueError(potentials.shape)
+    return domain, cliques, potentials

@@ -17,7 +17,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -39,7 +38,6 @@ from synth_core.synthesizers.base import (
     free_parameters,
     noise_text,
     option,
-    with_options,
 )
 from synth_core.synthesizers.compression import Compression
 from synth_core.synthesizers.consistency import make_consistent
@@ -66,58 +64,21 @@ class ABSyn:
     """One-way marginals, scores of pairs, selection, one weighted batch of pairs, one fit; then perhaps triples."""
 
     one_way: float = option(0.12, "one_way")
-    scores: float = option(
-        0.04, "Share of the budget for the dependence scores of all pairs; more selects pairs more surely."
-    )
+    scores: float = option(0.04, "pair_scores")
     singles: bool = option(True, "Whether one-way marginals are measured again in the batch of pairs.")
-    triples: float = option(
-        0.23,
-        "Share of the budget for a second batch, of triples; more makes triples less noisy and pairs "
-        "noisier, 0 measures none.",
-    )
-    triple_scores: float = option(
-        0.03, "Share of the budget for the misfits by which triples are chosen; more chooses more surely."
-    )
-    noisy_reference: bool = option(
-        True,
-        "Whether pairs are scored against noisy one-way marginals (sensitivity 1/2) instead of their own "
-        "exact ones (sensitivity 2).",
-    )
-    interactions: bool = option(
-        True, "Whether only the noise that remains after tables are made to agree counts against a table."
-    )
+    triples: float = option(0.23, "Share of the budget for triples; more makes pairs noisier, 0 measures none.")
+    triple_scores: float = option(0.03, "Share of the budget for misfits of triples; more chooses triples more surely.")
+    noisy_reference: bool = option(True, "Whether noisy one-way marginals score the pairs (sensitivity 1/2, not 2).")
+    interactions: bool = option(True, "Whether only the noise that agreement of tables leaves counts against a table.")
     fill: bool = option(False, "Whether the pairs that triangulation adds to the graph are measured too.")
-    rare: float = option(
-        3.0,
-        "Codes with noisy counts below this many standard deviations are merged; more merges more codes, 0 "
-        "merges none.",
-    )
-    rare_share: float = option(
-        0.0075,
-        "Upper limit of the share of records of a merged code; larger merges more codes where noise is large.",
-    )
-    largest_clique: float = option(
-        1e6, "Upper limit of one clique in cells; larger allows more dependence and costs memory and time."
-    )
-    largest_graph: float = option(
-        4e6,
-        "Upper limit of all cliques together in cells; larger allows more pairs and costs memory and time.",
-    )
-    candidates: int = option(
-        1000, "Upper limit of the triples that are scored; more miss less, and each score is noisier."
-    )
-    depth: float = option(
-        0.9,
-        "Share of the way from the expected loss at the truth to the least loss that a fit goes; larger "
-        "follows the noise more closely.",
-    )
-    estimation: str = option(
-        EXACT,
-        "`exact` fits the whole junction tree, `parallel` each clique on its own, at the same time on all workers.",
-    )
-    max_passes: int = option(
-        300, "Upper limit of the passes of inference of a fit; more give a closer fit and take longer."
-    )
+    rare: float = option(3.0, "rare")
+    rare_share: float = option(0.0075, "Upper limit of a merged code's share of the records; larger merges more codes.")
+    largest_clique: float = option(1e6, "Upper limit of one clique in cells; larger keeps more dependence, is slower.")
+    largest_graph: float = option(4e6, "limit_cells")
+    candidates: int = option(1000, "Upper limit of the triples scored; more miss less, and each score is noisier.")
+    depth: float = option(0.9, "Share of the way from expected to least loss that a fit goes; larger follows noise.")
+    estimation: str = option(EXACT, "`exact` fits the whole junction tree, `parallel` each clique, on all workers.")
+    max_passes: int = option(300, "passes")
 
     def __post_init__(self) -> None:
         if self.estimation not in (EXACT, PARALLEL):
@@ -193,17 +154,16 @@ class ABSyn:
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of each phase, in records, and the bounds of the work."""
         d = len(domain)
-
-        def sigma(share: str, sensitivity: Fraction, count: int) -> str:
-            return noise_text(plan.mu2(share), count=count, sensitivity=sensitivity)
-
-        lines = [("noise on each one-way count", sigma("one-way", Fraction(1), d))]
+        lines = [("noise on each one-way count", noise_text(plan.mu2("one-way"), count=d))]
         if d == 1:
             return lines
         sensitivity = Fraction(1, 2) if self.noisy_reference else Fraction(2)
         lines += [
-            ("noise on each pair's dependence", sigma("scores", sensitivity, d * (d - 1) // 2)),
-            ("noise on each pair count", f"{sigma('pairs', Fraction(1), d)} if {d} pairs share it equally"),
+            (
+                "noise on each pair's dependence",
+                noise_text(plan.mu2("scores"), count=d * (d - 1) // 2, sensitivity=sensitivity),
+            ),
+            ("noise on each pair count", f"{noise_text(plan.mu2('pairs'), count=d)} if {d} pairs share it equally"),
             ("pairs measured", "as many as lower the expected error, in one batch"),
         ]
         if self.triples:
@@ -295,11 +255,7 @@ PAPER = ABSyn(
 )
 """Section VI: 0.1 / 0.1 / 0.8 of the budget; the paper leaves the clique threshold and the end of the fit open."""
 
-
-def build(preset: str, options: dict[str, Any]) -> ABSyn:
-    """ABSyn by preset."""
-    built: ABSyn = with_options(PAPER if preset == "paper" else ABSyn(), options, method=f"absyn/{preset}")
-    return built
+PRESETS = {"default": ABSyn(), "paper": PAPER}
 
 
 def _merged(measurement: Measurement, compression: Compression) -> Measurement:

@@ -13,21 +13,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
-from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import TriangulatedGraph, mask_of
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Model
-from synth_core.privacy.budget import BudgetPlan, gaussian_for
+from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
-from synth_core.synthesizers.base import Scores, Structure, Tools, last_fit, noise_text, option, with_options
-from synth_core.synthesizers.independent import one_way_plan, one_way_scores
+from synth_core.synthesizers.base import Structure, Tools, last_fit, noise_sigma, noise_text, option
+from synth_core.synthesizers.independent import OneWayFirst, one_way_plan
 from synth_core.synthesizers.structure import MEAN_ABSOLUTE, fits, with_clique
 from synth_core.synthesizers.workloads import Workload
 
@@ -40,46 +38,25 @@ TOGETHER = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class AIM:
+class AIM(OneWayFirst):
     """Rounds of {choose, measure, refit} over all sets of attributes inside a declared workload of marginals."""
 
-    workload: Workload = option(TRIPLES, "workload")
+    workload: Workload = option(TRIPLES, "workload", parse=Workload.parse)
     one_way: float = option(0.1, "one_way")
     choices: float = option(0.1, "choices")
-    rounds_per_attribute: float = option(
-        4.0, "Upper limit of rounds for each column; more rounds begin with more noise each."
-    )
-    annealing: int = option(
-        2,
-        "Factor by which a round's budget grows after one whose change was within its noise; larger ends sooner.",
-    )
+    rounds_per_attribute: float = option(4.0, "Upper limit of rounds for each column; more begin with more noise each.")
+    annealing: int = option(2, "Factor of a round's budget after a change within its noise; larger ends sooner.")
     penalty: float = option(1.0, "penalty")
-    candidates: int = option(2000, "Upper limit of the candidates of a round; of more, as many are drawn at random.")
-    largest_model: float = option(
-        4e6,
-        "Upper limit of the junction tree in cells when all is spent; larger allows larger marginals and "
-        "costs memory and time.",
-    )
+    candidates: int = option(2000, "Upper limit of the candidates of a round, drawn at random; more take longer.")
+    largest_model: float = option(4e6, "Most cells of the junction tree when all is spent; larger costs memory, time.")
     pooling: int = option(3, "pooling")
     last_gain: float = option(0.125, "last_gain")
-    passes: int = option(
-        150,
-        "Upper limit of the passes of inference in a round, and a quarter of that of the last fit; more fit "
-        "more closely and take longer.",
-    )
+    passes: int = option(150, "Most passes of inference in a round, a quarter of the last fit's; more fit closer.")
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """Most goes to the marginals that the rounds measure; a single attribute has only its own."""
         shares = {"one-way": self.one_way, "choices": self.choices}
         return one_way_plan(domain, total_mu2, shares, rest="marginals")
-
-    def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
-        """Measure the one-way marginals: where the model starts."""
-        return one_way_scores(curator, plan.mu2("one-way"))
-
-    def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
-        """Nothing yet: the workload is declared, and the rounds choose from it."""
-        return Structure(scores)
 
     def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
         """The same share of choices and marginals goes to each round; `left` is what later ones may spend."""
@@ -112,7 +89,8 @@ class AIM:
             if change <= noise * worst.reference.size:
                 share *= self.annealing
             tools.progress(f"round {number}: {', '.join(worst.clique)} measured, {float(left):.0%} left")
-        return self._last(measurements, model, tools)
+        order, gain, passes = self.pooling, self.last_gain, 4 * self.passes
+        return last_fit(domain, measurements, tools, order=order, gain=gain, passes=passes, warm=model)
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of the first questions, in records, and the bounds of the work."""
@@ -157,24 +135,11 @@ class AIM:
                 break
         return pool or [(attribute,) for attribute in domain]
 
-    def _last(self, measurements: list[Measurement], model: MarkovRandomField, tools: Tools) -> Model:
-        """Fit the pooled tables, weighing loss against entropy."""
-        return last_fit(
-            model.domain,
-            measurements,
-            tools,
-            order=self.pooling,
-            gain=self.last_gain,
-            passes=4 * self.passes,
-            warm=model,
-        )
-
     def _rounds(self, domain: Domain) -> int:
         return max(1, round(self.rounds_per_attribute * len(domain)))
 
     def _sigma(self, plan: BudgetPlan, share: Fraction) -> float:
-        mechanism = gaussian_for(plan.mu2("marginals") * share, sensitivity=Fraction(1), count=1)
-        return math.sqrt(mechanism.scale)
+        return noise_sigma(plan.mu2("marginals") * share, count=1)
 
 
 PAPER = AIM(
@@ -245,12 +210,7 @@ def unions(domain: Domain, cliques: Sequence[Clique]) -> list[Clique]:
     return [tuple(names[members[home]].tolist()) for home in homes]
 
 
-def build(preset: str, options: dict[str, Any]) -> AIM:
-    """AIM by preset; `workload` is read from the spec's plain values."""
-    if "workload" in options:
-        options = options | {"workload": Workload.parse(options["workload"])}
-    built: AIM = with_options(PAPER if preset == "paper" else AIM(), options, method=f"aim/{preset}")
-    return built
+PRESETS = {"default": AIM(), "paper": PAPER}
 
 
 def _summed(found: dict[Clique, NDArray[np.float64]], home: Clique, clique: Clique) -> NDArray[np.float64]:

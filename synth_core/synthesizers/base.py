@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
@@ -32,34 +32,21 @@ Estimator = Callable[..., MarkovRandomField]
 
 SHARED_MEANINGS = {
     "choices": "Share of the budget for choosing marginals; more finds the largest misfit more surely.",
-    "workload": ("Marginals, prefixes and ranges that are to be answered well; more of them share the same budget."),
-    "last_gain": (
-        "Relative fall of the loss for which the weight of the entropy is halved once more in the last fit; "
-        "larger stops earlier, at a smoother model."
-    ),
-    "pooling": (
-        "Tables of up to this many attributes are pooled from all measurements around them for the last "
-        "fit; larger is slower, 0 pools none."
-    ),
-    "last_fit": (
-        "Loss at which the last fit stops, as a multiple of the loss expected from noise alone; smaller "
-        "follows the noise more closely."
-    ),
-    "early_fit": (
-        "Loss at which the fit of a round stops, as a multiple of the loss expected from noise alone; "
-        "larger is faster and coarser."
-    ),
-    "limit_cells": (
-        "Upper limit of the model's junction tree in cells of 8 bytes; larger allows more or larger tables "
-        "and costs memory and time."
-    ),
-    "one_way": (
-        "Share of the budget for one-way marginals; more makes single columns, and what is scored against "
-        "them, less noisy."
-    ),
-    "penalty": (
-        "Multiple of a marginal's expected noise that is subtracted from its misfit; larger prefers smaller tables."
-    ),
+    "early_fit": "Loss at which a round's fit stops, in multiples of what noise alone leaves; larger is faster.",
+    "last_fit": "Loss at which the last fit stops, in multiples of what noise alone leaves; smaller follows the noise.",
+    "last_gain": "Relative fall of the loss below which the entropy's weight is not halved again; larger is smoother.",
+    "levels": "Coarser versions by column and first code of each group, as `{age: [0, 16]}`; more keep more detail.",
+    "limit_cells": "Upper limit of the junction tree in cells of 8 bytes; larger allows more, costs memory and time.",
+    "one_way": "Share of the budget for one-way marginals; more makes them, and what is scored by them, less noisy.",
+    "pair_scores": "Share of the budget for dependence scores of all pairs; more finds weak dependence more surely.",
+    "passes": "Upper limit of the passes of inference of a fit; more give a closer fit and take longer.",
+    "penalty": "Multiple of a marginal's expected noise taken off its misfit; larger prefers smaller tables.",
+    "pooling": "Tables of up to this many columns are pooled for the last fit; larger is slower, 0 pools none.",
+    "rare": "Codes with noisy counts below this many standard deviations are merged; more merges more codes, 0 none.",
+    "sized": "Whether budgets grow with a table's cells to the power 2/3 instead of being equal.",
+    "theta": "Least ratio of records to mean absolute noise in a cell of a useful table; larger allows smaller ones.",
+    "usefulness": "Least records in a table's cell, in standard deviations of its noise; larger gives smaller tables.",
+    "workload": "Marginals, prefixes and ranges that are to be answered well; more of them share the same budget.",
 }
 """Meanings of options that several methods have, by the name of the option."""
 
@@ -121,37 +108,33 @@ class Synthesizer(Protocol):
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """Named shares of the budget, before any data is opened."""
-        ...
 
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
         """First questions: what depends on what."""
-        ...
 
     def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """Which marginals to measure; often pure post-processing."""
-        ...
 
     def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
         """Measure and estimate."""
-        ...
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Named facts about what a plan means, for people."""
-        ...
 
 
-def option(default: T, meaning: str) -> T:
+def option(default: T, meaning: str, *, parse: Callable[[Any], T] | None = None) -> T:
     """A field of a method's dataclass that a spec may set.
 
     Args:
         default: its value unless a preset or a spec says otherwise.
         meaning: one sentence with the unit, and what changes when the value grows, shown wherever options are listed;
             or a key of `SHARED_MEANINGS`.
+        parse: reads the plain value of a spec; None takes it as it is.
 
     Returns:
         The field, with the sentence as its metadata "help".
     """
-    declared: Any = field(default=default, metadata={"help": SHARED_MEANINGS.get(meaning, meaning)})
+    declared: Any = field(default=default, metadata={"help": SHARED_MEANINGS.get(meaning, meaning), "parse": parse})
     return cast(T, declared)
 
 
@@ -183,13 +166,15 @@ def run_phases(
     return Conversation(scores, structure, method.fit(curator("fit"), plan, structure, tools or Tools()))
 
 
-def with_options(preset: Any, options: dict[str, Any], *, method: str) -> Any:
+def with_options(preset: Any, options: Mapping[str, Any], *, method: str) -> Any:
     """The preset with some constants replaced; an unknown one is refused by name."""
     known = {field.name: field for field in fields(preset)}
     values = {field: getattr(preset, field) for field in known}
     for name, value in options.items():
         if name not in known:
             raise SpecError(f"options: {method} has no option {name!r} (it has: {', '.join(known)})")
+        if parse := known[name].metadata.get("parse"):
+            value = parse(value)
         kind = type(values[name])
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
@@ -197,6 +182,11 @@ def with_options(preset: Any, options: dict[str, Any], *, method: str) -> Any:
             raise SpecError(f"options: {name} must be of type {kind.__name__}")
         values[name] = value
     return type(preset)(**values)
+
+
+def noise_sigma(mu2: Fraction, *, count: int, sensitivity: Fraction = Fraction(1)) -> float:
+    """The standard deviation in records of the Gaussian noise on each of `count` answers that share `mu2`."""
+    return math.sqrt(gaussian_for(mu2, sensitivity=sensitivity, count=count).scale)
 
 
 def noise_text(mu2: Fraction, *, count: int, sensitivity: Fraction = Fraction(1)) -> str:
@@ -210,13 +200,12 @@ def noise_text(mu2: Fraction, *, count: int, sensitivity: Fraction = Fraction(1)
     Returns:
         The standard deviation in records, in words.
     """
-    mechanism = gaussian_for(mu2, sensitivity=sensitivity, count=count)
-    return f"sigma {math.sqrt(mechanism.scale):.1f} records"
+    return f"sigma {noise_sigma(mu2, count=count, sensitivity=sensitivity):.1f} records"
 
 
 def save_scores(scores: Scores, path: Path) -> None:
     """Write scores as JSON."""
-    path.write_text(json.dumps(_scores_json(scores)), encoding="utf-8")
+    path.write_text(json.dumps(asdict(scores), default=np.ndarray.tolist), encoding="utf-8")
 
 
 def load_scores(path: Path) -> Scores:
@@ -226,13 +215,7 @@ def load_scores(path: Path) -> Scores:
 
 def save_structure(structure: Structure, path: Path) -> None:
     """Write a structure, with the scores it came from, as JSON."""
-    values = {
-        "scores": _scores_json(structure.scores),
-        "cliques": structure.cliques,
-        "initial": structure.initial,
-        "largest_table": structure.largest_table,
-    }
-    path.write_text(json.dumps(values), encoding="utf-8")
+    path.write_text(json.dumps(asdict(structure), default=np.ndarray.tolist), encoding="utf-8")
 
 
 def load_structure(path: Path) -> Structure:
@@ -244,16 +227,6 @@ def load_structure(path: Path) -> Structure:
         _cliques(values["initial"]),
         values["largest_table"],
     )
-
-
-def _scores_json(scores: Scores) -> dict[str, Any]:
-    return {
-        "total": scores.total,
-        "pairs": scores.pairs,
-        "measurements": [
-            {"clique": m.clique, "noisy": m.noisy.tolist(), "sigma": m.sigma} for m in scores.measurements
-        ],
-    }
 
 
 def _scores(values: dict[str, Any]) -> Scores:

@@ -25,6 +25,7 @@ from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.sampling import Codes, code_type
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.strategies import Strategy
+from synth_core.synthesizers.independent import positive_shares
 
 LEAST_SHARE = 1e-9
 """Share of a merged code whose noisy count is not positive, so that its logarithm exists."""
@@ -99,11 +100,6 @@ class Compression:
             matrices.append(np.diag(scale))
         return LinearMeasurement(measurement.clique, tuple(matrices), noisy, measurement.sigma)
 
-    def encode_rows(self, codes: Codes) -> Codes:
-        """Rows of the full domain as rows of the smaller one."""
-        columns = [group[codes[:, k]] for k, group in enumerate(self.groups)]
-        return np.stack(columns, axis=1).astype(code_type(self.domain))
-
     def expand(self, codes: Codes, rng: np.random.Generator) -> Codes:
         """Rows of the smaller domain as rows of the full one; merged codes are spread by their shares.
 
@@ -158,8 +154,5 @@ class Compression:
 
 
 def _shares(noisy: Floats) -> Floats:
-    positive = np.maximum(noisy, 0.0)
-    whole = positive.sum()
-    shares = positive / whole if whole > 0 else np.full(noisy.shape, 1 / noisy.size)
-    shares = np.maximum(shares, LEAST_SHARE)
+    shares = np.maximum(positive_shares(noisy), LEAST_SHARE)
     return np.asarray(shares / shares.sum())

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from synth_core.compiled import compiled
 from synth_core.domain import Clique, Domain
 from synth_core.models.junction_tree import TriangulatedGraph, bits
-from synth_core.synthesizers.structure import MEAN_ABSOLUTE
+from synth_core.synthesizers.structure import MEAN_ABSOLUTE, pair_matrix, rank_by_worth
 
 Matrix = NDArray[np.float64]
 Edge = tuple[int, int]
@@ -33,17 +33,9 @@ def normalise_scores(domain: Domain, pairs: Iterable[tuple[str, str, float]], *,
     The paper's R is twice the dependence divided by the number of records, and at most 2 (m - 1) / m, where m is the
     smaller of the two sizes.
     """
-    scores = np.zeros((len(domain), len(domain)))
-    for a, b, dependence in pairs:
-        i, j = domain.position(a), domain.position(b)
-        scores[i, j] = scores[j, i] = dependence / total
+    scores = pair_matrix(domain, pairs, scale=total)
     largest = _largest_dependence(domain)
     return np.clip(np.divide(scores, largest, out=np.zeros_like(scores), where=largest > 0), 0.0, 1.0)
-
-
-def no_paths(count: int) -> Matrix:
-    """Products of paths in a graph without edges: 1 from each attribute to itself, 0 to the others."""
-    return np.eye(count)
 
 
 def connect_paths(paths: Matrix, edge: Edge, strength: float) -> Matrix:
@@ -55,14 +47,6 @@ def connect_paths(paths: Matrix, edge: Edge, strength: float) -> Matrix:
     i, j = edge
     across = strength * np.outer(paths[:, i], paths[j])
     return np.maximum(paths, np.maximum(across, across.T))
-
-
-def conditional_scores(scores: Matrix, paths: Matrix) -> Matrix:
-    """CR-scores (Eq. 7): what the chosen pairs do not explain yet of each pair's normalised score.
-
-    A noisy score can fall below its path's product; the pair is then explained, and nothing of it is left.
-    """
-    return np.maximum(scores - paths, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,12 +92,8 @@ def pair_loads(domain: Domain, *, interactions: bool) -> Matrix:
 
 def worth_their_noise(gains: Sequence[float], loads: Sequence[float], *, mu2: float) -> list[int]:
     """Positions of the tables to measure with `mu2` in one batch, by gain for each unit of noise, while it pays."""
-    costs = np.array(loads) ** BY_LOAD
-    order = np.argsort(-np.array(gains) / costs, kind="stable")
-    gained = np.cumsum(np.array(gains)[order])
-    noise = MEAN_ABSOLUTE * np.cumsum(costs[order]) ** 1.5 / math.sqrt(mu2)
-    count = int(np.argmax(np.concatenate(([0.0], gained - noise))))
-    return [int(k) for k in order[:count]]
+    order, worth = rank_by_worth(gains, np.array(loads) ** BY_LOAD, mu2=mu2)
+    return order[: int(np.argmax([0.0, *worth]))]
 
 
 def strongest_triples(
@@ -147,13 +127,14 @@ def select_pairs(domain: Domain, scores: Matrix, terms: Terms) -> tuple[Clique, 
     """
     scale = 2 * terms.total * _largest_dependence(domain)
     np.fill_diagonal(scale, 0.0)
-    state = _start(domain, scores, scale)
+    none, error = np.zeros(scores.shape, dtype=np.bool_), float((scale * scores).sum() / 2)
+    state = Selection(TriangulatedGraph.empty(domain), none, np.eye(len(domain)), 0.0, error)
     left = [pair for pair in combinations(range(len(domain)), 2) if scores[pair] > 0]
     while left:
         offers = _offers(state, left, terms)
         if not offers:
             break
-        spreads = state.spread + np.array([_spread(terms.loads, edges) for edges in offers])
+        spreads = state.spread + np.array([sum(terms.loads[edge] ** BY_LOAD for edge in edges) for edges in offers])
         missed = _missed(scores, scale, state, offers)
         errors = missed + np.array([terms.noise(spread) for spread in spreads])
         best = int(np.argmin(errors))
@@ -164,12 +145,6 @@ def select_pairs(domain: Domain, scores: Matrix, terms: Terms) -> tuple[Clique, 
     rows, columns = np.nonzero(np.triu(state.measured))
     names = domain.attributes
     return tuple((names[i], names[j]) for i, j in zip(rows, columns, strict=True))
-
-
-def _start(domain: Domain, scores: Matrix, scale: Matrix) -> Selection:
-    none = np.zeros(scores.shape, dtype=np.bool_)
-    error = float((scale * scores).sum() / 2)
-    return Selection(TriangulatedGraph.empty(domain), none, no_paths(len(domain)), 0.0, error)
 
 
 def _offers(state: Selection, left: list[Edge], terms: Terms) -> list[tuple[Edge, ...]]:
@@ -183,14 +158,9 @@ def _offers(state: Selection, left: list[Edge], terms: Terms) -> list[tuple[Edge
         new = [graph.size(mask) for mask in come]
         if max(new, default=0) > terms.largest_clique or sum(new) - sum(map(graph.size, go)) > room:
             continue
-        fill = _fill(state, come) if terms.fill_measured else []
-        offers.append((pair, *(edge for edge in fill if edge != pair)))
+        inside = {edge for mask in come for edge in combinations(bits(mask), 2)} if terms.fill_measured else set()
+        offers.append((pair, *sorted(edge for edge in inside if edge != pair and not state.measured[edge])))
     return offers
-
-
-def _fill(state: Selection, cliques: Iterable[int]) -> list[Edge]:
-    found = {edge for mask in cliques for edge in combinations(bits(mask), 2) if not state.measured[edge]}
-    return sorted(found)
 
 
 def _with(
@@ -218,10 +188,6 @@ def _missed(scores: Matrix, scale: Matrix, state: Selection, offers: list[tuple[
     return np.asarray(_left_by_each(scores, weights, state.paths, starts, flat))
 
 
-def _spread(loads: Matrix, edges: tuple[Edge, ...]) -> float:
-    return float(sum(loads[edge] ** BY_LOAD for edge in edges))
-
-
 def _largest_dependence(domain: Domain) -> Matrix:
     sizes = np.array(domain.sizes, dtype=np.float64)
     smaller = np.minimum.outer(sizes, sizes)
@@ -232,7 +198,11 @@ def _largest_dependence(domain: Domain) -> Matrix:
 def _left_by_each(
     scores: Matrix, weights: Matrix, paths: Matrix, starts: NDArray[np.int64], edges: NDArray[np.int64]
 ) -> Matrix:
-    """For each offer, the weighted CR-scores of pairs outside of it, after its edges were added to the paths."""
+    """For each offer, the weighted CR-scores of pairs outside of it, after its edges were added to the paths.
+
+    A CR-score (Eq. 7) is what paths do not explain yet of a pair's normalised score. A noisy score can fall below its
+    path's product; the pair is then explained, and nothing of it is left.
+    """
     count = scores.shape[0]
     left = np.empty(starts.size - 1)
     after = np.empty_like(paths)

@@ -24,10 +24,10 @@ from synth_core.models.linear import Queries
 from synth_core.models.losses import DualQueryLoss
 from synth_core.models.mirror_descent import estimate_by_loss
 from synth_core.models.mixture import Model
-from synth_core.privacy.budget import BudgetPlan, exact_share, exponential_for, gaussian_for
+from synth_core.privacy.budget import BudgetPlan, exact_share, exponential_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import BoxCount, Total
-from synth_core.synthesizers.base import Scores, Structure, Tools, option, with_options
+from synth_core.synthesizers.base import Scores, Structure, Tools, noise_text, option
 from synth_core.synthesizers.workloads import ALL_PAIRS, QuerySet, Workload
 
 Box = tuple[tuple[int, int], ...]
@@ -51,20 +51,12 @@ class Transcript:
 class DualQuery:
     """Rounds of picking queries; after t rounds they are picked with a rate of t * eta, so that each costs as t^2."""
 
-    workload: Workload = option(ALL_PAIRS, "workload")
-    rounds: int = option(
-        40, "Number of rounds, the first of which asks nothing; more rounds pick less sharply in each."
-    )
+    workload: Workload = option(ALL_PAIRS, "workload", parse=Workload.parse)
+    rounds: int = option(40, "Number of rounds, the first of which asks nothing; more pick less sharply in each.")
     picks: int = option(25, "Queries picked in each round; more average out chance, and each is picked less sharply.")
     number: float = option(0.02, "Share of the budget for the noisy number of records; more makes it more exact.")
-    restarts: int = option(
-        4,
-        "Random rows from which the search for a record that contradicts the picks starts; more find a "
-        "better one and take longer.",
-    )
-    passes: int = option(
-        200, "Upper limit of the passes of inference of the fit; more give a closer fit and take longer."
-    )
+    restarts: int = option(4, "Random rows from which the search for a record starts; more find a better one, slower.")
+    passes: int = option(200, "passes")
     limit_cells: int = option(4_000_000, "limit_cells")
 
     def __post_init__(self) -> None:
@@ -129,17 +121,13 @@ class DualQuery:
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of the number of records, and how sharply queries are picked."""
-        number = gaussian_for(plan.mu2("number of records"), sensitivity=Fraction(1), count=1)
         last = exponential_for(self._share(plan, self.rounds - 1), sensitivity=BoxCount.sensitivity, count=self.picks)
         queries = sum(len(part.boxes(domain)) for part in self.workload.parts(domain))
         return [
-            ("noise on the number of records", f"sigma {math.sqrt(number.scale):.1f} records"),
+            ("noise on the number of records", noise_text(plan.mu2("number of records"), count=1)),
             ("queries in the workload", f"{queries:,}"),
             ("queries picked", f"{self.picks} in each of {self.rounds} rounds"),
-            (
-                "excess that makes a pick e times likelier",
-                f"{1 / float(last.scale):.0f} records in the last round",
-            ),
+            ("excess that makes a pick e times likelier", f"{1 / float(last.scale):.0f} records in the last round"),
         ]
 
     def _share(self, plan: BudgetPlan, done: int) -> Fraction:
@@ -153,14 +141,6 @@ class DualQuery:
         share = self._share(plan, last)
         mechanism = exponential_for(share, sensitivity=BoxCount.sensitivity, count=self.picks)
         return float(mechanism.scale) / float(2 * BoxCount.sensitivity) * total / last
-
-
-def build(preset: str, options: dict[str, Any]) -> DualQuery:
-    """DualQuery; `workload` is read from the spec's plain values."""
-    if "workload" in options:
-        options = options | {"workload": Workload.parse(options["workload"])}
-    built: DualQuery = with_options(DualQuery(), options, method=f"dualquery/{preset}")
-    return built
 
 
 class _Negatable(Queries):
@@ -199,14 +179,9 @@ class _Questions:
     @property
     def with_negations(self) -> Queries:
         cliques = tuple(dict.fromkeys(part.clique for part in self.parts))
-        blocks = [
-            (
-                cliques.index(part.clique),
-                None if set(part.kinds) == {"codes"} else part.matrices(self.domain),
-            )
-            for part in self.parts
-        ]
-        return _Negatable(self.domain, cliques, tuple(blocks))
+        matrices = [None if set(part.kinds) == {"codes"} else part.matrices(self.domain) for part in self.parts]
+        places = [cliques.index(part.clique) for part in self.parts]
+        return _Negatable(self.domain, cliques, tuple(zip(places, matrices, strict=True)))
 
     def asked(self, answered: NDArray[np.float64], *, total: float) -> list[BoxCount]:
         """How many records too many the rows give each query, and each negation.
@@ -263,3 +238,6 @@ def _row(
         if reached < fewest:
             best, fewest = row, reached
     return best
+
+
+PRESETS = {"default": DualQuery()}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan, gaussian_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.strategies import Answers, Strategy
-from synth_core.synthesizers.base import Scores, Structure, Tools, option, with_options
+from synth_core.synthesizers.base import Scores, Structure, Tools, option
 from synth_core.synthesizers.consistency import model_in_turn, order_by_dependence
 from synth_core.synthesizers.workloads import ALL_PAIRS, Kind, QuerySet, Workload, queries_of
 
@@ -35,10 +34,8 @@ COEFFICIENT_BITS = 18
 class HDMM:
     """One batch of linear measurements, chosen before any data is opened."""
 
-    workload: Workload = option(ALL_PAIRS, "workload")
-    graphical: bool = option(
-        True, "Whether a graphical model is fitted to the answers instead of least squares on each table."
-    )
+    workload: Workload = option(ALL_PAIRS, "workload", parse=Workload.parse)
+    graphical: bool = option(True, "Whether a graphical model is fitted instead of least squares on each table.")
     limit_cells: int = option(16_000_000, "limit_cells")
     last_fit: float = option(0.8, "last_fit")
 
@@ -146,14 +143,6 @@ def local_least_squares(answers: list[Answers]) -> list[tuple[Clique, NDArray[np
     ]
 
 
-def build(preset: str, options: dict[str, Any]) -> HDMM:
-    """HDMM by preset; `workload` is read from the spec's plain values."""
-    if "workload" in options:
-        options = options | {"workload": Workload.parse(options["workload"])}
-    built: HDMM = with_options(HDMM(graphical=preset == "default"), options, method=f"hdmm/{preset}")
-    return built
-
-
 def _measurement(answers: Answers) -> Answered:
     """The answers as the estimators take them; single codes of all attributes are a plain marginal."""
     strategy = answers.strategy
@@ -161,3 +150,6 @@ def _measurement(answers: Answers) -> Answered:
         return Measurement(strategy.clique, answers.noisy, answers.sigma)
     matrices = tuple(m.astype(np.float64) for m in strategy.matrices)
     return LinearMeasurement(strategy.clique, matrices, answers.noisy, answers.sigma)
+
+
+PRESETS = {"default": HDMM(), "lls": HDMM(graphical=False)}

@@ -9,17 +9,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
-from synth_core.measurement import Measurement, total_by_inverse_variance
+from synth_core.measurement import total_by_inverse_variance
 from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan, exact_share
 from synth_core.privacy.curator import Curator
-from synth_core.synthesizers.base import Scores, Structure, Tools, noise_text, with_options
+from synth_core.synthesizers.base import Scores, Structure, Tools, noise_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +48,6 @@ class Independent:
         return [("noise on each one-way count", noise_text(plan.mu2("one-way"), count=len(domain)))]
 
 
-def build(_: str, options: dict[str, Any]) -> Independent:
-    """The baseline; it has no options."""
-    built: Independent = with_options(Independent(), options, method="independent")
-    return built
-
-
 def one_way_plan(domain: Domain, total_mu2: Fraction, shares: Mapping[str, float], *, rest: str) -> BudgetPlan:
     """The budget of a method that begins with one-way marginals; a single attribute has only its own.
 
@@ -80,14 +73,31 @@ def one_way_scores(curator: Curator, mu2: Fraction) -> Scores:
     return Scores(max(1.0, total_by_inverse_variance(measured)), (), tuple(measured))
 
 
+class OneWayFirst:
+    """The first two phases of a method that begins with one-way marginals and selects in its rounds alone."""
+
+    __slots__ = ()
+
+    def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
+        """Measure the one-way marginals: where the model starts."""
+        return one_way_scores(curator, plan.mu2("one-way"))
+
+    def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
+        """Nothing yet: the workload is declared, and the rounds choose from it."""
+        return Structure(scores)
+
+
 def products(scores: Scores, cliques: Iterable[Clique]) -> list[NDArray[np.float64]]:
     """Expected counts of the cliques' cells under independence, each summing to the noisy number of records."""
-    shares = {m.clique[0]: positive_shares(m) for m in scores.measurements if len(m.clique) == 1}
+    shares = {m.clique[0]: positive_shares(m.noisy) for m in scores.measurements if len(m.clique) == 1}
     return [scores.total * reduce(np.multiply.outer, (shares[attribute] for attribute in clique)) for clique in cliques]
 
 
-def positive_shares(measurement: Measurement) -> NDArray[np.float64]:
-    """The measurement as a distribution: negative counts become 0; all the same where nothing is positive."""
-    positive = np.maximum(measurement.noisy, 0.0)
+def positive_shares(noisy: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Counts as a distribution: negative ones become 0; all the same where nothing is positive."""
+    positive = np.maximum(noisy, 0.0)
     whole = positive.sum()
     return positive / whole if whole > 0 else np.full(positive.shape, 1.0 / positive.size)
+
+
+PRESETS = {"default": Independent()}

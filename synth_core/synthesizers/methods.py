@@ -15,10 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """Where a method lives and what a reader should know before choosing it."""
+    """What a reader should know before choosing a method; the module of its name has the same `PRESETS`."""
 
     name: str
-    module: str
     presets: Mapping[str, str]
     summary: str
     source: str
@@ -32,7 +31,6 @@ METHODS: dict[str, Method] = {
     for method in (
         Method(
             "privmrf",
-            "synth_core.synthesizers.privmrf",
             {
                 "default": "one-way marginals first, exponential-mechanism choice with a size penalty",
                 "paper": "the published Algorithms 1-6 and constants, with sound accounting",
@@ -42,7 +40,6 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             "absyn",
-            "synth_core.synthesizers.absyn",
             {
                 "default": "scores against noisy one-way marginals, then a second batch of triples",
                 "paper": "the published selection and budgets of pairs, with sound accounting",
@@ -52,7 +49,6 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             "privbayes",
-            "synth_core.synthesizers.privbayes",
             {
                 "default": "one-way marginals first, then tables estimated by a graphical model (PB-PGM)",
                 "paper": "the published network, consistency and generation without replacement, sound accounting",
@@ -63,7 +59,6 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             "mwem",
-            "synth_core.synthesizers.mwem",
             {
                 "default": "a graphical model is refitted each round (MWEM+PGM)",
                 "factored": "multiplicative weights on disjoint groups of columns; small tables only",
@@ -73,7 +68,6 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             "hdmm",
-            "synth_core.synthesizers.hdmm",
             {
                 "default": "a graphical model is fitted to the noisy answers (HDMM+PGM)",
                 "lls": "every table by its own least squares, joined by conditional sampling; for comparison",
@@ -83,14 +77,12 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             "dualquery",
-            "synth_core.synthesizers.dualquery",
             {"default": "a graphical model is fitted by the likelihood of the picks (DualQuery+PGM)"},
             "asks which queries of a declared workload are answered badly, never for counts",
             "Gaboardi, Gallego Arias, Hsu, Roth & Wu, ICML 2014; McKenna, Sheldon & Miklau, ICML 2019",
         ),
         Method(
             "mst",
-            "synth_core.synthesizers.mst",
             {
                 "default": "most for the pairs, larger ones more; rare codes measured together",
                 "paper": "a third of the budget each for columns, choosing and pairs",
@@ -100,7 +92,6 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             "privmn",
-            "synth_core.synthesizers.privmn",
             {
                 "default": "PrivMN (sound): tables made consistent and non-negative in turns",
                 "paper": "PrivMN (sound): with the paper's rule for negative counts",
@@ -111,7 +102,6 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             "aim",
-            "synth_core.synthesizers.aim",
             {
                 "default": "fewer and dearer rounds, gentle annealing, tables pooled for the last fit",
                 "paper": "the published constants, with exact accounting",
@@ -121,14 +111,12 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             "swift",
-            "synth_core.synthesizers.swift",
             {"default": "pairs and triples inside a clique tree, in one weighted batch"},
             "no rounds: a clique tree from noisy distances, one batch of marginals, one fit; the fastest",
             "in the manner of SWIFT, the one-shot mechanism of google/dpsynth",
         ),
         Method(
             "independent",
-            "synth_core.synthesizers.independent",
             {"default": "every column on its own"},
             "one-way marginals only: the floor every other method must beat",
             "baseline",
@@ -145,8 +133,11 @@ def synthesizer(method: str, preset: str = "default", options: Mapping[str, Any]
     entry = METHODS[method]
     if preset not in entry.presets:
         raise SpecError(f"method {method!r} has no preset {preset!r}; choose one of: {', '.join(entry.presets)}")
-    module = importlib.import_module(entry.module)
-    built: Synthesizer = module.build(preset, dict(options or {}))
+    from synth_core.synthesizers.base import with_options
+
+    module = importlib.import_module(f"synth_core.synthesizers.{method}")
+    name = f"{method}/{preset}" if len(entry.presets) > 1 else method
+    built: Synthesizer = with_options(module.PRESETS[preset], options or {}, method=name)
     return built
 
 

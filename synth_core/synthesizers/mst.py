@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from synth_core.domain import Clique, Domain
 from synth_core.measurement import Measurement
@@ -18,7 +17,7 @@ from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
-from synth_core.synthesizers.base import Scores, Structure, Tools, noise_text, option, with_options
+from synth_core.synthesizers.base import Scores, Structure, Tools, noise_text, option
 from synth_core.synthesizers.compression import Compression
 from synth_core.synthesizers.independent import one_way_scores, products
 from synth_core.synthesizers.structure import all_pairs
@@ -29,16 +28,9 @@ class MST:
     """A tree of pairs; `rare` says below how many sigmas a code is merged with others."""
 
     one_way: float = option(0.25, "one_way")
-    choices: float = option(
-        0.05, "Share of the budget for choosing the tree's edges; more chooses dependent pairs more surely."
-    )
-    rare: float = option(
-        3.0, "Codes with noisy counts below this many standard deviations are merged; more merges more codes."
-    )
-    by_size: float = option(
-        2 / 3,
-        "Power of a pair's cells to which its budget is proportional; 0 shares equally, larger favours large pairs.",
-    )
+    choices: float = option(0.05, "Share of the budget for the tree's edges; more chooses dependent pairs more surely.")
+    rare: float = option(3.0, "rare")
+    by_size: float = option(2 / 3, "Power of a pair's cells in its budget; 0 is even, larger favours large pairs.")
     last_fit: float = option(0.3, "last_fit")
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
@@ -87,8 +79,4 @@ class MST:
         return lines
 
 
-def build(preset: str, options: dict[str, Any]) -> MST:
-    """MST by preset."""
-    base = MST(one_way=1 / 3, choices=1 / 3, by_size=0.0) if preset == "paper" else MST()
-    built: MST = with_options(base, options, method=f"mst/{preset}")
-    return built
+PRESETS = {"default": MST(), "paper": MST(one_way=1 / 3, choices=1 / 3, by_size=0.0)}

@@ -11,11 +11,9 @@ the whole domain.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,50 +24,34 @@ from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Model
-from synth_core.privacy.budget import BudgetPlan, exact_share, gaussian_for
+from synth_core.privacy.budget import BudgetPlan, exact_share
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
-from synth_core.synthesizers.base import Scores, Structure, Tools, noise_text, option, with_options
-from synth_core.synthesizers.independent import one_way_scores
+from synth_core.synthesizers.base import Structure, Tools, noise_sigma, noise_text, option
+from synth_core.synthesizers.independent import OneWayFirst
 from synth_core.synthesizers.structure import MEAN_ABSOLUTE
 from synth_core.synthesizers.workloads import ALL_PAIRS, Workload
 
 
 @dataclass(frozen=True, slots=True)
-class MWEM:
+class MWEM(OneWayFirst):
     """Rounds of {choose, measure, refit} over a declared workload of marginals."""
 
-    workload: Workload = option(ALL_PAIRS, "workload")
-    rounds_per_attribute: float = option(
-        2.0,
-        "Rounds for each column, one marginal measured in each; more cover more of the workload with more noise each.",
-    )
+    workload: Workload = option(ALL_PAIRS, "workload", parse=Workload.parse)
+    rounds_per_attribute: float = option(2.0, "Rounds for each column, a marginal each; more cover more, noisier.")
     one_way: float = option(0.1, "one_way")
     choices: float = option(0.1, "choices")
     penalty: float = option(1.0, "penalty")
     limit_cells: int = option(4_000_000, "limit_cells")
     last_fit: float = option(0.6, "last_fit")
-    graphical: bool = option(
-        True, "Whether a graphical model is refitted each round instead of multiplicative weights."
-    )
-    passes: int = option(
-        100,
-        "Passes of multiplicative weights over all measurements in each round; more fit more closely and take longer.",
-    )
+    graphical: bool = option(True, "Whether a graphical model is refitted each round, not multiplicative weights.")
+    passes: int = option(100, "Passes of multiplicative weights over measurements in a round; more fit closer, slower.")
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """Most goes to the marginals that the rounds measure."""
         one_way, choices = exact_share(self.one_way), exact_share(self.choices)
         shares = (("one-way", one_way), ("choices", choices), ("marginals", 1 - one_way - choices))
         return BudgetPlan(total_mu2, shares)
-
-    def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
-        """Measure the one-way marginals: where the model starts."""
-        return one_way_scores(curator, plan.mu2("one-way"))
-
-    def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
-        """Nothing yet: the workload is declared, and the rounds choose from it."""
-        return Structure(scores)
 
     def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
         """Each round measures the marginal with the largest misfit beyond its own noise; it may be one again."""
@@ -105,22 +87,18 @@ class MWEM:
         return max(1, round(self.rounds_per_attribute * len(domain)))
 
     def _sigma(self, domain: Domain, plan: BudgetPlan) -> float:
-        each = gaussian_for(plan.mu2("marginals"), sensitivity=Fraction(1), count=self._rounds(domain))
-        return math.sqrt(each.scale)
+        return noise_sigma(plan.mu2("marginals"), count=self._rounds(domain))
 
     def _affordable(self, domain: Domain, cliques: list[Clique], measurements: list[Measurement]) -> list[Clique]:
         """The cliques that keep the junction tree small; one that lies inside it always does."""
         measured = [m.clique for m in measurements]
-        found = [clique for clique in cliques if self._fits(domain, [*measured, clique])]
+        found = [c for c in cliques if junction_tree(domain, [*measured, c]).cells <= self.limit_cells]
         if not found:
             raise FeasibilityError(
                 f"no marginal of the workload fits a model of {self.limit_cells:,} cells; raise limit_cells "
                 "or declare smaller marginals"
             )
         return found
-
-    def _fits(self, domain: Domain, cliques: list[Clique]) -> bool:
-        return junction_tree(domain, cliques).cells <= self.limit_cells
 
     def _refit(
         self,
@@ -136,15 +114,6 @@ class MWEM:
         if self.graphical:
             return tools.estimate(domain, measurements, warm=warm, until=until, limit_cells=limit)
         return weights_model(domain, measurements, total=total, warm=warm, passes=self.passes, limit_cells=limit)
-
-
-def build(preset: str, options: dict[str, Any]) -> MWEM:
-    """MWEM by preset; `workload` is read from the spec's plain values."""
-    if "workload" in options:
-        options = options | {"workload": Workload.parse(options["workload"])}
-    base = MWEM() if preset == "default" else MWEM(graphical=False)
-    built: MWEM = with_options(base, options, method=f"mwem/{preset}")
-    return built
 
 
 Log = NDArray[np.float64]
@@ -221,3 +190,6 @@ def _updated(table: Log, group: Clique, measurement: Measurement, total: float) 
 def _log_normalised(table: Log) -> Log:
     peak = table.max()
     return np.asarray(table - peak - np.log(np.exp(table - peak).sum()))
+
+
+PRESETS = {"default": MWEM(), "factored": MWEM(graphical=False)}

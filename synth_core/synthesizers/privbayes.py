@@ -23,12 +23,12 @@ from scipy.special import gammaln
 
 from synth_core.domain import Clique, Domain, forbidden_cells
 from synth_core.errors import SpecError
-from synth_core.measurement import Measurement, total_by_inverse_variance
+from synth_core.measurement import Measurement
 from synth_core.models.bayesian_network import GENERATIONS, LEAST, BayesianNetwork
 from synth_core.models.calibration import Factor
 from synth_core.models.junction_tree import TriangulatedGraph
 from synth_core.models.mixture import Model
-from synth_core.privacy.budget import BudgetPlan, exact_share, gaussian_for
+from synth_core.privacy.budget import BudgetPlan, exact_share
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Coarsened, Dependence, Misfit, Query, Total
 from synth_core.privacy.strategies import Strategy
@@ -36,10 +36,10 @@ from synth_core.synthesizers.base import (
     Scores,
     Structure,
     Tools,
+    noise_sigma,
     noise_text,
     option,
     pool_tables,
-    with_options,
 )
 from synth_core.synthesizers.consistency import (
     as_published,
@@ -48,10 +48,19 @@ from synth_core.synthesizers.consistency import (
     reconcile,
 )
 from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, Groups, Hierarchies, by_size, with_declared
+from synth_core.synthesizers.independent import one_way_scores
 from synth_core.synthesizers.structure import all_pairs, pair_matrix, with_clique
 
 LIMIT_COUNTED = 20_000_000
 """Cells of the finest versions from which a table of coarser ones may be counted."""
+
+
+def parse_levels(values: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Read the plain values of a spec: an attribute with its groups' first codes."""
+    try:
+        return tuple((name, tuple(map(int, starts))) for name, starts in values.items())
+    except (AttributeError, TypeError, ValueError):
+        raise SpecError("options: levels must map a column to the first codes of its groups") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,47 +72,18 @@ class PrivBayes:
     or not, and records are drawn by `generation`.
     """
 
-    beta: float = option(
-        0.2,
-        "Share of the budget for everything before the tables; more selects the network more surely and "
-        "makes tables noisier.",
-    )
-    one_way: float = option(
-        0.15,
-        "Share of the budget for one-way marginals, part of `beta`; 0 asks for the number of records and "
-        "the paper's scores instead.",
-    )
-    usefulness: float = option(
-        4.0,
-        "Least number of records for each cell of a table, in standard deviations of its noise; larger "
-        "gives smaller tables.",
-    )
-    g: int = option(
-        8,
-        "Neighbouring codes that a coarser version of a column joins, for columns of more than g² codes; 0 "
-        "makes no coarser versions.",
-    )
-    levels: tuple[tuple[str, tuple[int, ...]], ...] = option(
-        (),
-        "Coarser versions declared by column and first code of each group, as `{age: [0, 16, 25]}`; more "
-        "groups keep more detail.",
-    )
-    every_level: bool = option(
-        False,
-        "Whether all pairs of coarser versions are scored, as printed, which costs budget, instead of each "
-        "pair of columns once.",
-    )
-    sized: bool = option(True, "Whether budgets grow with a table's cells to the power 2/3 instead of being equal.")
-    pgm: bool = option(
-        True, "Whether a graphical model estimates the distribution where no column has coarser versions."
-    )
+    beta: float = option(0.2, "Share of the budget before the tables; more selects more surely with noisier tables.")
+    one_way: float = option(0.15, "Part of `beta` for one-way marginals; more gives less noise, 0 asks for n instead.")
+    usefulness: float = option(4.0, "usefulness")
+    g: int = option(8, "Neighbouring codes joined in columns of more than g² codes; larger is coarser, 0 joins none.")
+    levels: tuple[tuple[str, tuple[int, ...]], ...] = option((), "levels", parse=parse_levels)
+    every_level: bool = option(False, "Whether all pairs of coarser versions are scored, as printed, for more budget.")
+    sized: bool = option(True, "sized")
+    pgm: bool = option(True, "Whether a graphical model estimates where no column has coarser versions.")
     usefulness_pgm: float = option(1.2, "The same as `usefulness` where a graphical model estimates.")
     limit_cells: int = option(4_000_000, "limit_cells")
     last_fit: float = option(0.4, "last_fit")
-    consistency: bool = option(
-        True,
-        "Whether tables are made to agree before records are drawn; otherwise a record steps back from empty rows.",
-    )
+    consistency: bool = option(True, "Whether tables are made to agree; otherwise a record steps back from empty rows.")
     generation: str = option(
         "dealt",
         "How records are drawn: `dealt` (expected counts, rounded), `with replacement`, or `without replacement`.",
@@ -138,21 +118,19 @@ class PrivBayes:
             questions = [_coarsened(Dependence(_attributes(pair, hierarchies)), pair, groups) for pair in pairs]
             scores = curator.score(questions, plan.mu2("scores"), purpose=purpose)
             return Scores(max(1.0, total), self._named(pairs, scores, hierarchies))
-        singles = [(attribute,) for attribute in domain]
-        measured = curator.measure(singles, plan.mu2("one-way"), purpose="one-way marginals")
-        total = max(1.0, total_by_inverse_variance(measured))
-        guesses = _guesses(measured, total=total)
+        known = one_way_scores(curator, plan.mu2("one-way"))
+        guesses = _guesses(known.measurements, total=known.total)
         for name, own in groups.items():
             fine = guesses[hierarchies.attribute(name)]
             guesses[name] = np.bincount(own, weights=fine).astype(np.float64)
         queries = [
-            Misfit(_attributes((a, b), hierarchies), np.multiply.outer(guesses[a], guesses[b]) / total)
+            Misfit(_attributes((a, b), hierarchies), np.multiply.outer(guesses[a], guesses[b]) / known.total)
             for a, b in pairs
         ]
         questions = [_coarsened(query, pair, groups) for query, pair in zip(queries, pairs, strict=True)]
         misfits = curator.score(questions, plan.mu2("scores"), purpose=purpose)
         excess = [(m - sampling_misfit(q.reference)) / 2 for m, q in zip(misfits, queries, strict=True)]
-        return Scores(total, self._named(pairs, excess, hierarchies), tuple(measured))
+        return replace(known, pairs=self._named(pairs, excess, hierarchies))
 
     def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """Section 2.1.2, on the noisy scores alone."""
@@ -201,8 +179,7 @@ class PrivBayes:
             return [Measurement(m.clique, non_negative(m.noisy), m.sigma) for m in tables]
         if self.one_way:
             return reconcile([*tables, *scores.measurements], hierarchies=hierarchies)[: len(tables)]
-        sigma = math.sqrt(gaussian_for(plan.mu2("n"), sensitivity=Fraction(1), count=1).scale)
-        n = Measurement((), np.array(scores.total), sigma)
+        n = Measurement((), np.array(scores.total), noise_sigma(plan.mu2("n"), count=1))
         return as_published([*tables, n], hierarchies=hierarchies)[: len(tables)]
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
@@ -244,7 +221,7 @@ class PrivBayes:
     def _sigma(self, domain: Domain, plan: BudgetPlan) -> float:
         """Noise of a table if every version gets one: the pessimistic case of a head of one attribute."""
         count = len(self._hierarchies(domain).domain(domain))
-        return math.sqrt(gaussian_for(plan.mu2("tables"), sensitivity=Fraction(1), count=count).scale)
+        return noise_sigma(plan.mu2("tables"), count=count)
 
     def _measured(
         self, curator: Curator, plan: BudgetPlan, cliques: Sequence[Clique], hierarchies: Hierarchies
@@ -350,18 +327,6 @@ PAPER = PrivBayes(
     generation="without replacement",
 )
 PRESETS = {"default": PrivBayes(), "paper": PAPER, "pgm": replace(PAPER, pgm=True)}
-
-
-def build(preset: str, options: dict[str, Any]) -> PrivBayes:
-    """PrivBayes by preset; `levels` is read from the spec's plain values, an attribute with its groups' first codes."""
-    if "levels" in options:
-        try:
-            levels = tuple((name, tuple(map(int, starts))) for name, starts in options["levels"].items())
-        except (AttributeError, TypeError, ValueError):
-            raise SpecError("options: levels must map a column to the first codes of its groups") from None
-        options = options | {"levels": levels}
-    built: PrivBayes = with_options(PRESETS[preset], options, method=f"privbayes/{preset}")
-    return built
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +18,14 @@ from scipy.special import ndtri
 
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
-from synth_core.measurement import Measurement, total_by_inverse_variance
+from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.loopy import Agreement, LoopyOracle
 from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan, exact_share, gaussian_for, laplace_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
-from synth_core.synthesizers.base import Scores, Structure, Tools, option, with_options
+from synth_core.synthesizers.base import Scores, Structure, Tools, noise_sigma, option
 from synth_core.synthesizers.consistency import (
     make_consistent,
     model_in_turn,
@@ -34,6 +33,7 @@ from synth_core.synthesizers.consistency import (
     non_negative,
     reconcile,
 )
+from synth_core.synthesizers.independent import one_way_scores, positive_shares
 from synth_core.synthesizers.structure import all_pairs, attribute_graph
 
 REFUSAL = (
@@ -58,29 +58,13 @@ class PrivMN:
     """
 
     one_way: float = option(0.1, "one_way")
-    dependence: float = option(
-        0.1,
-        "Share of the budget for the dependence scores of all pairs; more finds weak dependence more surely.",
-    )
-    theta: float = option(
-        0.05,
-        "Least dependence of a joined pair as a share of the largest possible; larger joins fewer pairs.",
-    )
-    alpha: float = option(
-        0.05, "Probability that noise alone joins any pair of independent columns; larger joins more pairs."
-    )
-    usefulness: float = option(
-        4.0,
-        "Least number of records for each cell of a cluster, in standard deviations of its noise; larger "
-        "gives smaller clusters.",
-    )
-    pure: bool = option(
-        False, "Whether cluster tables get Laplace noise, which is private without a delta and costs more."
-    )
+    dependence: float = option(0.1, "pair_scores")
+    theta: float = option(0.05, "Least share of the largest possible dependence of a joined pair; larger joins fewer.")
+    alpha: float = option(0.05, "Probability that noise alone joins any independent pair; larger joins more pairs.")
+    usefulness: float = option(4.0, "usefulness")
+    pure: bool = option(False, "Whether tables get Laplace noise, which is private without a delta and costs more.")
     nearest: bool = option(
-        True,
-        "Whether tables are made non-negative by the nearest table, in turns with agreement, instead of the "
-        "paper's rule.",
+        True, "Whether the nearest non-negative table, in turns with agreement, is taken instead of the paper's rule."
     )
     algorithm: str = option("sound", "Always `sound`; `printed` is refused, because it is not private for any epsilon.")
 
@@ -107,14 +91,11 @@ class PrivMN:
 
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
         """Section 4.2: how far each pair is from independence, against noisy one-way marginals."""
-        domain = curator.domain
-        measured = curator.measure([(a,) for a in domain], plan.mu2("one-way"), purpose="one-way marginals")
-        total = max(1.0, total_by_inverse_variance(measured))
-        shares = {m.clique[0]: _shares(m) for m in measured}
-        queries = [Misfit((a, b), total * np.multiply.outer(shares[a], shares[b])) for a, b in all_pairs(domain)]
+        pairs, scores = all_pairs(curator.domain), one_way_scores(curator, plan.mu2("one-way"))
+        shares = {m.clique[0]: _positive(nearest_non_negative(m.noisy)) for m in scores.measurements}
+        queries = [Misfit((a, b), scores.total * np.multiply.outer(shares[a], shares[b])) for a, b in pairs]
         misfits = curator.score(queries, plan.mu2("dependence"), purpose="dependence of pairs")
-        pairs = zip(all_pairs(domain), misfits, strict=True)
-        return Scores(total, tuple((a, b, misfit / 2) for (a, b), misfit in pairs), tuple(measured))
+        return replace(scores, pairs=tuple((a, b, m / 2) for (a, b), m in zip(pairs, misfits, strict=True)))
 
     def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """Algorithm 1 with a threshold that does not look at the data, then clusters of the triangulated graph."""
@@ -159,9 +140,7 @@ class PrivMN:
         return max(matters, noise)
 
     def _noise(self, domain: Domain, plan: BudgetPlan) -> float:
-        pairs = len(all_pairs(domain))
-        mechanism = gaussian_for(plan.mu2("dependence"), sensitivity=PAIR_SENSITIVITY, count=pairs)
-        return math.sqrt(mechanism.scale)
+        return noise_sigma(plan.mu2("dependence"), count=len(all_pairs(domain)), sensitivity=PAIR_SENSITIVITY)
 
     def _sigma(self, domain: Domain, plan: BudgetPlan, *, count: int) -> float:
         mechanism = laplace_for if self.pure else gaussian_for
@@ -189,20 +168,8 @@ def calibrate_clusters(
 
 
 def _positive(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The table as positive shares; even ones if it holds nothing."""
-    total = table.sum()
-    shares = table / total if total > 0 else np.full(table.shape, 1 / table.size)
-    return np.asarray(np.maximum(shares, LEAST))
-
-
-def _shares(measurement: Measurement) -> NDArray[np.float64]:
-    return _positive(nearest_non_negative(measurement.noisy))
-
-
-def build(preset: str, options: dict[str, Any]) -> PrivMN:
-    """PrivMN by preset; asking for the printed algorithm is refused."""
-    built: PrivMN = with_options(PRESETS[preset], options, method=f"privmn/{preset}")
-    return built
+    """The table without negative counts as positive shares; even ones if it holds nothing."""
+    return np.asarray(np.maximum(positive_shares(table), LEAST))
 
 
 PRESETS = {"default": PrivMN(), "paper": PrivMN(nearest=False), "laplace": PrivMN(pure=True)}

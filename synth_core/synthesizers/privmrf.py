@@ -17,7 +17,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +26,7 @@ from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import TriangulatedGraph, junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Model
-from synth_core.privacy.budget import BudgetPlan, gaussian_for
+from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Dependence, Misfit, Total
 from synth_core.synthesizers.base import (
@@ -36,9 +35,9 @@ from synth_core.synthesizers.base import (
     Synthesizer,
     Tools,
     last_fit,
+    noise_sigma,
     noise_text,
     option,
-    with_options,
 )
 from synth_core.synthesizers.independent import one_way_plan, one_way_scores, products
 from synth_core.synthesizers.structure import (
@@ -63,46 +62,20 @@ class PrivMRF:
     """One-way marginals, dependence of pairs, then rounds of choosing, measuring and refitting."""
 
     one_way: float = option(0.08, "one_way")
-    pairs: float = option(
-        0.02,
-        "Share of the budget for the dependence scores of all pairs; more finds weak dependence more surely.",
-    )
+    pairs: float = option(0.02, "pair_scores")
     choices: float = option(0.06, "choices")
-    theta: float = option(
-        10.0,
-        "Least ratio of records to expected absolute noise in a cell of a table worth measuring; larger "
-        "allows only smaller tables.",
-    )
+    theta: float = option(10.0, "theta")
     theta_small: float = option(4.0, "The same ratio for tables of at most 24 cells; larger allows fewer of them.")
-    marginals_per_attribute: float = option(
-        5.0,
-        "Upper limit of marginals measured for each column; more cover more dependence, each with more noise and time.",
-    )
-    rounds: int = option(
-        8, "Number of rounds of choosing, measuring and refitting; more rounds adapt better and take longer."
-    )
-    ramp: float = option(
-        8.0,
-        "Marginals in the last round for each one in the first; 1 makes rounds equal, larger begins with fewer.",
-    )
+    marginals_per_attribute: float = option(5.0, "Upper limit of marginals for each column; more have more noise each.")
+    rounds: int = option(8, "Rounds of choosing, measuring and refitting; more rounds adapt better and take longer.")
+    ramp: float = option(8.0, "Marginals in the last round for each one in the first; larger begins with fewer.")
     proposals: int = option(200, "Candidate marginals drawn in each round; more miss less and take longer.")
     penalty: float = option(0.4, "penalty")
-    diverse: bool = option(
-        True,
-        "Whether a candidate that overlaps one chosen in the same round by more than half waits for the next round.",
-    )
-    sized: bool = option(True, "Whether budgets grow with a table's cells to the power 2/3 instead of being equal.")
+    diverse: bool = option(True, "Whether candidates that overlap a choice by more than half wait for the next round.")
+    sized: bool = option(True, "sized")
     pooling: int = option(2, "pooling")
-    tau: float = option(
-        8e6,
-        "Upper limit of the junction tree in cells; larger allows more marginals of large columns and costs "
-        "memory and time.",
-    )
-    tau_beyond_pairs: float = option(
-        1e6,
-        "Upper limit in cells to which marginals of three or more columns may make the junction tree grow; "
-        "larger is slower.",
-    )
+    tau: float = option(8e6, "limit_cells")
+    tau_beyond_pairs: float = option(1e6, "The same limit for marginals of three or more columns; larger is slower.")
     early_fit: float = option(1.0, "early_fit")
     last_gain: float = option(0.125, "last_gain")
 
@@ -174,21 +147,18 @@ class PrivMRF:
         lines = [("noise on each one-way count", noise_text(plan.mu2("one-way"), count=d))]
         if d == 1:
             return lines
-        pairs = gaussian_for(plan.mu2("pairs"), sensitivity=Fraction(1, 2), count=d * (d - 1) // 2)
+        pairs = noise_text(plan.mu2("pairs"), count=d * (d - 1) // 2, sensitivity=Fraction(1, 2))
         most = self._most(domain)
         sigma = self._sigma(most, plan)
         return [
             *lines,
-            ("noise on each pair's dependence", f"sigma {math.sqrt(pairs.scale):.1f} records"),
+            ("noise on each pair's dependence", pairs),
             ("noise on each marginal count", f"sigma {sigma:.1f} records on average, less on large tables"),
             ("marginals measured", f"up to {most} in {self.rounds} rounds"),
             ("largest useful table", f"1 cell for each {self.theta * MEAN_ABSOLUTE * sigma:.0f} records"),
             ("candidates", f"up to {self.proposals} a round"),
             ("junction tree", f"up to {min(self.tau, domain.cells()):,.0f} cells"),
-            (
-                "time",
-                f"up to about {5 + SECONDS_PER_CELL * min(self.tau, domain.cells()):.0f} CPU seconds",
-            ),
+            ("time", f"up to about {5 + SECONDS_PER_CELL * min(self.tau, domain.cells()):.0f} CPU seconds"),
         ]
 
     def _most(self, domain: Domain) -> int:
@@ -200,8 +170,7 @@ class PrivMRF:
 
     def _sigma(self, count: int, plan: BudgetPlan) -> float:
         """Noise of a count if `count` marginals share their budget equally."""
-        mechanism = gaussian_for(plan.mu2("marginals"), sensitivity=Fraction(1), count=count)
-        return math.sqrt(mechanism.scale)
+        return noise_sigma(plan.mu2("marginals"), count=count)
 
     def _queries(
         self,
@@ -297,13 +266,6 @@ def _share(now: float, later: float) -> Fraction:
     return Fraction(max(1, round(now / (now + later) * SHARE_GRID)), SHARE_GRID)
 
 
-def build(preset: str, options: dict[str, Any]) -> Synthesizer:
-    """PrivMRF by preset."""
-    base: Synthesizer = PaperPrivMRF() if preset == "paper" else PrivMRF()
-    built: Synthesizer = with_options(base, options, method=f"privmrf/{preset}")
-    return built
-
-
 def round_sizes(count: int, rounds: int, *, ramp: float) -> list[int]:
     """How many marginals each round measures: at least one, growing geometrically, `count` in all."""
     rounds = min(rounds, count)
@@ -328,21 +290,10 @@ PAPER_EMPHASIS = 4.0
 class PaperPrivMRF:
     """Algorithm 6 with the constants of Section 3.6."""
 
-    theta: float = option(
-        6.0,
-        "Least ratio of records to expected absolute noise in a cell of a table worth measuring (Algorithm "
-        "2); larger allows only smaller tables.",
-    )
-    k: int = option(
-        400,
-        "Candidate marginals drawn in each round (Algorithm 4); more miss less, and each misfit is noisier.",
-    )
+    theta: float = option(6.0, "theta")
+    k: int = option(400, "Candidate marginals drawn in each round (Algorithm 4); more miss less with noisier misfits.")
     t_per_attribute: float = option(0.8, "Rounds for each column; more measure more marginals, each with more noise.")
-    tau_c: float = option(
-        1e7,
-        "Upper limit of a clique of the attribute graph in cells (Algorithm 1); larger allows more "
-        "dependence and costs memory and time.",
-    )
+    tau_c: float = option(1e7, "Upper limit of a clique in cells (Algorithm 1); larger keeps more dependence, slower.")
     early_fit: float = option(1.2, "early_fit")
     last_gain: float = option(0.125, "last_gain")
 
@@ -423,10 +374,7 @@ class PaperPrivMRF:
 
     def _noise(self, domain: Domain, plan: BudgetPlan) -> float:
         """g of Algorithm 2: the expected absolute noise on a count if d + t marginals are measured."""
-        count = len(domain) + self._rounds(domain)
-        return MEAN_ABSOLUTE * math.sqrt(
-            gaussian_for(plan.mu2("marginals"), sensitivity=Fraction(1), count=count).scale
-        )
+        return MEAN_ABSOLUTE * noise_sigma(plan.mu2("marginals"), count=len(domain) + self._rounds(domain))
 
     def _initial(self, candidates: Candidates, scores: Scores) -> tuple[Clique, ...]:
         """Algorithm 3 with Eq. 8 on the scale of R/n, so that its terms |M| and R can be added.
@@ -461,3 +409,6 @@ class PaperPrivMRF:
         positions = rng.choice(len(candidates), size=wanted, replace=False, shuffle=False)
         taken = set(measured)
         return [clique for clique in candidates.at(positions) if clique not in taken][: self.k]
+
+
+PRESETS: dict[str, Synthesizer] = {"default": PrivMRF(), "paper": PaperPrivMRF()}

@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from synth_core.arrays import Floats
 from synth_core.domain import Clique, Domain
 from synth_core.models.junction_tree import TriangulatedGraph, clique_of
 
@@ -57,14 +59,13 @@ class Candidates:
     domain: Domain
     cliques: tuple[Clique, ...]
     largest_table: float
-    smallest: int = 1
 
     @cached_property
     def _masks(self) -> list[Masks]:
         """For each clique, its subsets that no earlier clique has, as masks over the clique's own attributes."""
         found = []
         for index, clique in enumerate(self.cliques):
-            masks = _subsets(self.domain.shape(clique), largest_table=self.largest_table, smallest=self.smallest)
+            masks = _subsets(self.domain.shape(clique), largest_table=self.largest_table)
             for earlier in self.cliques[:index]:
                 outside = sum(1 << i for i, attribute in enumerate(clique) if attribute not in earlier)
                 masks = masks[(masks & outside) != 0]
@@ -80,7 +81,8 @@ class Candidates:
         found = []
         for position in positions:
             index = int(np.searchsorted(starts, position, side="right")) - 1
-            found.append(_members(self.cliques[index], int(self._masks[index][position - starts[index]])))
+            mask = int(self._masks[index][position - starts[index]])
+            found.append(tuple(a for bit, a in enumerate(self.cliques[index]) if mask >> bit & 1))
         return found
 
     def memberships(self) -> NDArray[np.float32]:
@@ -92,10 +94,6 @@ class Candidates:
                 rows[start : start + len(masks), self.domain.position(attribute)] = (masks >> bit) & 1
             start += len(masks)
         return rows
-
-    def cells(self) -> NDArray[np.float64]:
-        """Number of cells of each candidate."""
-        return np.exp(self.memberships() @ np.log(np.array(self.domain.sizes, dtype=np.float64)))
 
 
 def proposals(
@@ -154,16 +152,24 @@ def with_clique(graph: TriangulatedGraph, clique: Clique) -> TriangulatedGraph:
 
 
 def worthwhile_pairs(domain: Domain, pairs: Iterable[tuple[str, str, float]], *, mu2: float) -> list[Clique]:
-    """The pairs worth measuring with `mu2` in one batch: dependence gained against noise put in.
+    """The pairs worth measuring with `mu2` in one batch: dependence gained against noise put in."""
+    found = {(a, b): score for a, b, score in pairs}
+    costs = [domain.cells(pair) ** BY_SIZE for pair in found]
+    order, worth = rank_by_worth([2 * score for score in found.values()], costs, mu2=mu2)
+    return [list(found)[k] for k in order[: int(np.argmax(worth)) + 1]]
 
-    With budgets proportional to cells^(2/3), the split that minimises it, the absolute noise of a batch adds up to
-    sqrt(2 / pi) * (sum of cells^(2/3))^(3/2) / mu. Pairs are taken by dependence for each unit of that sum.
+
+def rank_by_worth(
+    gains: Sequence[float], costs: Sequence[float] | Floats, *, mu2: float | Fraction
+) -> tuple[list[int], Floats]:
+    """Tables by gain for each unit of cost, and for each number of them what is gained minus the noise put in.
+
+    Costs are loads^(2/3): with shares proportional to them, which is best, the absolute noise of a batch adds up to
+    sqrt(2 / pi) * (sum of costs)^(3/2) / mu.
     """
-    costs = [((a, b), 2 * score, domain.cells((a, b)) ** (2 / 3)) for a, b, score in pairs]
-    costs.sort(key=lambda pair: -pair[1] / pair[2])
-    gained = np.cumsum([gain for _, gain, _ in costs])
-    noise = MEAN_ABSOLUTE * np.cumsum([cost for _, _, cost in costs]) ** 1.5 / np.sqrt(mu2)
-    return [pair for pair, _, _ in costs[: int(np.argmax(gained - noise)) + 1]]
+    order = np.argsort(-np.array(gains) / np.array(costs), kind="stable")
+    noise = MEAN_ABSOLUTE * np.cumsum(np.array(costs)[order]) ** 1.5 / math.sqrt(mu2)
+    return order.tolist(), np.cumsum(np.array(gains)[order]) - noise
 
 
 def pair_matrix(domain: Domain, pairs: Iterable[tuple[str, str, float]], *, scale: float) -> NDArray[np.float64]:
@@ -181,24 +187,17 @@ def without_subsets(cliques: Iterable[Clique]) -> tuple[Clique, ...]:
     return tuple(c for c in unique if not any(set(c) < set(other) for other in unique))
 
 
-def _subsets(shape: Sequence[int], *, largest_table: float, smallest: int) -> Masks:
+def _subsets(shape: Sequence[int], *, largest_table: float) -> Masks:
     """Masks of the non-empty subsets whose cells do not exceed the limit, level by level."""
     masks = np.zeros(1, dtype=np.int64)
     cells = np.ones(1)
     last = np.full(1, -1)
     kept = []
-    level = 0
     while len(masks):
-        level += 1
         grown = []
         for bit, size in enumerate(shape):
             fits = (last < bit) & (cells * size <= largest_table)
             grown.append((masks[fits] | 1 << bit, cells[fits] * size, np.full(int(fits.sum()), bit)))
         masks, cells, last = (np.concatenate(column) for column in zip(*grown, strict=True))
-        if level >= smallest:
-            kept.append(masks)
-    return np.concatenate(kept) if kept else np.zeros(0, dtype=np.int64)
-
-
-def _members(clique: Clique, mask: int) -> Clique:
-    return tuple(attribute for bit, attribute in enumerate(clique) if mask >> bit & 1)
+        kept.append(masks)
+    return np.concatenate(kept)

@@ -13,19 +13,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
 from synth_core.domain import Clique, Domain
 from synth_core.models.junction_tree import TriangulatedGraph
 from synth_core.models.mixture import Model
-from synth_core.privacy.budget import BudgetPlan, gaussian_for
+from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
-from synth_core.synthesizers.base import Scores, Structure, Tools, last_fit, noise_text, option, with_options
+from synth_core.synthesizers.base import Scores, Structure, Tools, last_fit, noise_text, option
 from synth_core.synthesizers.independent import one_way_plan, one_way_scores, products
-from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE, all_pairs
+from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE, all_pairs, rank_by_worth
 
 PRICES = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 """What a pair's expected noise counts against its distance when a tree is grown; each gives another tree."""
@@ -36,26 +35,13 @@ class Swift:
     """One-way marginals, distances, one batch; sets of up to `ways` attributes inside the tree are measured."""
 
     one_way: float = option(0.1, "one_way")
-    distances: float = option(
-        0.05, "Share of the budget for distances from independence; more selects sets more surely."
-    )
-    ways: int = option(
-        3,
-        "Largest number of columns of a measured set; larger captures higher-order dependence with noisier tables.",
-    )
-    larger: float = option(
-        0.4,
-        "Weight of the distance that a set of three or more columns adds to its pairs'; larger measures "
-        "more such sets.",
-    )
-    largest_model: float = option(
-        1e6, "Upper limit of the clique tree in cells; larger allows more sets and costs memory and time."
-    )
+    distances: float = option(0.05, "Share of the budget for distances from independence; more selects more surely.")
+    ways: int = option(3, "Largest number of columns of a measured set; larger captures more with noisier tables.")
+    larger: float = option(0.4, "Weight of what sets of three or more columns add to pairs; larger measures more.")
+    largest_model: float = option(1e6, "limit_cells")
     pooling: int = option(3, "pooling")
     last_gain: float = option(0.125, "last_gain")
-    passes: int = option(
-        600, "Upper limit of the passes of inference of the fit; more give a closer fit and take longer."
-    )
+    passes: int = option(600, "passes")
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """Most goes to the batch; a single attribute has only its own marginal."""
@@ -103,14 +89,10 @@ class Swift:
         if len(domain) == 1:
             return lines
         pairs = len(domain) * (len(domain) - 1) // 2
-        all_at_once = gaussian_for(plan.mu2("marginals"), sensitivity=Fraction(1), count=pairs)
         cells = min(self.largest_model, float(domain.cells()))
         return [
             *lines,
-            (
-                "noise on each count if all pairs were measured",
-                f"sigma {math.sqrt(all_at_once.scale):.1f} records",
-            ),
+            ("noise on each count if all pairs were measured", noise_text(plan.mu2("marginals"), count=pairs)),
             ("clique tree", f"up to {cells:,.0f} cells"),
         ]
 
@@ -151,25 +133,14 @@ def own_distance(clique: Clique, larger: Mapping[Clique, float], pairs: Mapping[
 
 
 def batch(domain: Domain, gains: Mapping[Clique, float], mu2: Fraction) -> tuple[float, tuple[Clique, ...]]:
-    """The sets worth measuring with `mu2`, by gain for what they cost, and their gain minus the noise put in.
-
-    With shares proportional to cells^(2/3) the absolute noise of a batch adds up to
-    sqrt(2 / pi) * (sum of cells^(2/3))^(3/2) / mu.
-    """
-    costs = {clique: domain.cells(clique) ** BY_SIZE for clique in gains}
-    order = sorted(gains, key=lambda clique: -gains[clique] / costs[clique])
-    if not order:
+    """The sets worth measuring with `mu2`, by gain for what they cost, and their gain minus the noise put in."""
+    if not gains:
         return 0.0, tuple((attribute,) for attribute in domain)
-    gained = np.cumsum([gains[clique] for clique in order])
-    noise = MEAN_ABSOLUTE * np.cumsum([costs[clique] for clique in order]) ** 1.5 / math.sqrt(mu2)
-    best = int(np.argmax(gained - noise))
-    return float(gained[best] - noise[best]), tuple(order[: best + 1])
-
-
-def build(_: str, options: dict[str, Any]) -> Swift:
-    """The method with some constants replaced."""
-    built: Swift = with_options(Swift(), options, method="swift")
-    return built
+    cliques = list(gains)
+    costs = [domain.cells(clique) ** BY_SIZE for clique in cliques]
+    order, worth = rank_by_worth(list(gains.values()), costs, mu2=mu2)
+    best = int(np.argmax(worth))
+    return float(worth[best]), tuple(cliques[k] for k in order[: best + 1])
 
 
 def _inside(tree: TriangulatedGraph, pairs: Mapping[Clique, float]) -> dict[Clique, float]:
@@ -182,3 +153,6 @@ def _distances(
     """Noisy L1 distances of tables from the product of the noisy one-way marginals, in records."""
     queries = list(map(Misfit, cliques, products(scores, cliques)))
     return dict(zip(cliques, curator.score(queries, mu2, purpose=purpose), strict=True))
+
+
+PRESETS = {"default": Swift()}

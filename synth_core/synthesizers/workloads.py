@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any, Literal
 
 import numpy as np
@@ -39,8 +39,7 @@ class QuerySet:
     def boxes(self, domain: Domain) -> list[tuple[tuple[int, int], ...]]:
         """Every query as a box: first code and the code after the last, for each attribute."""
         sides = [_intervals(kind, size) for kind, size in zip(self.kinds, domain.shape(self.clique), strict=True)]
-        grid = np.indices([len(side) for side in sides]).reshape(len(sides), -1).T
-        return [tuple(side[k] for side, k in zip(sides, row, strict=True)) for row in grid.tolist()]
+        return list(product(*sides))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +106,7 @@ ALL_PAIRS = Workload(ways=2)
 
 def queries_of(kind: Kind, size: int) -> Matrix:
     """All queries of a kind about an attribute of `size` codes."""
-    if kind == "codes":
-        return linear.identity(size)
-    return linear.prefixes(size) if kind == "prefixes" else linear.ranges(size, _all_ranges(size))
+    return linear.ranges(size, [(first, end - 1) for first, end in _intervals(kind, size)])
 
 
 def relative_error(parts: Iterable[QuerySet], domain: Domain, *, real: Tables, estimated: Tables) -> float:
@@ -133,11 +130,7 @@ def _intervals(kind: Kind, size: int) -> list[tuple[int, int]]:
         return [(code, code + 1) for code in range(size)]
     if kind == "prefixes":
         return [(0, code + 1) for code in range(size)]
-    return [(first, last + 1) for first, last in _all_ranges(size)]
-
-
-def _all_ranges(size: int) -> list[tuple[int, int]]:
-    return [(first, last) for first in range(size) for last in range(first, size)]
+    return [(first, last + 1) for first in range(size) for last in range(first, size)]
 
 
 def _names(values: object) -> tuple[str, ...]:

@@ -13,10 +13,13 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "howto" / "add-a-method.md"
 REGISTERED = """
+import sys
+
+import chain
 from synth_core.synthesizers.methods import METHODS, Method
 
-entry = {entry}
-METHODS[entry.name] = Method(entry.name, "chain", entry.presets, entry.summary, entry.source)
+sys.modules["synth_core.synthesizers.chain"] = chain
+METHODS["chain"] = {entry}
 """
 
 

@@ -4,7 +4,7 @@ import pytest
 from synth_core.domain import Domain
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
-from synth_core.models.sampling import code_type, sample_rows, sample_shards, shards
+from synth_core.models.sampling import code_type, sample_rows
 
 DOMAIN = Domain.of({"a": 3, "b": 5, "c": 4, "d": 2, "e": 6})
 CLIQUES = [("a", "b"), ("b", "c", "d"), ("e",)]
@@ -79,19 +79,6 @@ def test_rows_come_in_no_order(model):
     first, second = codes[:10_000], codes[10_000:]
     for k in range(5):
         assert abs(first[:, k].mean() - second[:, k].mean()) < 0.1
-
-
-def test_shards_depend_on_their_own_seed_only(model):
-    seed = np.random.SeedSequence(9)
-    drawn = list(sample_shards(DOMAIN, model.beliefs, 2500, shard_rows=1000, seed=seed))
-    assert [len(codes) for codes in drawn] == [1000, 1000, 500]
-    size, own = shards(2500, shard_rows=1000, seed=np.random.SeedSequence(9))[2]
-    np.testing.assert_array_equal(drawn[2], sample_rows(DOMAIN, model.beliefs, size, rng=np.random.default_rng(own)))
-
-
-def test_an_empty_shard_is_refused():
-    with pytest.raises(ValueError, match="at least one row"):
-        shards(10, shard_rows=0, seed=np.random.SeedSequence(1))
 
 
 @pytest.mark.parametrize(("size", "dtype"), [(256, np.uint8), (257, np.uint16), (65_537, np.int32)])

@@ -101,7 +101,7 @@ def test_products_are_independent_tables_of_the_noisy_total():
     )
     (table,) = products(Scores(40.0, (), measured), [("a", "b")])
     np.testing.assert_allclose(table, 40 * np.outer([0.75, 0, 0.25], [0.5, 0.5]))
-    np.testing.assert_allclose(positive_shares(measured[1]), [0.5, 0.5])
+    np.testing.assert_allclose(positive_shares(measured[1].noisy), [0.5, 0.5])
 
 
 def test_many_attributes_stay_within_bounds():
