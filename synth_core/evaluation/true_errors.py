@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 
 from synth_core.domain import Domain
 from synth_core.errors import SourceError
@@ -27,7 +28,7 @@ from synth_core.evaluation.classification import (
     target_errors,
     usual_targets,
 )
-from synth_core.evaluation.distances import Cell, Codes, Summary, alpha_way
+from synth_core.evaluation.distances import Cell, Codes, alpha_way
 from synth_core.evaluation.marginals import (
     MarginalErrors,
     Subgroup,
@@ -125,32 +126,12 @@ class Evaluation:
             SourceError: the text is no stored evaluation.
         """
         try:
-            raw = json.loads(text)
-            return cls(
-                **raw
-                | {
-                    "judged_rows": tuple(raw["judged_rows"]),
-                    "marginals": tuple(_marginal_errors(item) for item in raw["marginals"]),
-                    "pairs": tuple(tuple(row) for row in raw["pairs"]),
-                    "worst_cells": tuple(_cell(item) for item in raw["worst_cells"]),
-                    "targets": tuple(TargetError(**item) for item in raw["targets"]),
-                    "subgroups": tuple(Subgroup(**item) for item in raw["subgroups"]),
-                    "correlations": tuple(tuple(row) for row in raw["correlations"]),
-                    "closeness": Closeness(**raw["closeness"]),
-                }
-            )
-        except (KeyError, TypeError, ValueError):
+            return _EVALUATION.validate_json(text)
+        except ValidationError:
             raise SourceError("the stored evaluation cannot be read; run the evaluate step again") from None
 
 
-def _marginal_errors(raw: dict[str, Any]) -> MarginalErrors:
-    cliques = tuple(tuple(clique) for clique in raw["cliques"])
-    return MarginalErrors(**raw | {"cliques": cliques, "values": tuple(raw["values"]), "tvd": Summary(**raw["tvd"])})
-
-
-def _cell(raw: dict[str, Any]) -> Cell:
-    return Cell(**raw | {"clique": tuple(raw["clique"]), "codes": tuple(raw["codes"])})
-
+_EVALUATION = TypeAdapter(Evaluation)
 
 PartProgress: TypeAlias = Callable[[str, int, int], None]
 """Called with what was just finished, how many parts are done, and of how many."""

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from support.tabulation import tabulate
 
 from synth_core.domain import Clique, Domain
 from synth_core.errors import FeasibilityError
-from synth_core.evaluation.distances import tabulate
 from synth_core.ledger.sql import SqlLedger
 from synth_core.measurement import total_by_inverse_variance
 from synth_core.models.maximum_entropy import estimate

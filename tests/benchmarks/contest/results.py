@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from support.tabulation import marginal_distances
 
 from contest.execution import Outcome
 from contest.jobs import DataSet, Job
 from synth_core.errors import SourceError
 from synth_core.evaluation.classification import misclassification_rate, usual_targets
-from synth_core.evaluation.distances import alpha_way, tabulate_both, tvd
+from synth_core.evaluation.distances import alpha_way
 from synth_core.files import atomic_write
 
 COLUMNS = ("dataset", "contestant", "epsilon", "delta", "run", "fold", "metric", "value", "note")
@@ -76,10 +77,8 @@ def judge(job: Job, dataset: DataSet, outcome: Outcome) -> dict[str, float]:
     if job.fold is None:
         for alpha in ALPHAS[: len(dataset.domain) - 1]:
             cliques = alpha_way(dataset.domain, alpha)
-            pairs = (
-                tabulate_both(dataset.codes, outcome.table, domain=dataset.domain, clique=clique) for clique in cliques
-            )
-            values[f"tvd{alpha}"] = float(np.mean([tvd(*pair) for pair in pairs]))
+            found = (marginal_distances(dataset.codes, outcome.table, dataset.domain, clique) for clique in cliques)
+            values[f"tvd{alpha}"] = float(np.mean([distances.tvd for distances in found]))
         return values
     test = dataset.held_out(job.fold)
     errors = [
