@@ -20,11 +20,12 @@ from synth_core.privacy.budget import epsilon_of, mu2_of, mu_of
 from synth_core.privacy.reading import require_refusals_left
 from synth_core.privacy.wording import exact_text, left_text, loss_text
 from synth_core.release.budget import divide_budget
+from synth_core.release.certificate import last_turn
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ROUTINE, ReleaseSpec
 from synth_core.release.strata import divided, laid_out
 from synth_core.schema import DeclaredSchema, Schema
-from synth_core.steps.context import PUBLISHED, last_turn, this_runner
+from synth_core.steps.context import PUBLISHED, this_runner
 from synth_core.storage.contribution import check_unit_declared
 from synth_core.storage.locations import source_files
 from synth_core.synthesizers.methods import synthesizer

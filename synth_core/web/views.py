@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
@@ -24,7 +23,7 @@ from synth_core.ledger.book import cost_by_step, runway
 from synth_core.privacy.accounts import Account, Balance, Record, State
 from synth_core.privacy.budget import epsilon_of, mu_of
 from synth_core.release import signing
-from synth_core.release.certificate import promised_mu2
+from synth_core.release.certificate import group_by_release, last_turn, promised_mu2
 from synth_core.release.paths import ReleasePaths
 
 SPENDING_STEPS = ("score", "select", "fit", "evaluate")
@@ -159,11 +158,7 @@ def account_views(office: Office) -> list[AccountView]:
 
 def release_lines(records: Sequence[Record]) -> list[ReleaseLine]:
     """The releases that the records speak of, newest first."""
-    by_release: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
-    for record in records:
-        if record.release:
-            by_release[record.dataset, record.release].append(record)
-    lines = [_line(group) for group in by_release.values()]
+    lines = [_line(group) for (_, name), group in group_by_release(records).items() if name]
     return sorted(lines, key=lambda line: line.began, reverse=True)
 
 
@@ -218,11 +213,10 @@ def _line(records: Sequence[Record]) -> ReleaseLine:
 
 def _state(records: Sequence[Record]) -> tuple[str, str]:
     """Where the release stands, by its last hold or the end of it."""
-    turns = [record for record in records if record.state in (State.HELD, State.CLOSED)]
-    if not turns or turns[-1].state is State.HELD:
+    turn = last_turn(records)
+    if turn is None or turn.state is State.HELD:
         return "under way", ""
-    reason = turns[-1].reason
-    return ("published", "") if reason == "published" else ("ended", reason)
+    return ("published", "") if turn.reason == "published" else ("ended", turn.reason)
 
 
 def _course(records: Sequence[Record]) -> list[tuple[datetime, float, float]]:
