@@ -20,18 +20,11 @@ Workspace = Annotated[
         "--workspace", "-w", help="Folder of the two zones and the ledger [default: `workspace` beside SPEC]."
     ),
 ]
-EXAMPLE_ROWS = 50_000
-
-
-def add_commands(app: typer.Typer) -> None:
-    """Mount the commands."""
-    for command in (init, plan, run, verify, methods):
-        app.command()(command)
 
 
 def init(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
-    rows: Annotated[int, typer.Option(help="People in the fictional population.", min=100)] = EXAMPLE_ROWS,
+    rows: Annotated[int, typer.Option(help="People in the fictional population.", min=100)] = 50_000,
 ) -> None:
     """Write an example: spec, schema, a fictional population, and its ledger account.
 
