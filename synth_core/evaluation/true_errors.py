@@ -5,6 +5,7 @@ All of it is computed from confidential rows without noise: an `Evaluation` stay
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -236,7 +237,11 @@ def compare_tables(
     _check_rows(synthetic.rows, table="synthetic", fewest=1)
     domain = real.domain
     chosen = usual_targets(domain) if targets is None else domain.clique(targets)
-    advance = _counter(progress, total=len(ALPHAS) + 3)
+    numbers = itertools.count(1)
+
+    def advance(finished: str) -> None:
+        if progress:
+            progress(finished, next(numbers), len(ALPHAS) + 3)
 
     pairs = pair_tvd(real, synthetic)
     worst = worst_cells(real, synthetic, cliques=alpha_way(domain, min(2, len(domain))))
@@ -359,15 +364,3 @@ def _check(codes: Codes, domain: Domain, *, table: str, fewest: int) -> None:
 def _check_rows(rows: int, *, table: str, fewest: int) -> None:
     if rows < fewest:
         raise SourceError(f"the {table} table has too few rows to compare; give at least {fewest}")
-
-
-def _counter(progress: PartProgress | None, *, total: int) -> Callable[[str], None]:
-    done = 0
-
-    def advance(finished: str) -> None:
-        nonlocal done
-        done += 1
-        if progress:
-            progress(finished, done, total)
-
-    return advance

@@ -18,9 +18,9 @@ from synth_core.schema import Column
 
 MAX_BARS = 20
 """Upper limit of the values drawn as bars; the rarest are drawn as one."""
-_ROUND = re.compile(r"\bround \d+:? ?| \d+$")
 MAX_HEATMAP_COLUMNS = 40
 """Upper limit of the columns of a heatmap: those with the largest values."""
+_ROUND = re.compile(r"\bround \d+:? ?| \d+$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,14 +107,8 @@ def set_cap(
 def releases(request: Request) -> HTMLResponse:
     """All releases."""
     lines = release_lines(_office(request).ledger.records())
-    return _page(
-        request,
-        "releases.html",
-        here="releases",
-        title="Releases",
-        lines=lines,
-        empty="There is no release yet.",
-    )
+    empty = "There is no release yet."
+    return _page(request, "releases.html", here="releases", title="Releases", lines=lines, empty=empty)
 
 
 @router.get("/release")

@@ -173,7 +173,7 @@ def release_view(office: Office, release: str) -> ReleaseView:
         line=_line(records),
         manifest=manifest,
         rows=office.rows(manifest) if manifest else None,
-        artifacts=_artifacts(office, release, manifest),
+        artifacts=_artifacts(paths.public, manifest),
         signer=_signer(paths) if manifest else "",
         timings=[event for event in events if event.kind is Kind.STEP],
         troubles=[event for event in events if event.kind is not Kind.STEP][::-1],
@@ -225,8 +225,7 @@ def _course(records: Sequence[Record]) -> list[tuple[datetime, float, float]]:
     return [*points, (datetime.now(UTC), *points[-1][1:])] if points else []
 
 
-def _artifacts(office: Office, release: str, manifest: dict[str, Any] | None) -> list[Artifact]:
-    public = office.paths(release).public
+def _artifacts(public: Path, manifest: dict[str, Any] | None) -> list[Artifact]:
     return [
         Artifact(name=name, checksum=checksum, size=_size(public / name))
         for name, checksum in (manifest or {}).get("artifacts", {}).items()
