@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 import yaml
@@ -243,16 +242,14 @@ def _in_words(error: ValidationError) -> str:
     return "; ".join(dict.fromkeys(words))
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(NamedTuple):
     """A spec file of the folder and what it says."""
 
     path: Path
     spec: ReleaseSpec
 
 
-@dataclass(frozen=True, slots=True)
-class Releases:
+class Releases(NamedTuple):
     """All that a releases folder holds: the series that can run, and for each other file what is wrong with it."""
 
     series: tuple[Series, ...]

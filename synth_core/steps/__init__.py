@@ -294,10 +294,7 @@ def ask_approval(address: str, *, runner: Runner | None = None) -> tuple[str, st
     from synth_core.steps.context import open_run
 
     with open_run(address, runner=runner) as run:
-        if not run.spec.approval or run.paths.published:
-            return None
-        waiting = ask(run)
-        return waiting.digest, waiting.text
+        return ask(run) if run.spec.approval and not run.paths.published else None
 
 
 def decide(address: str, *, approved: bool, seen: str, runner: Runner | None = None) -> None:

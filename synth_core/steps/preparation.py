@@ -9,7 +9,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from synth_core.domain import Domain
 from synth_core.errors import PublishError, SpecError, SynthError
 from synth_core.events.journal import watched
 from synth_core.files import atomic_write
@@ -114,8 +113,8 @@ def check_bins(spec: ReleaseSpec, schema: DeclaredSchema) -> None:
         raise SpecError("bins_share buys nothing: no column declares private_quantiles; leave it out")
 
 
-def check_strata(spec: ReleaseSpec, schema: Schema, account: Account) -> list[Domain]:
-    """Refuse strata that do not fit schema, account or method; the domains that a part may have, most strata apart."""
+def check_strata(spec: ReleaseSpec, schema: Schema, account: Account) -> None:
+    """Refuse strata that do not fit schema, account or method, however the rows of strata will turn out."""
     assert spec.strata is not None  # noqa: S101 - whoever calls this has looked
     if account.rows_per_unit > 1:
         raise SpecError(
@@ -130,7 +129,6 @@ def check_strata(spec: ReleaseSpec, schema: Schema, account: Account) -> list[Do
     method = synthesizer(spec.method, spec.preset, spec.options)
     for domain in domains:
         method.plan(domain, divide_budget(spec, rows_per_unit=account.rows_per_unit).method)
-    return list(domains)
 
 
 def _refuse_unsigned(spec: ReleaseSpec, paths: ReleasePaths, ledger: SqlLedger) -> None:

@@ -67,9 +67,8 @@ class ReleaseLine:
     @property
     def spends(self) -> list[tuple[str, float]]:
         """What each step cost, in mu^2, in the order of the pipeline; steps that cost nothing are left out."""
-        known = sorted(self.steps, key=lambda step: (step not in SPENDING_STEPS, step))
-        ordered = [*(step for step in SPENDING_STEPS if step in self.steps), *known]
-        return [(step, float(self.steps[step])) for step in dict.fromkeys(ordered) if self.steps[step]]
+        ordered = dict.fromkeys([*SPENDING_STEPS, *sorted(self.steps)])
+        return [(step, float(self.steps[step])) for step in ordered if self.steps.get(step)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
