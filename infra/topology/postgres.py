@@ -10,10 +10,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from infra.local.services import wait_until
 from infra.local.site import SiteError
 from infra.topology.hosts import NETWORK, Host
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 OWNER = "nobody"
 """The user that PostgreSQL runs as where it is started by root, which it refuses; also its administrator's name."""
@@ -38,21 +42,22 @@ def postgres(host: Host, folder: Path) -> Iterator[dict[str, str]]:
     command = serve_command(data, settings)
     root = URL.create("postgresql+psycopg2", OWNER, password, host=host.address, port=PORT, database="postgres")
     engine = create_engine(root, isolation_level="AUTOCOMMIT", connect_args={"connect_timeout": 3})
-
-    def answers() -> bool:
-        try:
-            with engine.connect():
-                return True
-        except Exception:
-            return False
-
     with host.runs(command, env=os.environ, log=folder / "postgres.log") as running:
-        wait_until(answers, service=running)
+        wait_until(lambda: answers(engine), service=running)
         with engine.connect() as connection:
             for name in DATABASES:
                 connection.execute(text(f"CREATE DATABASE {name}"))
         engine.dispose()
         yield {name: root.set(database=name).render_as_string(hide_password=False) for name in DATABASES}
+
+
+def answers(engine: Engine) -> bool:
+    """Whether a connection can be opened."""
+    try:
+        with engine.connect():
+            return True
+    except Exception:
+        return False
 
 
 def initialise(data: Path, *options: str) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from synth_core.bench.scale import Result, exponent
+from synth_core.bench.scale import Result, exponent, table
 from synth_core.errors import SpecError
 
 SIZES = ((55_000_000, 60), (330_000_000, 100))
@@ -57,7 +57,10 @@ def law(results: Sequence[Result], part: str, *, cost: str = "cpu_s", of_counts:
     own = [result for result in results if result.part == part and result.values.get(cost, 0) > 0]
     if not own:
         raise SpecError(f"the results have no {part}; run `synth bench scale --parts {part}` first")
-    lines = {width: _line([(r.rows, r.values[cost]) for r in own if r.columns == width]) for width in _widths(own)}
+    lines = {
+        width: _line([(r.rows, r.values[cost]) for r in own if r.columns == width])
+        for width in sorted({r.columns for r in own})
+    }
     longest = max(own, key=lambda result: (result.rows, result.columns))
     shortest = min(result.rows for result in own)
     fixed, each = (longest.values[cost], 0.0) if of_counts else lines[longest.columns]
@@ -86,10 +89,6 @@ def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
 def _growth(own: Sequence[Result], width: int, cost: str) -> float:
     power = exponent([(result.rows, result.values[cost]) for result in own if result.columns == width])
     return 0.0 if math.isnan(power) else max(0.0, power)
-
-
-def _widths(own: Sequence[Result]) -> list[int]:
-    return sorted({result.columns for result in own})
 
 
 def _lengths(own: Sequence[Result], width: int) -> int:
@@ -135,23 +134,23 @@ def hours(found: dict[str, Law], size: tuple[int, int], *, workers: int, gpus: i
 def markdown(results: Sequence[Result]) -> str:
     """The capacity page's tables."""
     found, useful = laws(results), efficiency(results)
-    lines = [
-        "| part | measured to | fixed CPU s | µs a record | power of columns: fixed | a record | of rows |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {part} | {one.longest:,} x {one.columns} | {one.fixed:.1f} | {one.each * 1e6:.2f} "
-        f"| {one.fixed_power:.2f} | {one.each_power:.2f} | {one.rows_power:.2f} |"
+    head = ["part", "measured to", "fixed CPU s", "µs a record", "power of columns: fixed", "a record", "of rows"]
+    rows = [
+        [
+            *(part, f"{one.longest:,} x {one.columns}", f"{one.fixed:.1f}", f"{one.each * 1e6:.2f}"),
+            *(f"{power:.2f}" for power in (one.fixed_power, one.each_power, one.rows_power)),
+        ]
         for part, one in found.items()
     ]
+    lines = table(head, rows)
     places = [(workers, 0) for workers in WORKERS] + [(WORKERS[1], gpus) for gpus in GPUS]
     for size in SIZES:
-        lines += ["", f"## {size[0] // 1_000_000} million rows x {size[1]} columns", ""]
-        lines += [f"| workers | GPUs | {' | '.join(found)} | all |", "|" + "---|" * (len(found) + 3)]
+        rows = []
         for workers, gpus in places:
             parts = hours(found, size, workers=workers, gpus=gpus, useful=useful)
-            cells = [_duration(value) for value in (*parts.values(), sum(parts.values()))]
-            lines.append(f"| {workers} | {gpus or '–'} | {' | '.join(cells)} |")
+            rows.append([str(workers), str(gpus or "–"), *map(_duration, (*parts.values(), sum(parts.values())))])
+        lines += ["", f"## {size[0] // 1_000_000} million rows x {size[1]} columns", ""]
+        lines += table(["workers", "GPUs", *found, "all"], rows)
     return "\n".join(lines) + "\n"
 
 

@@ -8,15 +8,14 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
 from synth_core.errors import SourceError, SpecError
-from synth_core.files import atomic_write
+from synth_core.files import write_text
 
 PARTS = ("counting", "counting_on_workers", "ingest", "reading", "sampling", "release")
 
@@ -38,24 +37,24 @@ STANDARD: dict[str, tuple[tuple[int, int], ...]] = {
 }
 """Rows and columns of the committed table, part by part."""
 
-Key: TypeAlias = tuple[str, int, int, int]
-"""A task: part, rows, columns, workers."""
+
+class Task(NamedTuple):
+    """A part of the work, and its size."""
+
+    part: str
+    rows: int
+    columns: int
+    workers: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """What one task took."""
+class Result(NamedTuple):
+    """What one task took: what the task was, and its figures by name."""
 
     part: str
     rows: int
     columns: int
     workers: int
     values: dict[str, float]
-
-    @property
-    def key(self) -> Key:
-        """Which task it was."""
-        return self.part, self.rows, self.columns, self.workers
 
 
 def wanted(
@@ -64,7 +63,7 @@ def wanted(
     rows: Sequence[int] = (),
     columns: Sequence[int] = (),
     workers: Sequence[int] = (2,),
-) -> list[Key]:
+) -> list[Task]:
     """The tasks of every number of rows with every number of columns; without any, those of the committed table.
 
     Only counting on workers depends on their number.
@@ -75,28 +74,28 @@ def wanted(
     if bool(rows) != bool(columns):
         raise SpecError("--rows and --columns go together; give both, or neither for the standard sizes")
     return [
-        (part, n, d, w)
+        Task(part, n, d, w)
         for part in parts
         for n, d in (product(rows, columns) if rows else STANDARD[part])
         for w in (workers if part == "counting_on_workers" else (1,))
     ]
 
 
-def benchmark(tasks: Iterable[Key], out: Path, *, tell: Callable[[str], None], again: bool = False) -> list[Result]:
+def benchmark(tasks: Iterable[Task], out: Path, *, tell: Callable[[str], None], again: bool = False) -> list[Result]:
     """Run the tasks that are not in `out` yet, part by part, the smallest first; or, `again`, all of them.
 
     Stopping it loses the task under way and no other.
     """
     data = out / "data"
     data.mkdir(parents=True, exist_ok=True)
-    results = {result.key: result for result in load(out / "scale.jsonl")}
-    for key in sorted(tasks, key=lambda task: (PARTS.index(task[0]), task[1] * task[2], task)):
-        if key in results and not again:
+    results = {Task(*result[:4]): result for result in load(out / "scale.jsonl")}
+    for task in sorted(tasks, key=lambda task: (PARTS.index(task.part), task.rows * task.columns, task)):
+        if task in results and not again:
             continue
-        part, rows, columns, workers = key
-        results[key] = _run({"part": part, "rows": rows, "columns": columns, "workers": workers}, data)
+        results[task] = _run(task, data)
         _save(list(results.values()), out)
-        tell(f"{part}, {rows:,} x {columns}, workers {workers}: {_in_words(results[key].values)}")
+        size = f"{task.rows:,} x {task.columns}, workers {task.workers}"
+        tell(f"{task.part}, {size}: {_in_words(results[task].values)}")
     _save(list(results.values()), out)
     return list(results.values())
 
@@ -138,46 +137,37 @@ def growth(results: Sequence[Result], axis: str) -> list[tuple[str, str, str, fl
 
 def markdown(results: Sequence[Result]) -> str:
     """The results as tables, with the exponents."""
-    lines = [
-        "# Scale",
-        "",
-        "Written by `synth bench scale`. Seconds are CPU seconds; wall seconds, those of the clock, say little on a",
-        "machine that other work shares.",
-        "",
-    ]
+    lines = [PREFACE]
     for part in PARTS:
-        own = sorted((r for r in results if r.part == part), key=lambda r: r.key)
+        own = sorted((r for r in results if r.part == part), key=lambda r: r[:4])
         if not own:
             continue
         names = list(dict.fromkeys(name for r in own for name in r.values))
-        head = [
-            "rows",
-            "columns",
-            "workers",
-            *(_title(name) for name in names),
+        rows = [
+            [f"{r.rows:,}", str(r.columns), str(r.workers), *(_number(r.values.get(name)) for name in names)]
+            for r in own
         ]
-        lines += [f"## {part.replace('_', ' ')}", "", f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-        for r in own:
-            cells = [
-                f"{r.rows:,}",
-                str(r.columns),
-                str(r.workers),
-                *(_number(r.values.get(n)) for n in names),
-            ]
-            lines.append(f"| {' | '.join(cells)} |")
-        lines.append("")
+        head = ["rows", "columns", "workers", *map(_title, names)]
+        lines += [f"## {part.replace('_', ' ')}", "", *table(head, rows), ""]
     for axis in ("rows", "columns"):
         found = growth(results, axis)
         if found:
-            lines += [
-                f"## Growth over {axis}",
-                "",
-                "| part | step | held fixed | exponent |",
-                "|---|---|---|---|",
-            ]
-            lines += [f"| {part} | {step} | {fixed} | {power:.2f} |" for part, step, fixed, power in found]
-            lines.append("")
+            rows = [[part, step, fixed, f"{power:.2f}"] for part, step, fixed, power in found]
+            lines += [f"## Growth over {axis}", "", *table(["part", "step", "held fixed", "exponent"], rows), ""]
     return "\n".join(lines)
+
+
+PREFACE = """# Scale
+
+Written by `synth bench scale`. Seconds are CPU seconds; wall seconds, those of the clock, say little on a
+machine that other work shares.
+"""
+"""What stands above the tables."""
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table in Markdown."""
+    return [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {' | '.join(cells)} |" for cells in rows)]
 
 
 _TITLES = {
@@ -195,25 +185,23 @@ _TITLES = {
 }
 
 
-def _run(task: dict[str, Any], folder: Path) -> Result:
+def _run(task: Task, folder: Path) -> Result:
     order = folder / "order.json"
-    order.write_text(json.dumps({"task": task, "folder": str(folder.resolve())}), encoding="utf-8")
+    order.write_text(json.dumps({"task": task._asdict(), "folder": str(folder.resolve())}), encoding="utf-8")
     command = [sys.executable, "-m", "synth_core.bench.scale_tasks", str(order)]
     done = subprocess.run(command, capture_output=True, check=False)
     answer = order.with_suffix(".done")
     if done.returncode or not answer.exists():
-        size = f"{task['rows']:,} x {task['columns']}"
-        raise SourceError(f"{task['part']} of {size} did not finish; is there memory and disk enough for it?")
+        size = f"{task.rows:,} x {task.columns}"
+        raise SourceError(f"{task.part} of {size} did not finish; is there memory and disk enough for it?")
     result = Result(**json.loads(answer.read_text(encoding="utf-8")))
     answer.unlink()
     return result
 
 
 def _save(results: Sequence[Result], out: Path) -> None:
-    with atomic_write(out / "scale.jsonl") as temporary:
-        temporary.write_text("".join(json.dumps(asdict(r)) + "\n" for r in results), encoding="utf-8")
-    with atomic_write(out / "scale.md") as temporary:
-        temporary.write_text(markdown(results), encoding="utf-8")
+    write_text(out / "scale.jsonl", "".join(json.dumps(r._asdict()) + "\n" for r in results))
+    write_text(out / "scale.md", markdown(results))
 
 
 def _number(value: float | None) -> str:

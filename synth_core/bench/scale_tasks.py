@@ -12,8 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,9 +20,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from synth_core.bench.scale import Task
 from synth_core.cluster import Cluster
 from synth_core.domain import Clique, Codes, Domain
 from synth_core.ledger.sql import open_ledger
@@ -33,7 +32,7 @@ from synth_core.privacy.accounts import Account
 from synth_core.schema import Schema
 from synth_core.schema.codec import decode_table
 from synth_core.steps import STEPS, prepare, run_step
-from synth_core.steps.sample import Recipe, write_shard
+from synth_core.steps.sample import CSV, Recipe, write_shard
 from synth_core.storage.counting import PartitionCounts, count_codes, count_partition
 from synth_core.storage.ingest import ingest_partitions
 
@@ -63,16 +62,6 @@ COLUMNS: tuple[dict[str, Any], ...] = (
     {"name": "vehicles", "values": 4},
 )
 """The first fifteen columns, of sizes like those of the Adult table; wider tables repeat them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """A part of the work, and its size."""
-
-    part: str
-    rows: int
-    columns: int
-    workers: int = 1
 
 
 Values = dict[str, float]
@@ -296,11 +285,11 @@ def census_schema(columns: int) -> Schema:
     return Schema.model_validate({"columns": [_column(k) for k in range(columns)]})
 
 
-def census_blocks(rows: int, columns: int, *, seed: int = 0) -> Iterator[NDArray[np.uint8]]:
+def census_blocks(rows: int, columns: int) -> Iterator[NDArray[np.uint8]]:
     """Codes, one row for each record; each column leans on the one before it and on something all share."""
     sizes = np.array(census_schema(columns).domain.sizes)
     for number, start in enumerate(range(0, rows, BLOCK_ROWS)):
-        rng = np.random.default_rng([seed, number])
+        rng = np.random.default_rng([0, number])
         count = min(BLOCK_ROWS, rows - start)
         shared = rng.random(count, dtype=np.float32)
         before = shared
@@ -312,23 +301,15 @@ def census_blocks(rows: int, columns: int, *, seed: int = 0) -> Iterator[NDArray
         yield codes.T
 
 
-def write_source(path: Path, rows: int, columns: int, *, seed: int = 0) -> None:
-    """Write the table as text and numbers, to CSV or Parquet by the name's ending."""
+def write_source(path: Path, rows: int, columns: int) -> None:
+    """Write the table as a CSV file of text and numbers."""
     schema = census_schema(columns)
-    writer = None
-    for number, codes in enumerate(census_blocks(rows, columns, seed=seed)):
-        block = decode_table(codes, schema, np.random.default_rng([seed, number, 1]))
-        if writer is None:
-            writer = (
-                _csv_writer(path, block.schema) if path.name.endswith(".csv") else pq.ParquetWriter(path, block.schema)
-            )
-        writer.write_table(block)
-    if writer is not None:
-        writer.close()
-
-
-def _csv_writer(path: Path, schema: Any) -> Any:
-    return pa_csv.CSVWriter(path, schema, write_options=pa_csv.WriteOptions(quoting_style="needed"))
+    coded = enumerate(census_blocks(rows, columns))
+    blocks = (decode_table(codes, schema, np.random.default_rng([0, number, 1])) for number, codes in coded)
+    first = next(blocks)
+    with pa_csv.CSVWriter(path, first.schema, write_options=CSV) as writer:
+        for block in chain([first], blocks):
+            writer.write_table(block)
 
 
 def _column(number: int) -> dict[str, Any]:
@@ -349,7 +330,7 @@ def main(order: Path) -> None:
     values = PARTS[task.part](task, Path(given["folder"]))
     peaks = [value for name, value in values.items() if name.endswith("peak_mb")]
     values["peak_mb"] = max([_peak_mb(), *peaks])
-    order.with_suffix(".done").write_text(json.dumps(asdict(task) | {"values": values}), encoding="utf-8")
+    order.with_suffix(".done").write_text(json.dumps(task._asdict() | {"values": values}), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,13 +7,7 @@ from typing import Annotated
 import typer
 
 from synth_core import __version__
-from synth_core.cli import airflow_dags as airflow_command
-from synth_core.cli import audit as audit_command
-from synth_core.cli import bench as bench_commands
-from synth_core.cli import evaluate as evaluation_command
-from synth_core.cli import ledger as ledger_commands
-from synth_core.cli import operations as operation_commands
-from synth_core.cli import release as release_commands
+from synth_core.cli import airflow_dags, audit, bench, evaluate, ledger, operations, release
 
 app = typer.Typer(
     name="synth",
@@ -28,13 +22,15 @@ app = typer.Typer(
         "`synth ledger show --workspace my-release/workspace`."
     ),
 )
-app.add_typer(ledger_commands.app, name="ledger")
-app.add_typer(bench_commands.app, name="bench")
-release_commands.add_commands(app)
-evaluation_command.add_commands(app)
-audit_command.add_commands(app)
-operation_commands.add_commands(app)
-airflow_command.add_commands(app)
+app.add_typer(ledger.app, name="ledger")
+app.add_typer(bench.app, name="bench")
+for command in (
+    *(release.init, release.plan, release.run, release.verify, release.methods),
+    *(evaluate.evaluate, audit.audit),
+    *(operations.approve, operations.cancel, operations.releases, operations.metrics, operations.doctor),
+    airflow_dags.airflow_dags,
+):
+    app.command()(command)
 
 
 def _version(asked: bool) -> None:

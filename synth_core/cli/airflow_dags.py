@@ -33,11 +33,6 @@ DAG_FILES = {
 """The files of the folder dags/, by name; all they do is in the package `synth_airflow`."""
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Mount the command."""
-    app.command()(airflow_dags)
-
-
 def airflow_dags(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Airflow's DAG folder, such as $AIRFLOW_HOME/dags.")],
 ) -> None:

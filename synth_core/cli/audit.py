@@ -14,11 +14,6 @@ from synth_core.cli.progress import report_progress
 from synth_core.errors import SpecError, WallError
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Mount the command."""
-    app.command()(audit)
-
-
 def audit(
     method: Annotated[list[str] | None, typer.Option(help="Audit only this method; repeatable [default: all].")] = None,
     runs: Annotated[int, typer.Option(help="Conversations for each certificate.", min=100)] = 2000,

@@ -79,12 +79,8 @@ def interpreter(_: Patient) -> Iterator[Finding]:
     supported = (3, 11) <= sys.version_info < (3, 13)
     yield _judged("python", supported, platform.python_version(), "use Python 3.11 or 3.12")
     if os.environ.get("PYTHONDONTWRITEBYTECODE"):
-        yield Finding(
-            "python",
-            State.WORRYING,
-            "PYTHONDONTWRITEBYTECODE is set, so every Airflow process compiles its modules anew",
-            "unset it",
-        )
+        seen = "PYTHONDONTWRITEBYTECODE is set, so every Airflow process compiles its modules anew"
+        yield Finding("python", State.WORRYING, seen, "unset it")
 
 
 def packages(_: Patient) -> Iterator[Finding]:
@@ -114,12 +110,9 @@ def kernels(_: Patient) -> Iterator[Finding]:
     if folder and any(Path(folder).glob("kernels.propagate-*.nbi")):
         yield Finding("kernels", State.GOOD, "compiled")
     else:
-        yield Finding(
-            "kernels",
-            State.WORRYING,
-            "not compiled yet, so the first fit of every process waits some seconds",
-            "run `python -m synth_core.warm` as the user who owns the installation",
-        )
+        seen = "not compiled yet, so the first fit of every process waits some seconds"
+        remedy = "run `python -m synth_core.warm` as the user who owns the installation"
+        yield Finding("kernels", State.WORRYING, seen, remedy)
 
 
 def settings(_: Patient) -> Iterator[Finding]:
@@ -147,9 +140,8 @@ def workspace(patient: Patient) -> Iterator[Finding]:
         yield _judged("workspace", mode & 0o077 == 0, seen, f"chmod {PRIVATE_MODE:04o} {zone}")
     free = shutil.disk_usage(folder if folder.exists() else folder.parent).free
     if free < LITTLE_SPACE:
-        yield Finding(
-            "workspace", State.WORRYING, f"{free / 2**30:.0f} GiB are free", "make room before a large ingest"
-        )
+        seen = f"{free / 2**30:.0f} GiB are free"
+        yield Finding("workspace", State.WORRYING, seen, "make room before a large ingest")
 
 
 def ledger(patient: Patient) -> Iterator[Finding]:
@@ -158,27 +150,16 @@ def ledger(patient: Patient) -> Iterator[Finding]:
         return
     office = Office(patient.workspace)
     status = office.chain_status(fresh=timedelta(0))
-    if status.sound:
-        yield Finding("ledger", State.GOOD, f"{status.records} records, chain unbroken")
-    else:
-        yield Finding(
-            "ledger",
-            State.WRONG,
-            "; ".join(status.problems),
-            "stop all releases and read the runbook on a broken chain",
-        )
+    seen = "; ".join(status.problems) or f"{status.records} records, chain unbroken"
+    yield _judged("ledger", status.sound, seen, "stop all releases and read the runbook on a broken chain")
     yield from _deltas(office)
     now = datetime.now(UTC)
     last = max((record.at for record in office.ledger.records()), default=now)
     if last > now + AHEAD:
-        yield Finding(
-            "clock",
-            State.WRONG,
-            f"the last record was written at {last:%Y-%m-%d %H:%M:%S} UTC, which is still to come",
-            "synchronise the clocks of the machines that run tasks",
-        )
+        seen = f"the last record was written at {last:%Y-%m-%d %H:%M:%S} UTC, which is still to come"
     else:
-        yield Finding("clock", State.GOOD, f"{now:%Y-%m-%d %H:%M:%S} UTC, not before the ledger's last record")
+        seen = f"{now:%Y-%m-%d %H:%M:%S} UTC, not before the ledger's last record"
+    yield _judged("clock", last <= now + AHEAD, seen, "synchronise the clocks of the machines that run tasks")
 
 
 def _deltas(office: Office) -> Iterator[Finding]:
@@ -235,12 +216,8 @@ def cluster(patient: Patient) -> Iterator[Finding]:
         }
     )
     if different:
-        yield Finding(
-            "cluster",
-            State.WRONG,
-            f"workers have {', '.join(different)}",
-            "install the same lock file on them",
-        )
+        seen = f"workers have {', '.join(different)}"
+        yield Finding("cluster", State.WRONG, seen, "install the same lock file on them")
     if not all(found.sees_workspace for found in workers.values()):
         yield Finding("cluster", State.WRONG, "some workers do not see the workspace", "mount it on every worker")
 

@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Mount the command."""
-    app.command()(evaluate)
-
-
 def evaluate(
     real: Annotated[Path, typer.Argument(metavar="REAL", help="CSV or Parquet file or folder with the real rows.")],
     synthetic: Annotated[

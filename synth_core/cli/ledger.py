@@ -5,24 +5,19 @@ from __future__ import annotations
 import getpass
 import json
 import os
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console
-
-if TYPE_CHECKING:
-    from synth_core.ledger.sql import SqlLedger
-from collections.abc import Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
-
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from synth_core.ledger.sql import SqlLedger
     from synth_core.privacy.accounts import Balance, Record
 
 app = typer.Typer(
@@ -268,7 +263,9 @@ def _actor() -> str:
 
 def spends_table(dataset: str, records: Sequence[Record], *, last: int) -> Table:
     """The account's records, a line for each spend, the last ones if asked."""
-    lines = _latest(records)
+    from synth_core.web.views import standing
+
+    lines = standing(records)
     shown = lines[-last:] if last else lines
     caption = "Each spend is on one line, with its latest state; `synth ledger export` writes every record."
     if len(shown) < len(lines):
@@ -349,9 +346,3 @@ def record_json(record: Record) -> dict[str, Any]:
         "remaining_mu2": str(record.remaining_mu2),
         "at": record.at.isoformat(),
     }
-
-
-def _latest(records: Sequence[Record]) -> list[Record]:
-    """One record for each spend, the one that says where it stands; all records that are no spends."""
-    spends = {(record.key, record.attempt): record.id for record in records if record.key}
-    return [record for record in records if not record.key or spends[record.key, record.attempt] == record.id]

@@ -12,12 +12,6 @@ import typer
 from synth_core.errors import SpecError
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Mount the commands."""
-    for command in (approve, cancel, releases, metrics, doctor):
-        app.command()(command)
-
-
 def approve(
     release: Annotated[str, typer.Argument(metavar="RELEASE", help="Name of a release that waits for approval.")],
     workspace: Annotated[Path, typer.Option("--workspace", "-w", help="Folder of the ledger and the zones.")],

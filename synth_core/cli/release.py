@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -20,18 +21,11 @@ Workspace = Annotated[
         "--workspace", "-w", help="Folder of the two zones and the ledger [default: `workspace` beside SPEC]."
     ),
 ]
-EXAMPLE_ROWS = 50_000
-
-
-def add_commands(app: typer.Typer) -> None:
-    """Mount the commands."""
-    for command in (init, plan, run, verify, methods):
-        app.command()(command)
 
 
 def init(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
-    rows: Annotated[int, typer.Option(help="People in the fictional population.", min=100)] = EXAMPLE_ROWS,
+    rows: Annotated[int, typer.Option(help="People in the fictional population.", min=100)] = 50_000,
 ) -> None:
     """Write an example: spec, schema, a fictional population, and its ledger account.
 
@@ -67,7 +61,7 @@ def plan(spec: SpecFile, workspace: Workspace = None) -> None:
         table = Table(title=title, show_header=False, title_justify="left", box=None, pad_edge=False)
         for name, value in lines:
             table.add_row(name, value)
-        _print(table)
+        Console().print(table)
         typer.echo()
 
 
@@ -163,17 +157,11 @@ def methods(
     for name, values, meaning in method_options(method) if method else ():
         defaults = ", ".join(f"{preset}: {value}" for preset, value in values.items())
         table.add_row(f"[bold]{name}[/bold]", escape(defaults), escape(meaning))
-    _print(table)
+    Console().print(table)
 
 
 def _workspace(spec: Path, workspace: Path | None) -> Path:
     return workspace if workspace is not None else spec.parent / "workspace"
-
-
-def _print(table: Table) -> None:
-    from rich.console import Console
-
-    Console().print(table)
 
 
 def _tell(summary: dict[str, Any]) -> None:

@@ -38,7 +38,6 @@ class Spread(Protocol):
 
     def __call__(self, work: Callable[..., Any], items: Sequence[Any], **constants: Any) -> list[Any]:
         """The results, in the order of the items."""
-        ...
 
 
 def one_by_one(work: Callable[..., Any], items: Sequence[Any], **constants: Any) -> list[Any]:

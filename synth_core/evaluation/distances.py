@@ -25,8 +25,6 @@ MARGINALS = 300
 """Marginals drawn for each alpha (PrivMRF, Section 5); all of them where there are fewer."""
 MARGINAL_SEED = 2021
 """Fixed, so that every table of a domain is judged on the same marginals."""
-_LARGEST_CODE = 2**62
-_DENSE_CELLS = 500_000
 _Z95 = NormalDist().inv_cdf(0.975)
 
 
@@ -52,48 +50,14 @@ class Cell:
     right: float
 
 
-def tabulate(codes: Codes, domain: Domain, clique: Sequence[str]) -> NDArray[np.int64]:
-    """Count the rows of every cell, one axis for each attribute of the clique, in its order."""
-    shape = domain.shape(clique)
-    fused = _fused([codes[:, domain.position(attribute)] for attribute in clique], shape)
-    return np.bincount(fused, minlength=math.prod(shape)).reshape(shape).astype(np.int64)
-
-
-def tabulate_both(
-    left: Codes, right: Codes, *, domain: Domain, clique: Sequence[str]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Count both tables over the same cells, as flat arrays.
-
-    A marginal of very many cells is counted over its occupied cells only, which takes a sort. Cells empty in both
-    tables add nothing to any distance below, so the distances are the same.
-    """
-    columns = [np.concatenate([left[:, position], right[:, position]]) for position in map(domain.position, clique)]
-    fused = _fused(columns, domain.shape(clique))
-    cells = domain.cells(clique)
-    if cells > max(_DENSE_CELLS, len(fused)):
-        occupied, fused = np.unique(fused, return_inverse=True)
-        cells = len(occupied)
-    return np.bincount(fused[: len(left)], minlength=cells), np.bincount(fused[len(left) :], minlength=cells)
-
-
 def tvd(left: Counts, right: Counts) -> float:
     """Total variation distance: half the L1 distance of the two tables, each scaled to sum 1; from 0 to 1."""
-    p, q = _shares(left, right)
-    return float(np.abs(p - q).sum() / 2)
-
-
-def l2(left: Counts, right: Counts) -> float:
-    """Euclidean distance of the two tables, each scaled to sum 1."""
-    p, q = _shares(left, right)
-    return float(np.sqrt(((p - q) ** 2).sum()))
-
-
-def jensen_shannon(left: Counts, right: Counts) -> float:
-    """Jensen–Shannon divergence in bits, from 0 (equal shares) to 1 (no common cell)."""
-    p, q = _shares(left, right)
-    middle = (p + q) / 2
-    divergence = (relative_entropy(p, middle) + relative_entropy(q, middle)) / 2
-    return max(0.0, divergence)  # rounding may leave -1e-17 for equal tables
+    p, q = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
+    if p.shape != q.shape:
+        raise ValueError("two tables can be compared only over the same cells")
+    if not (p.sum() > 0 and q.sum() > 0):
+        raise ValueError("a table without records has no shares to compare")
+    return float(np.abs(p / p.sum() - q / q.sum()).sum() / 2)
 
 
 def alpha_way(domain: Domain, alpha: int, *, limit: int = MARGINALS, seed: int = MARGINAL_SEED) -> tuple[Clique, ...]:
@@ -130,32 +94,6 @@ def summarize(values: Sequence[float], *, population: int | None = None) -> Summ
         upper_decile=float(np.quantile(array, 0.9)),
         worst=float(array.max()),
     )
-
-
-def _fused(columns: Sequence[Codes], sizes: Sequence[int]) -> NDArray[np.int64]:
-    """One code for each row, equal exactly where all columns are equal: the row-major position of the cell.
-
-    Where positions would not fit 64 bits the codes so far are replaced by their ranks: still equal exactly
-    where the rows are, but no longer positions, which only a caller that counts occupied cells may accept.
-    """
-    fused = columns[0].astype(np.int64)
-    cells = sizes[0]
-    for column, size in zip(columns[1:], sizes[1:], strict=True):
-        if cells * size > _LARGEST_CODE:
-            occupied, fused = np.unique(fused, return_inverse=True)
-            cells = len(occupied)
-        fused = fused * size + column
-        cells *= size
-    return fused
-
-
-def _shares(left: Counts, right: Counts) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    p, q = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
-    if p.shape != q.shape:
-        raise ValueError("two tables can be compared only over the same cells")
-    if not (p.sum() > 0 and q.sum() > 0):
-        raise ValueError("a table without records has no shares to compare")
-    return p / p.sum(), q / q.sum()
 
 
 def relative_entropy(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:

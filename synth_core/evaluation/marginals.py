@@ -184,10 +184,9 @@ def correlation_difference(real: CodedTable, synthetic: CodedTable) -> NDArray[n
 
 def _correlations(table: CodedTable) -> NDArray[np.float64]:
     domain = table.domain
-    centred = [_centred(counts) for counts in table.tables([(attribute,) for attribute in domain])]
-    variances = [
-        float(counts @ codes**2) for counts, codes in zip(table.tables([(a,) for a in domain]), centred, strict=True)
-    ]
+    columns = list(table.tables([(attribute,) for attribute in domain]))
+    centred = [_centred(counts) for counts in columns]
+    variances = [float(counts @ codes**2) for counts, codes in zip(columns, centred, strict=True)]
     found = np.diag([1.0 if variance > 0 else 0.0 for variance in variances])
     places = list(combinations(range(len(domain)), 2))
     cliques = [(domain.attributes[i], domain.attributes[j]) for i, j in places]

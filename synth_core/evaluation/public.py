@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 
 from synth_core.domain import Clique
 from synth_core.errors import SourceError
@@ -95,21 +95,12 @@ class PublicQuality:
     def from_json(cls, text: str) -> PublicQuality:
         """Read what `to_json` wrote."""
         try:
-            raw: dict[str, Any] = json.loads(text)
-            return cls(
-                **raw
-                | {
-                    "columns": {name: _answer(item) for name, item in raw["columns"].items()},
-                    "synthetic": {name: tuple(shares) for name, shares in raw["synthetic"].items()},
-                    "measured": tuple(
-                        MeasuredMarginal(**item | {"clique": tuple(item["clique"])}) for item in raw["measured"]
-                    ),
-                    "ties": tuple(tuple(row) for row in raw["ties"]),
-                    "bought": tuple(BoughtError(**item) for item in raw["bought"]),
-                }
-            )
-        except (AttributeError, KeyError, TypeError, ValueError):
+            return _QUALITY.validate_json(text)
+        except ValidationError:
             raise SourceError("the stored quality cannot be read; run the evaluate step again") from None
+
+
+_QUALITY = TypeAdapter(PublicQuality)
 
 
 def public_quality(
@@ -211,7 +202,3 @@ def _ties(synthetic: CodedTable) -> tuple[tuple[float, ...], ...]:
         i, j = domain.position(a), domain.position(b)
         matrix[i, j] = matrix[j, i] = tvd(counts, np.outer(shares[a], shares[b]))
     return tuple(tuple(row) for row in matrix.tolist())
-
-
-def _answer(raw: dict[str, Any]) -> ColumnAnswer:
-    return ColumnAnswer(shares=tuple(raw["shares"]), sigma=raw["sigma"])

@@ -197,35 +197,34 @@ def _asked(domain: Domain, cliques: Sequence[Clique]) -> Clique:
     return domain.clique(attribute for clique in cliques for attribute in clique)
 
 
+@wall()
 def _count(piece: Piece, *, domain: Domain, cliques: Sequence[Clique]) -> list[Counts]:
-    with wall():
-        return count_codes(_columns(piece, _asked(domain, cliques)), domain, cliques)
+    return count_codes(_columns(piece, _asked(domain, cliques)), domain, cliques)
 
 
+@wall()
 def _added(parts: Sequence[list[Counts]]) -> list[Counts]:
-    with wall():
-        return [sum(tables[1:], start=tables[0]) for tables in zip(*parts, strict=True)]
+    return [sum(tables[1:], start=tables[0]) for tables in zip(*parts, strict=True)]
 
 
+@wall()
 def _count_cells(piece: Piece, *, domain: Domain, asked: Sequence[tuple[Clique, int]]) -> list[Cells]:
-    with wall():
-        columns = _columns(piece, _asked(domain, [clique for clique, _ in asked]))
-        return [
-            count_cells([columns[a] for a in clique], domain.shape(clique), halvings=halvings)
-            for clique, halvings in asked
-        ]
+    columns = _columns(piece, _asked(domain, [clique for clique, _ in asked]))
+    return [
+        count_cells([columns[a] for a in clique], domain.shape(clique), halvings=halvings) for clique, halvings in asked
+    ]
 
 
+@wall()
 def _merged(parts: Sequence[list[Cells]]) -> list[Cells]:
-    with wall():
-        return [merge_cells(pieces) for pieces in zip(*parts, strict=True)]
+    return [merge_cells(pieces) for pieces in zip(*parts, strict=True)]
 
 
+@wall()
 def _match(piece: Piece, *, domain: Domain, conjunctions: Conjunctions) -> Counts:
-    with wall():
-        columns = list(_columns(piece, domain.attributes).values())
-        questions = zip(conjunctions.places, conjunctions.codes, strict=True)
-        return np.array([_matching([columns[k] for k in places], codes) for places, codes in questions])
+    columns = list(_columns(piece, domain.attributes).values())
+    questions = zip(conjunctions.places, conjunctions.codes, strict=True)
+    return np.array([_matching([columns[k] for k in places], codes) for places, codes in questions])
 
 
 def _matching(columns: Sequence[NDArray[Any]], codes: NDArray[np.bool_]) -> int:
@@ -236,17 +235,17 @@ def _matching(columns: Sequence[NDArray[Any]], codes: NDArray[np.bool_]) -> int:
     return len(left)
 
 
+@wall()
 def _break(piece: Piece, *, domain: Domain, rules: Sequence[str]) -> Counts:
-    with wall():
-        local = domain.project(_asked(domain, domain.rule_cliques) or domain.attributes[:1])
-        rows = np.column_stack(list(_columns(piece, local.attributes).values()))
-        return np.array([breaking_rows(rows, local, rule=rule).sum() for rule in rules], dtype=np.int64)
+    local = domain.project(_asked(domain, domain.rule_cliques) or domain.attributes[:1])
+    rows = np.column_stack(list(_columns(piece, local.attributes).values()))
+    return np.array([breaking_rows(rows, local, rule=rule).sum() for rule in rules], dtype=np.int64)
 
 
+@wall()
 def _sum(parts: Sequence[Counts]) -> Counts:
-    with wall():
-        total: Counts = np.sum(parts, axis=0)
-        return total
+    total: Counts = np.sum(parts, axis=0)
+    return total
 
 
 Drawn: TypeAlias = tuple[NDArray[np.float64], Codes]
@@ -260,13 +259,13 @@ def _draw(numbered: tuple[int, Piece], *, domain: Domain) -> Drawn:
         return _fewest_drawn([(np.random.default_rng([_SEED, number]).random(len(rows)), rows)])
 
 
+@wall()
 def _fewest_drawn(parts: Sequence[Drawn]) -> Drawn:
-    with wall():
-        draws, rows = (np.concatenate(side) for side in zip(*parts, strict=True))
-        if len(draws) <= SAMPLE_ROWS:
-            return draws, rows
-        kept = np.sort(np.argpartition(draws, SAMPLE_ROWS)[:SAMPLE_ROWS])
-        return draws[kept], rows[kept]
+    draws, rows = (np.concatenate(side) for side in zip(*parts, strict=True))
+    if len(draws) <= SAMPLE_ROWS:
+        return draws, rows
+    kept = np.sort(np.argpartition(draws, SAMPLE_ROWS)[:SAMPLE_ROWS])
+    return draws[kept], rows[kept]
 
 
 LARGEST_MARGINAL = 2**62

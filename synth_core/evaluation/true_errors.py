@@ -5,6 +5,7 @@ All of it is computed from confidential rows without noise: an `Evaluation` stay
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -13,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 
 from synth_core.domain import Domain
 from synth_core.errors import SourceError
@@ -27,7 +29,7 @@ from synth_core.evaluation.classification import (
     target_errors,
     usual_targets,
 )
-from synth_core.evaluation.distances import Cell, Codes, Summary, alpha_way
+from synth_core.evaluation.distances import Cell, Codes, alpha_way
 from synth_core.evaluation.marginals import (
     MarginalErrors,
     Subgroup,
@@ -125,32 +127,12 @@ class Evaluation:
             SourceError: the text is no stored evaluation.
         """
         try:
-            raw = json.loads(text)
-            return cls(
-                **raw
-                | {
-                    "judged_rows": tuple(raw["judged_rows"]),
-                    "marginals": tuple(_marginal_errors(item) for item in raw["marginals"]),
-                    "pairs": tuple(tuple(row) for row in raw["pairs"]),
-                    "worst_cells": tuple(_cell(item) for item in raw["worst_cells"]),
-                    "targets": tuple(TargetError(**item) for item in raw["targets"]),
-                    "subgroups": tuple(Subgroup(**item) for item in raw["subgroups"]),
-                    "correlations": tuple(tuple(row) for row in raw["correlations"]),
-                    "closeness": Closeness(**raw["closeness"]),
-                }
-            )
-        except (KeyError, TypeError, ValueError):
+            return _EVALUATION.validate_json(text)
+        except ValidationError:
             raise SourceError("the stored evaluation cannot be read; run the evaluate step again") from None
 
 
-def _marginal_errors(raw: dict[str, Any]) -> MarginalErrors:
-    cliques = tuple(tuple(clique) for clique in raw["cliques"])
-    return MarginalErrors(**raw | {"cliques": cliques, "values": tuple(raw["values"]), "tvd": Summary(**raw["tvd"])})
-
-
-def _cell(raw: dict[str, Any]) -> Cell:
-    return Cell(**raw | {"clique": tuple(raw["clique"]), "codes": tuple(raw["codes"])})
-
+_EVALUATION = TypeAdapter(Evaluation)
 
 PartProgress: TypeAlias = Callable[[str, int, int], None]
 """Called with what was just finished, how many parts are done, and of how many."""
@@ -255,7 +237,11 @@ def compare_tables(
     _check_rows(synthetic.rows, table="synthetic", fewest=1)
     domain = real.domain
     chosen = usual_targets(domain) if targets is None else domain.clique(targets)
-    advance = _counter(progress, total=len(ALPHAS) + 3)
+    numbers = itertools.count(1)
+
+    def advance(finished: str) -> None:
+        if progress:
+            progress(finished, next(numbers), len(ALPHAS) + 3)
 
     pairs = pair_tvd(real, synthetic)
     worst = worst_cells(real, synthetic, cliques=alpha_way(domain, min(2, len(domain))))
@@ -378,15 +364,3 @@ def _check(codes: Codes, domain: Domain, *, table: str, fewest: int) -> None:
 def _check_rows(rows: int, *, table: str, fewest: int) -> None:
     if rows < fewest:
         raise SourceError(f"the {table} table has too few rows to compare; give at least {fewest}")
-
-
-def _counter(progress: PartProgress | None, *, total: int) -> Callable[[str], None]:
-    done = 0
-
-    def advance(finished: str) -> None:
-        nonlocal done
-        done += 1
-        if progress:
-            progress(finished, done, total)
-
-    return advance

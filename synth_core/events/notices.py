@@ -53,6 +53,15 @@ def _from_environment(value: object) -> object:
 Secret = Annotated[str, BeforeValidator(_from_environment)]
 
 
+def _post(url: str, content: dict[str, Any], *, timeout: float) -> None:
+    """Post JSON to an address that begins with http or https; whatever goes wrong is raised."""
+    request = urllib.request.Request(  # noqa: S310 — http and https alone
+        url, data=json.dumps(content).encode(), headers={"Content-Type": "application/json"}, method="POST"
+    )
+    with urllib.request.urlopen(request, timeout=timeout):  # noqa: S310
+        pass
+
+
 class _Channel(BaseModel):
     """What all channels have: whom they serve and how long they may take."""
 
@@ -70,14 +79,7 @@ class Webhook(_Channel):
 
     def send(self, subject: str, body: str) -> None:
         """Post the message; whatever goes wrong is raised."""
-        request = urllib.request.Request(  # noqa: S310 — the pattern admits http and https alone
-            self.url,
-            data=json.dumps({"text": f"{subject}\n{body}"}).encode(),
-            headers={"Content-Type": "application/json"},
-            method="POST",
-        )
-        with urllib.request.urlopen(request, timeout=self.timeout):  # noqa: S310
-            pass
+        _post(self.url, {"text": f"{subject}\n{body}"}, timeout=self.timeout)
 
 
 class Email(_Channel):
@@ -216,15 +218,12 @@ def tell_lineage(manifest: Path, runner: Runner) -> None:
     if not target:
         return
     try:
-        event = json.dumps(lineage_event(json.loads(manifest.read_text(encoding="utf-8")), runner)).encode()
+        event = lineage_event(json.loads(manifest.read_text(encoding="utf-8")), runner)
         if target.startswith(("http://", "https://")):
-            request = urllib.request.Request(  # noqa: S310 — http and https alone
-                target, data=event, headers={"Content-Type": "application/json"}, method="POST"
-            )
-            with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS):  # noqa: S310
-                return
+            _post(target, event, timeout=TIMEOUT_SECONDS)
+            return
         with Path(target).open("ab") as file:
-            file.write(event + b"\n")
+            file.write(json.dumps(event).encode() + b"\n")
     except (OSError, ValueError, KeyError) as error:
         _log.warning("lineage was not told: %s", type(error).__name__)
 

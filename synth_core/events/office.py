@@ -189,10 +189,16 @@ def cap_news(balances: Iterable[Balance], known: Sequence[Event]) -> list[Event]
     """Accounts that have reached a level of their cap for the first time."""
     news = []
     for balance in balances:
-        name, cap = balance.account.dataset, balance.account.cap_epsilon
+        name, cap, delta = balance.account.dataset, balance.account.cap_epsilon, balance.account.delta
         same = [one for one in known if one.kind is Kind.CAP and (one.dataset, one.cap_epsilon) == (name, cap)]
         if level := _new_level(LEVELS, committed_share(balance), same):
-            news.append(_cap_event(balance, level))
+            left = epsilon_of(max(balance.remaining_mu2, Fraction(0)), delta)
+            text = (
+                f"{loss_text(100 * committed_share(balance), 0)}% of the cap of epsilon {exact_text(cap)} "
+                f"(delta {exact_text(delta)}) is spent or set aside; a release of up to epsilon {left_text(left, 2)} "
+                "still fits"
+            )
+            news.append(Event(kind=Kind.CAP, dataset=name, level=level, cap_epsilon=cap, text=text))
     return news
 
 
@@ -206,20 +212,6 @@ def _new_level(levels: Sequence[float], share: float, known: Sequence[Event]) ->
 def committed_share(balance: Balance) -> float:
     """What is spent and set aside as a share of the cap, in mu^2, which adds up."""
     return float(1 - balance.remaining_mu2 / balance.cap_mu2)
-
-
-def _cap_event(balance: Balance, level: float) -> Event:
-    account = balance.account
-    left = epsilon_of(max(balance.remaining_mu2, Fraction(0)), account.delta)
-    return Event(
-        kind=Kind.CAP,
-        dataset=account.dataset,
-        level=level,
-        cap_epsilon=account.cap_epsilon,
-        text=f"{loss_text(100 * committed_share(balance), 0)}% of the cap of epsilon "
-        f"{exact_text(account.cap_epsilon)} (delta {exact_text(account.delta)}) is spent or set aside; "
-        f"a release of up to epsilon {left_text(left, 2)} still fits",
-    )
 
 
 def _chain_news(problems: Sequence[str], known: Sequence[Event]) -> list[Event]:

@@ -66,10 +66,15 @@ def promised_mu2(records: Sequence[Record]) -> Fraction:
         Its price in mu^2.
     """
     charged = sum(cost_by_step(records).values(), Fraction(0))
-    turns = [record for record in records if record.state in (State.HELD, State.CLOSED)]
-    asked = max((record.mu2 for record in turns if record.state is State.HELD), default=Fraction(0))
-    given_up = bool(turns) and turns[-1].state is State.CLOSED and turns[-1].reason not in DELIVERED
+    asked = max((record.mu2 for record in records if record.state is State.HELD), default=Fraction(0))
+    turn = last_turn(records)
+    given_up = turn is not None and turn.state is State.CLOSED and turn.reason not in DELIVERED
     return charged if given_up and not _statements(records) else max(asked, charged)
+
+
+def last_turn(records: Sequence[Record]) -> Record | None:
+    """The last record of a release that opened or ended its hold; None if there never was a hold."""
+    return next((record for record in reversed(records) if record.state in (State.HELD, State.CLOSED)), None)
 
 
 def guarantee(publication: int, asked: float, records: Sequence[Record]) -> Guarantee:
@@ -85,7 +90,7 @@ def guarantee(publication: int, asked: float, records: Sequence[Record]) -> Guar
     """
     seen = _composed([record for record in records if record.id <= publication])
     account = seen[-1].account  # of the publication record itself
-    own = _releases(seen)[seen[-1].dataset, seen[-1].release]
+    own = group_by_release(seen)[seen[-1].dataset, seen[-1].release]
     steps = {step: mu2 for step, mu2 in cost_by_step(own).items() if step}
     spent = sum(steps.values(), Fraction(0))
     promised = max(promised_mu2(own), mu2_of(asked, account.delta))
@@ -118,7 +123,7 @@ def guarantee_problems(manifest: dict[str, Any], records: Sequence[Record]) -> l
         The differences in words; of a manifest of an older format only the costs of the steps are compared.
     """
     name, stated = manifest["release"], manifest["guarantee"]
-    own = _releases(records)[manifest["dataset"], name]
+    own = group_by_release(records)[manifest["dataset"], name]
     costs = {step: mu2 for step, mu2 in cost_by_step(own).items() if step}
     claimed = {step: Fraction(cost["mu2"]) for step, cost in stated["steps"].items()}
     found = [
@@ -151,7 +156,7 @@ def _composed(records: Sequence[Record]) -> list[Record]:
 
 def _account(seen: Sequence[Record]) -> dict[str, Any]:
     """All releases together: what they promise, what they have spent, the cap in force, and refusals without noise."""
-    releases, delta = _releases(seen).values(), seen[-1].account.delta
+    releases, delta = group_by_release(seen).values(), seen[-1].account.delta
     promised = sum((promised_mu2(own) for own in releases), Fraction(0))
     spent = sum((mu2 for own in releases for mu2 in cost_by_step(own).values()), Fraction(0))
     accounts = {record.dataset: record.account for record in seen}
@@ -174,7 +179,7 @@ def _lowest_cap(accounts: Iterable[Account], delta: float) -> float:
     return round_up(epsilon_of(mu2_of(tightest.cap_epsilon, tightest.delta), delta), DIGITS)
 
 
-def _releases(records: Sequence[Record]) -> defaultdict[tuple[str, str], list[Record]]:
+def group_by_release(records: Sequence[Record]) -> defaultdict[tuple[str, str], list[Record]]:
     """The records of each release, by data set and name."""
     releases: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in records:

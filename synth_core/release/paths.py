@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +32,7 @@ class _File:
         return self.folder(paths) / self.name
 
 
-def _confidential(paths: ReleasePaths) -> Path:
-    return paths.confidential
-
-
-def _home(paths: ReleasePaths) -> Path:
-    return paths.home
-
-
-def _part(paths: StratumPaths) -> Path:
-    return paths.part
+_workspace, _confidential, _home, _part = map(attrgetter, ("workspace", "confidential", "home", "part"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +77,9 @@ class ReleasePaths:
         """Where the release's public files are now: published, or still in its draft."""
         return self.public if self.published else self.draft
 
-    ledger = _File(lambda paths: paths.workspace, "ledger.sqlite")
+    ledger = _File(_workspace, "ledger.sqlite")
     """The workspace's ledger, unless another database is configured."""
-    snapshot_key = _File(lambda paths: paths.workspace, "confidential/snapshot.key")
+    snapshot_key = _File(_workspace, "confidential/snapshot.key")
     """Key of the snapshot digest: one for the workspace, so that unchanged data has an unchanged digest."""
 
     spec = _File(_confidential, "release.yaml")

@@ -116,10 +116,7 @@ class Schedule(BaseModel):
         Returns:
             The first moment after it.
         """
-        calendar = Calendar.parse(self.calendar or "")
-        day = calendar.after(moment.astimezone(ZoneInfo(self.timezone)).date() - timedelta(days=1))
-        found = self._on(day)
-        return found if found > moment else self._on(calendar.after(day))
+        return min(found for found in self._near(moment) if found > moment)
 
     def until(self, moment: datetime) -> datetime:
         """Find the calendar's last moment.
@@ -130,13 +127,13 @@ class Schedule(BaseModel):
         Returns:
             The last moment that is not after it.
         """
-        calendar = Calendar.parse(self.calendar or "")
-        day = calendar.until(moment.astimezone(ZoneInfo(self.timezone)).date())
-        found = self._on(day)
-        return found if found <= moment else self._on(calendar.until(day - timedelta(days=1)))
+        return max(found for found in self._near(moment) if found <= moment)
 
-    def _on(self, day: date) -> datetime:
-        return datetime.combine(day, time.fromisoformat(self.at), ZoneInfo(self.timezone))
+    def _near(self, moment: datetime) -> list[datetime]:
+        """The calendar's moments in the period of this one, the period before and the period after."""
+        zone, at = ZoneInfo(self.timezone), time.fromisoformat(self.at)
+        days = Calendar.parse(self.calendar or "").days_near(moment.astimezone(zone).date())
+        return [datetime.combine(day, at, zone) for day in days]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,20 +161,10 @@ class Calendar:
             raise SpecError(f"{words!r}: some periods have only {most}; choose an earlier one, or `last`")
         return cls(words, ordinal, day, months)
 
-    def after(self, day: date) -> date:
-        """The calendar's first day after this one."""
-        start = self._start(day)
-        found = self._in_period(start)
-        return found if found > day else self._in_period(_shifted(start, self.months))
-
-    def until(self, day: date) -> date:
-        """The calendar's last day that is not after this one."""
-        start = self._start(day)
-        found = self._in_period(start)
-        return found if found <= day else self._in_period(_shifted(start, -self.months))
-
-    def _start(self, day: date) -> date:
-        return date(day.year, day.month - (day.month - 1) % self.months, 1)
+    def days_near(self, day: date) -> list[date]:
+        """The calendar's days in the period before this day's, in its own, and in the next."""
+        start = date(day.year, day.month - (day.month - 1) % self.months, 1)
+        return [self._in_period(_shifted(start, turn * self.months)) for turn in (-1, 0, 1)]
 
     def _in_period(self, start: date) -> date:
         length = (_shifted(start, self.months) - start).days

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 import yaml
@@ -41,6 +40,11 @@ Name = Annotated[str, AfterValidator(_is_a_name), WithJsonSchema({"type": "strin
 Address = Annotated[str, Field(min_length=1)]
 
 
+def _field(title: str, meaning: str, default: Any = ..., **limits: Any) -> Any:
+    """A field of the spec; without a default it is required."""
+    return Field(default, title=title, description=meaning, **limits)
+
+
 class ReleaseSpec(BaseModel):
     """What to release, from which source, by which method, at which price.
 
@@ -50,126 +54,110 @@ class ReleaseSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    release: Name = Field(
-        title="Release name",
+    release: Name = _field(
+        "Release name",
+        "name of this release; running the same name again resumes it: stored answers are used again and nothing is "
+        "spent twice",
         examples=["2026-q1"],
-        description="name of this release; running the same name again resumes it: stored answers are used again and "
-        "nothing is spent twice",
     )
-    dataset: Name = Field(
-        title="Data set",
-        examples=["census-2026"],
-        description="ledger account that pays, declared once with `synth ledger account`",
+    dataset: Name = _field(
+        "Data set", "ledger account that pays, declared once with `synth ledger account`", examples=["census-2026"]
     )
-    source: Address | tuple[Address, ...] = Field(
-        title="Source",
+    source: Address | tuple[Address, ...] = _field(
+        "Source",
+        "CSV (also .gz) or Parquet: a file, a glob, a folder, or an s3://, gs:// or abfs:// address; or a list of "
+        "these. Relative to the spec file",
         examples=["intake/*.parquet", "people.csv"],
-        description="CSV (also .gz) or Parquet: a file, a glob, a folder, or an s3://, gs:// or abfs:// address; or a "
-        "list of these. Relative to the spec file",
     )
-    schema_: Address = Field(
+    schema_: Address = _field(
+        "Schema",
+        "file with the public declaration of the columns: categories and bins come from here, never from the data. "
+        "Relative to the spec file",
         alias="schema",
-        title="Schema",
         examples=["schema.yaml"],
-        description="file with the public declaration of the columns: categories and bins come from here, never from "
-        "the data. Relative to the spec file",
     )
-    method: str = Field(default="privmrf", title="Method", description="what fits the model, see `synth methods`")
-    preset: str = Field(
-        default="default",
-        title="Preset",
-        description="the method's named set of constants, see `synth methods`; `default` is recommended",
+    method: str = _field("Method", "what fits the model, see `synth methods`", "privmrf")
+    preset: str = _field(
+        "Preset", "the method's named set of constants, see `synth methods`; `default` is recommended", "default"
     )
     options: dict[str, Any] = Field(
         default_factory=dict, title="Options", description="constants of the preset to replace, by name"
     )
-    epsilon: float = Field(
+    epsilon: float = _field(
+        "Privacy loss ε",
+        "privacy loss that this release spends from the account. Smaller is more private and less accurate: below 0.1 "
+        "is very strict, 0.5 to 2 is usual for an extract, above 8 protects little",
         gt=0,
         le=100,
-        title="Privacy loss ε",
         examples=[1.0],
-        description="privacy loss that this release spends from the account. Smaller is more private and less "
-        "accurate: below 0.1 is very strict, 0.5 to 2 is usual for an extract, above 8 protects little",
     )
-    delta: float = Field(
+    delta: float = _field(
+        "Failure probability δ",
+        "must be the account's delta, which is fixed for its whole life: at most 1 / (10 × the largest possible number "
+        "of records)",
         gt=0,
         lt=1,
-        title="Failure probability δ",
         examples=[1e-6],
-        description="must be the account's delta, which is fixed for its whole life: at most 1 / (10 × the largest "
-        "possible number of records)",
     )
-    strata: Strata | None = Field(
-        default=None,
-        title="Strata",
+    strata: Strata | None = _field(
+        "Strata",
+        "a categorical column, for one model each of its values, fitted in parallel; together they cost what the "
+        "dearest of them costs. `district within state` also keeps districts consistent with their state. Left out: "
+        "one model of all records",
+        None,
         examples=["region", "district within state"],
-        description="a categorical column, for one model each of its values, fitted in parallel; together they cost "
-        "what the dearest of them costs. `district within state` also keeps districts consistent with their state. "
-        "Left out: one model of all records",
     )
-    rows: Literal["noisy"] | Annotated[int, Field(ge=1, le=10_000_000_000)] = Field(
-        default="noisy",
-        title="Rows",
-        description="number of synthetic records: `noisy` takes the noisy number of records, another number is public",
+    rows: Literal["noisy"] | Annotated[int, Field(ge=1, le=10_000_000_000)] = _field(
+        "Rows",
+        "number of synthetic records: `noisy` takes the noisy number of records, another number is public",
+        "noisy",
     )
-    shards: int = Field(
-        default=4,
-        ge=1,
-        le=10_000,
-        title="Shards",
-        description="number of files of the extract, drawn in parallel",
-    )
-    csv: bool = Field(default=False, title="CSV", description="whether the shards are written as CSV files too")
-    seed: int = Field(
-        default=0,
+    shards: int = _field("Shards", "number of files of the extract, drawn in parallel", 4, ge=1, le=10_000)
+    csv: bool = _field("CSV", "whether the shards are written as CSV files too", False)
+    seed: int = _field(
+        "Sampling seed",
+        "seed of the row sampler, which is post-processing; privacy noise has no seed",
+        0,
         ge=0,
         lt=2**63,
-        title="Sampling seed",
-        description="seed of the row sampler, which is post-processing; privacy noise has no seed",
     )
-    quality_share: float = Field(
-        default=0.0,
+    quality_share: float = _field(
+        "Share for published quality",
+        "share of the budget that buys noisy true errors for the public report; 0 buys none",
+        0.0,
         ge=0,
         le=0.5,
-        title="Share for published quality",
-        description="share of the budget that buys noisy true errors for the public report; 0 buys none",
     )
-    bins_share: float = Field(
-        default=0.0,
+    bins_share: float = _field(
+        "Share for bins",
+        "share of the budget that buys the bins of columns with `private_quantiles`, all of them together; 0 if there "
+        "are none",
+        0.0,
         ge=0,
         le=0.25,
-        title="Share for bins",
-        description="share of the budget that buys the bins of columns with `private_quantiles`, all of them together; "
-        "0 if there are none",
     )
-    unit: str = Field(
-        default="person",
-        min_length=1,
-        title="Unit of privacy",
-        description="whom one record belongs to, as the account declares it",
+    unit: str = _field(
+        "Unit of privacy", "whom one record belongs to, as the account declares it", "person", min_length=1
     )
-    approval: bool = Field(
-        default=False,
-        title="Approval",
-        description="whether a person must approve the release before it is published, after seeing the certificate",
+    approval: bool = _field(
+        "Approval",
+        "whether a person must approve the release before it is published, after seeing the certificate",
+        False,
     )
-    schedule: Schedule | None = Field(
-        default=None,
-        title="Schedule",
+    schedule: Schedule | None = _field(
+        "Schedule",
+        "when Airflow makes a release: a cron line, a calendar in words, or an asset; left out: never",
+        None,
         examples=["third Tuesday after quarter end"],
-        description="when Airflow makes a release: a cron line, a calendar in words, or an asset; left out: never",
     )
-    pool: str | None = Field(
-        default=None,
-        title="Pool",
+    pool: str | None = _field(
+        "Pool",
+        "Airflow pool of the release's tasks; made with one slot if there is none",
+        None,
         examples=["census"],
-        description="Airflow pool of the release's tasks; made with one slot if there is none",
     )
-    deadline_hours: Annotated[float, Field(gt=0, le=8760)] | None = Field(
-        default=None,
-        title="Deadline",
-        examples=[12],
-        description="hours after which people are told that an Airflow run is not finished",
+    deadline_hours: Annotated[float, Field(gt=0, le=8760)] | None = _field(
+        "Deadline", "hours after which people are told that an Airflow run is not finished", None, examples=[12]
     )
 
     @classmethod
@@ -254,16 +242,14 @@ def _in_words(error: ValidationError) -> str:
     return "; ".join(dict.fromkeys(words))
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(NamedTuple):
     """A spec file of the folder and what it says."""
 
     path: Path
     spec: ReleaseSpec
 
 
-@dataclass(frozen=True, slots=True)
-class Releases:
+class Releases(NamedTuple):
     """All that a releases folder holds: the series that can run, and for each other file what is wrong with it."""
 
     series: tuple[Series, ...]

@@ -18,9 +18,9 @@ from synth_core.schema import Column
 
 MAX_BARS = 20
 """Upper limit of the values drawn as bars; the rarest are drawn as one."""
-_ROUND = re.compile(r"\bround \d+:? ?| \d+$")
 MAX_HEATMAP_COLUMNS = 40
 """Upper limit of the columns of a heatmap: those with the largest values."""
+_ROUND = re.compile(r"\bround \d+:? ?| \d+$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,25 +106,31 @@ def columns_at_a_time(number: int) -> str:
 
 def pairs_exhibit(attributes: Sequence[str], pairs: Sequence[Sequence[float]]) -> Exhibit:
     """The distance of every pair of columns as a heatmap, the worst pairs in the table behind it."""
-    matrix = np.asarray(pairs)
-    shown = np.sort(np.argsort(-matrix.mean(axis=0), kind="stable")[:MAX_HEATMAP_COLUMNS])
-    names = [attributes[place] for place in shown]
-    ranked = sorted(
-        ((matrix[i, j], attributes[i], attributes[j]) for i in range(len(matrix)) for j in range(i)),
-        key=lambda pair: -pair[0],
-    )[:MAX_LISTED]
-    worst = f" The worst pair is {ranked[0][2]} and {ranked[0][1]}, {ranked[0][0]:.4f}." if ranked else ""
-    some = "" if len(shown) == len(attributes) else f" The {len(shown)} columns with the largest distances."
+    svg, ranked = heatmap_of_pairs(attributes, pairs)
+    worst = f" The worst pair is {ranked[0][1]} and {ranked[0][2]}, {ranked[0][0]:.4f}." if ranked else ""
+    few = len(attributes) <= MAX_HEATMAP_COLUMNS
+    some = "" if few else f" The {MAX_HEATMAP_COLUMNS} columns with the largest distances."
     return Exhibit(
         title="Pairs of columns",
-        svg=charts.heatmap(names, matrix[np.ix_(shown, shown)].tolist()),
+        svg=svg,
         alt=f"Heatmap of the total variation distance of every pair of columns.{worst}",
         note=f"Distance times 100; the diagonal is the column alone.{some}",
         table=Table(
             head=("worst pairs", "distance"),
-            rows=tuple((f"{first} × {second}", f"{value:.4f}") for value, second, first in ranked),
+            rows=tuple((f"{first} × {second}", f"{value:.4f}") for value, first, second in ranked[:MAX_LISTED]),
         ),
     )
+
+
+def heatmap_of_pairs(
+    attributes: Sequence[str], pairs: Sequence[Sequence[float]]
+) -> tuple[str, list[tuple[float, str, str]]]:
+    """A value for each pair of columns: the picture of the columns with the largest, and all pairs, largest first."""
+    matrix = np.asarray(pairs)
+    shown = np.sort(np.argsort(-matrix.mean(axis=0), kind="stable")[:MAX_HEATMAP_COLUMNS])
+    svg = charts.heatmap([attributes[place] for place in shown], matrix[np.ix_(shown, shown)].tolist())
+    ranked = [(matrix[i, j], attributes[j], attributes[i]) for i in range(len(matrix)) for j in range(i)]
+    return svg, sorted(ranked, key=lambda pair: -pair[0])
 
 
 def predictions_exhibit(targets: Sequence[TargetError]) -> Exhibit:

@@ -17,7 +17,7 @@ from synth_core.models.junction_tree import JunctionTree
 from synth_core.privacy.wording import loss_text
 from synth_core.release.certificate import account_sentence
 from synth_core.report import charts, exhibits
-from synth_core.report.exhibits import MAX_HEATMAP_COLUMNS, Exhibit, columns_at_a_time
+from synth_core.report.exhibits import Exhibit, columns_at_a_time
 from synth_core.report.page import (
     MAX_LISTED,
     Guarantee,
@@ -184,21 +184,18 @@ def tree_exhibit(tree: JunctionTree) -> Exhibit:
 
 def ties_exhibit(attributes: Sequence[str], ties: Sequence[Sequence[float]], *, asked: Sequence[Clique]) -> Exhibit:
     """How strongly pairs of columns go together in the published table, and which were measured together."""
-    matrix = np.asarray(ties)
-    shown = np.sort(np.argsort(-matrix.mean(axis=0), kind="stable")[:MAX_HEATMAP_COLUMNS])
-    pairs = [(matrix[i, j], attributes[j], attributes[i]) for i in range(len(matrix)) for j in range(i)]
-    ranked = sorted(pairs, key=lambda pair: -pair[0])[: 2 * MAX_LISTED]
+    svg, ranked = exhibits.heatmap_of_pairs(attributes, ties)
     strongest = f" The strongest is {ranked[0][1]} and {ranked[0][2]}." if ranked else ""
     return Exhibit(
         title="How strongly columns go together",
-        svg=charts.heatmap([attributes[place] for place in shown], matrix[np.ix_(shown, shown)].tolist()),
+        svg=svg,
         alt=f"Heatmap of the distance of every pair of columns from independence.{strongest}",
         note="Distance from independence in the published table, times 100.",
         table=Table(
             head=("strongest pairs", "distance from independence", "measured together"),
             rows=tuple(
                 (f"{a} × {b}", f"{value:.4f}", "yes" if any({a, b} <= set(c) for c in asked) else "no")
-                for value, a, b in ranked
+                for value, a, b in ranked[: 2 * MAX_LISTED]
             ),
         ),
     )

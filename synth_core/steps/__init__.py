@@ -49,41 +49,51 @@ class Step:
     """One step of a release.
 
     Attributes:
-        name: Its name, also of its task in Airflow and in its records of the ledger.
-        does: What it does, in one sentence.
+        run: Runs the whole step and returns the address of what it wrote; the step has its name and its docstring.
         group: The group of tasks with which Airflow shows it.
-        run: Runs the whole step and returns the address of what it wrote.
         parts: Its parts, if it has any.
         spends: Whether it may ask the curator, which costs privacy.
     """
 
-    name: str
-    does: str
-    group: str
     run: Callable[[StepRun], Path]
+    group: str
     parts: Parts | None = None
     spends: bool = True
 
+    @property
+    def name(self) -> str:
+        """Its name, also of its task in Airflow and in its records of the ledger."""
+        return self.run.__name__.removeprefix("_")
+
+    @property
+    def does(self) -> str:
+        """What it does, in one sentence."""
+        return self.run.__doc__ or ""
+
 
 def _ingest(run: StepRun) -> Path:
+    """Encodes the confidential source by the public schema, and buys the bins that the schema leaves open."""
     from synth_core.steps.ingest import ingest
 
     return ingest(run)
 
 
 def _score(run: StepRun) -> Path:
+    """Lets the method ask its first questions: noisy counts, and which columns depend on each other."""
     from synth_core.steps import conversation, strata
 
     return strata.score(run) if run.spec.strata else conversation.score(run)
 
 
 def _select(run: StepRun) -> Path:
+    """Lets the method decide from the noisy scores which marginals are worth measuring."""
     from synth_core.steps import conversation, strata
 
     return strata.select(run) if run.spec.strata else conversation.select(run)
 
 
 def _fit(run: StepRun) -> Path:
+    """Measures these marginals with noise and fits the model to the answers."""
     from synth_core.steps import conversation, strata
 
     return strata.fit(run) if run.spec.strata else conversation.fit(run)
@@ -100,6 +110,7 @@ def _fit_stratum(run: StepRun, part: PartId) -> Path:
 
 
 def _sample(run: StepRun) -> Path:
+    """Draws the synthetic records from the model, one file for each shard."""
     from synth_core.steps.sample import sample
 
     return sample(run)
@@ -116,64 +127,32 @@ def _sample_shard(run: StepRun, part: PartId) -> Path:
 
 
 def _evaluate(run: StepRun) -> Path:
+    """Judges the extract: by noisy answers for everybody, by real records for the internal report."""
     from synth_core.steps.evaluate import evaluate
 
     return evaluate(run)
 
 
 def _publish(run: StepRun) -> Path:
+    """Checks that ledger, files and manifest agree, signs the release and gives it its public name."""
     from synth_core.steps.publish import publish
 
     return publish(run)
 
 
 PIPELINE = (
+    Step(_ingest, "begin"),
+    Step(_score, "model"),
+    Step(_select, "model"),
+    Step(_fit, "model", parts=Parts("strata", "stratum", listed=_strata, run=_fit_stratum, joined=True)),
     Step(
-        "ingest",
-        "Encodes the confidential source by the public schema, and buys the bins that the schema leaves open.",
-        group="begin",
-        run=_ingest,
-    ),
-    Step(
-        "score",
-        "Lets the method ask its first questions: noisy counts, and which columns depend on each other.",
-        group="model",
-        run=_score,
-    ),
-    Step(
-        "select",
-        "Lets the method decide from the noisy scores which marginals are worth measuring.",
-        group="model",
-        run=_select,
-    ),
-    Step(
-        "fit",
-        "Measures these marginals with noise and fits the model to the answers.",
-        group="model",
-        run=_fit,
-        parts=Parts("strata", "stratum", listed=_strata, run=_fit_stratum, joined=True),
-    ),
-    Step(
-        "sample",
-        "Draws the synthetic records from the model, one file for each shard.",
-        group="extract",
-        run=_sample,
+        _sample,
+        "extract",
         parts=Parts("shards", "shard", listed=_shards, run=_sample_shard, joined=False),
         spends=False,
     ),
-    Step(
-        "evaluate",
-        "Judges the extract: by noisy answers for everybody, by real records for the internal report.",
-        group="disclosure",
-        run=_evaluate,
-    ),
-    Step(
-        "publish",
-        "Checks that ledger, files and manifest agree, signs the release and gives it its public name.",
-        group="disclosure",
-        run=_publish,
-        spends=False,
-    ),
+    Step(_evaluate, "disclosure"),
+    Step(_publish, "disclosure", spends=False),
 )
 """The steps in the order in which a release goes through them."""
 
@@ -315,10 +294,7 @@ def ask_approval(address: str, *, runner: Runner | None = None) -> tuple[str, st
     from synth_core.steps.context import open_run
 
     with open_run(address, runner=runner) as run:
-        if not run.spec.approval or run.paths.published:
-            return None
-        waiting = ask(run)
-        return waiting.digest, waiting.text
+        return ask(run) if run.spec.approval and not run.paths.published else None
 
 
 def decide(address: str, *, approved: bool, seen: str, runner: Runner | None = None) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
+from typing import NamedTuple
 
 from synth_core.errors import PublishError
 from synth_core.evaluation.public import PublicQuality
@@ -38,8 +39,7 @@ DIGITS = 32
 """Hexadecimal digits of a draft's digest: 128 bits, so that nobody finds another draft with the same one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """A release as it would be published: the digest that a decision is about, and its certificate in Markdown."""
 
     digest: str

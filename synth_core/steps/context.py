@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,8 +15,9 @@ from synth_core.domain import Domain
 from synth_core.errors import SpecError, SynthError
 from synth_core.events.journal import watched
 from synth_core.events.office import Office, look_at_refusals
+from synth_core.files import atomic_write
 from synth_core.ledger.sql import SqlLedger, open_ledger
-from synth_core.privacy.accounts import Account, Record, Runner, State
+from synth_core.privacy.accounts import Account, Record, Runner
 from synth_core.privacy.budget import NONE, BudgetPlan
 from synth_core.privacy.curator import Curator, Spending
 from synth_core.privacy.reading import count_refusals
@@ -130,11 +131,12 @@ class StepRun:
         """Write the record that every step leaves, also one that cost nothing."""
         self.ledger.note(self.spending(step).request(purpose, NONE))
 
-
-def last_turn(records: Sequence[Record]) -> Record | None:
-    """The last record of a release that opened or ended its hold; None if there never was a hold."""
-    turns = [record for record in records if record.state in (State.HELD, State.CLOSED)]
-    return turns[-1] if turns else None
+    def finish(self, step: str, path: Path, save: Callable[[Path], None]) -> Path:
+        """Write what a step leaves, which is whole or absent, and then its record; returns the address."""
+        with atomic_write(path) as temporary:
+            save(temporary)
+        self.note(step)
+        return path
 
 
 def this_runner() -> Runner:

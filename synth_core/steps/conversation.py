@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from synth_core.cluster import Cluster
-from synth_core.files import atomic_write
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.maximum_entropy import FitProgress as FitProgress
 from synth_core.models.maximum_entropy import estimate
@@ -36,29 +35,20 @@ GPU_CELLS = 300_000
 def score(run: StepRun) -> Path:
     """Let the method ask its first questions and keep the answers."""
     scores = run.method.score(run.curator("score"), run.plan)
-    with atomic_write(run.paths.scores) as temporary:
-        save_scores(scores, temporary)
-    run.note("score")
-    return run.paths.scores
+    return run.finish("score", run.paths.scores, partial(save_scores, scores))
 
 
 def select(run: StepRun) -> Path:
     """Let the method choose its structure; for most methods this reads no counts at all."""
     structure = run.method.select(run.curator("select"), run.plan, load_scores(run.paths.agreed))
-    with atomic_write(run.paths.structure) as temporary:
-        save_structure(structure, temporary)
-    run.note("select")
-    return run.paths.structure
+    return run.finish("select", run.paths.structure, partial(save_structure, structure))
 
 
 def fit(run: StepRun) -> Path:
     """Let the method measure and estimate; the estimation runs where the cluster says, a GPU worker if it has one."""
     tools = cluster_tools(run.cluster, run.progress)
     model = run.method.fit(run.curator("fit"), run.plan, load_structure(run.paths.structure), tools)
-    with atomic_write(run.paths.model) as temporary:
-        model.save(temporary)
-    run.note("fit")
-    return run.paths.model
+    return run.finish("fit", run.paths.model, model.save)
 
 
 def cluster_tools(cluster: Cluster, progress: Progress = silent) -> Tools:

@@ -39,7 +39,7 @@ from synth_core.ledger.book import cost_by_step, counted_records
 from synth_core.measurement import Measurement
 from synth_core.models.mixture import load_model
 from synth_core.privacy.accounts import Ledger, Record, State, Stratum
-from synth_core.privacy.answer_form import Block, Groups, Kind
+from synth_core.privacy.answer_form import Groups, Kind
 from synth_core.privacy.budget import epsilon_of, mu_of
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.noise import GRID
@@ -298,15 +298,11 @@ def _read(ledger: Ledger, record: Record) -> tuple[list[_Table], Counter[str]]:
     assert answer is not None  # noqa: S101 - the record says that it was measured
     stored = zip(blocks, record.form.split(answer), record.mechanism.variances(), strict=True)
     tables = [
-        _Table(block.clique, _groups(block), numbers / GRID, float(variance))
+        _Table(block.clique, block.groups if block.kind is Kind.MERGED else (), numbers / GRID, float(variance))
         for block, numbers, variance in stored
         if block.kind in TABLES
     ]
     return tables, counted
-
-
-def _groups(block: Block) -> Groups:
-    return block.groups if block.kind is Kind.MERGED else ()
 
 
 def _kind(table: _Table) -> str:

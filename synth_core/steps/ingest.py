@@ -88,7 +88,9 @@ def _with_bought_bins(run: StepRun) -> Snapshot:
     snapshot = Snapshot.load(paths.grid_snapshot)
     partitions = [paths.grid / name for name in snapshot.partitions]
     run.progress(f"buying the bins of {', '.join(schema.private_bin_columns)}")
-    final = declared.resolve(_bought_edges(_curator(run, schema, snapshot, partitions), run, schema))
+    counts = PartitionCounts(partitions, schema.domain, run.cluster)
+    curator = Curator(counts=counts, ledger=run.ledger, spending=run.spending("ingest", snapshot))
+    final = declared.resolve(_bought_edges(curator, run, schema))
     pairs = zip(schema.private_columns, final.private_columns, strict=True)
     groups = {fine.name: _groups(fine, coarse) for fine, coarse in pairs}
     coarsen_partitions(partitions, paths.encoded, groups=groups, cluster=run.cluster)
@@ -120,11 +122,6 @@ def quantile_edges(
     after = np.searchsorted(parts, wanted)
     nearest = np.where(wanted - parts[after - 1] < parts[after] - wanted, after - 1, after)
     return tuple(edges[place] for place in sorted({first, *np.clip(nearest, first, last), last}))
-
-
-def _curator(run: StepRun, schema: Schema, snapshot: Snapshot, partitions: list[Path]) -> Curator:
-    counts = PartitionCounts(partitions, schema.domain, run.cluster)
-    return Curator(counts=counts, ledger=run.ledger, spending=run.spending("ingest", snapshot))
 
 
 def _bought_edges(curator: Curator, run: StepRun, schema: Schema) -> dict[str, tuple[Any, ...]]:

@@ -9,7 +9,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from synth_core.domain import Domain
 from synth_core.errors import PublishError, SpecError, SynthError
 from synth_core.events.journal import watched
 from synth_core.files import atomic_write
@@ -20,11 +19,12 @@ from synth_core.privacy.budget import epsilon_of, mu2_of, mu_of
 from synth_core.privacy.reading import require_refusals_left
 from synth_core.privacy.wording import exact_text, left_text, loss_text
 from synth_core.release.budget import divide_budget
+from synth_core.release.certificate import last_turn
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ROUTINE, ReleaseSpec
 from synth_core.release.strata import divided, laid_out
 from synth_core.schema import DeclaredSchema, Schema
-from synth_core.steps.context import PUBLISHED, last_turn, this_runner
+from synth_core.steps.context import PUBLISHED, this_runner
 from synth_core.storage.contribution import check_unit_declared
 from synth_core.storage.locations import source_files
 from synth_core.synthesizers.methods import synthesizer
@@ -113,8 +113,8 @@ def check_bins(spec: ReleaseSpec, schema: DeclaredSchema) -> None:
         raise SpecError("bins_share buys nothing: no column declares private_quantiles; leave it out")
 
 
-def check_strata(spec: ReleaseSpec, schema: Schema, account: Account) -> list[Domain]:
-    """Refuse strata that do not fit schema, account or method; the domains that a part may have, most strata apart."""
+def check_strata(spec: ReleaseSpec, schema: Schema, account: Account) -> None:
+    """Refuse strata that do not fit schema, account or method, however the rows of strata will turn out."""
     assert spec.strata is not None  # noqa: S101 - whoever calls this has looked
     if account.rows_per_unit > 1:
         raise SpecError(
@@ -129,7 +129,6 @@ def check_strata(spec: ReleaseSpec, schema: Schema, account: Account) -> list[Do
     method = synthesizer(spec.method, spec.preset, spec.options)
     for domain in domains:
         method.plan(domain, divide_budget(spec, rows_per_unit=account.rows_per_unit).method)
-    return list(domains)
 
 
 def _refuse_unsigned(spec: ReleaseSpec, paths: ReleasePaths, ledger: SqlLedger) -> None:

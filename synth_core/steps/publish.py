@@ -31,7 +31,7 @@ from synth_core.release.spec import ReleaseSpec
 from synth_core.release.verify import Verification, check_folder
 from synth_core.report.public import mean_distances, public_report
 from synth_core.steps.approval import Decision, require_approval, require_unchanged
-from synth_core.steps.context import PUBLISHED, StepRun, last_turn
+from synth_core.steps.context import PUBLISHED, StepRun
 from synth_core.steps.evaluate import spend_lines
 
 
@@ -64,7 +64,7 @@ def publish(run: StepRun) -> Path:
 
 def is_settled(paths: ReleasePaths, spec: ReleaseSpec, ledger: SqlLedger) -> bool:
     """Whether nothing is left to be done: the release is published, its hold has ended, and its files verify."""
-    turn = last_turn(ledger.records(dataset=spec.dataset, release=spec.release))
+    turn = certificates.last_turn(ledger.records(dataset=spec.dataset, release=spec.release))
     ended = turn is None or turn.state is State.CLOSED
     return paths.published and ended and check_folder(paths.public).sound
 

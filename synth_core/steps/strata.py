@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -86,10 +86,7 @@ def score(run: StepRun) -> Path:
         cluster=run.cluster,
     )
     _converse_each(run, conversation.score, division, division.parts)
-    with atomic_write(run.paths.scores) as temporary:
-        save_scores(scores, temporary)
-    run.note("score")
-    return run.paths.scores
+    return run.finish("score", run.paths.scores, partial(save_scores, scores))
 
 
 def select(run: StepRun) -> Path:
@@ -102,10 +99,7 @@ def select(run: StepRun) -> Path:
         with atomic_write(paths.agreed) as temporary:
             save_scores(agreed, temporary)
     _converse_each(run, conversation.select, division, division.parts)
-    with atomic_write(run.paths.structure) as temporary:
-        save_structure(Structure(scores), temporary)
-    run.note("select")
-    return run.paths.structure
+    return run.finish("select", run.paths.structure, partial(save_structure, Structure(scores)))
 
 
 def fit(run: StepRun) -> Path:
@@ -126,10 +120,7 @@ def fit(run: StepRun) -> Path:
         )
         for part, model in zip(division.parts, settled, strict=True)
     ]
-    with atomic_write(run.paths.model) as temporary:
-        Mixture(run.domain, tuple(components)).save(temporary)
-    run.note("fit")
-    return run.paths.model
+    return run.finish("fit", run.paths.model, Mixture(run.domain, tuple(components)).save)
 
 
 def fit_part(run: StepRun, address: str) -> Path:

@@ -9,12 +9,11 @@ The format is written here: gauges and counters that are read from the ledger at
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Literal
 
 from synth_core.errors import LedgerError, SpecError
 from synth_core.events.journal import Event, Kind
@@ -30,12 +29,11 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Sample = tuple[dict[str, str], float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Metric:
-    """One family of samples with the same name, told apart by their labels."""
+    """One family of samples with the same name, told apart by their labels; names of counters end in `_total`."""
 
     name: str
-    kind: Literal["counter", "gauge"]
     help: str
     samples: Sequence[Sample]
 
@@ -43,7 +41,7 @@ class Metric:
         """The family as the format writes it; one without samples is left out."""
         if self.samples:
             yield f"# HELP {self.name} {self.help}"
-            yield f"# TYPE {self.name} {self.kind}"
+            yield f"# TYPE {self.name} {'counter' if self.name.endswith('_total') else 'gauge'}"
         for labels, value in self.samples:
             written = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
             yield f"{self.name}{{{written}}} {value!r}" if written else f"{self.name} {value!r}"
@@ -55,7 +53,7 @@ def exposition(office: Office) -> str:
         readable = [*_ledger(office), *_accounts(office.balances())]
     except LedgerError:
         readable = []
-    families = [_gauge("synth_up", "Whether the ledger can be read.", _one(bool(readable))), *readable]
+    families = [Metric("synth_up", "Whether the ledger can be read.", _one(bool(readable))), *readable]
     families += [*_runs(office.events()), *_releases(office)]
     return "".join(f"{line}\n" for family in families for line in family.lines())
 
@@ -66,10 +64,10 @@ def _ledger(office: Office) -> list[Metric]:
     entries = [({"dataset": dataset, "state": state}, float(n)) for (dataset, state), n in sorted(states.items())]
     sound, verified = _one(status.sound), _one(status.checked.timestamp())
     return [
-        _gauge("synth_ledger_sound", "Whether the chain was as written when last verified.", sound),
-        _gauge("synth_ledger_verified_timestamp_seconds", "When the chain was last verified.", verified),
-        _counter("synth_ledger_records_total", "Records of the chain.", _one(status.records)),
-        _gauge("synth_ledger_entries", "Spends and other entries by the state they are in.", entries),
+        Metric("synth_ledger_sound", "Whether the chain was as written when last verified.", sound),
+        Metric("synth_ledger_verified_timestamp_seconds", "When the chain was last verified.", verified),
+        Metric("synth_ledger_records_total", "Records of the chain.", _one(status.records)),
+        Metric("synth_ledger_entries", "Spends and other entries by the state they are in.", entries),
     ]
 
 
@@ -99,7 +97,7 @@ def _accounts(balances: Sequence[Balance]) -> list[Metric]:
         ),
     }
     return [
-        _gauge(name, text, [({"dataset": b.account.dataset}, value(b)) for b in balances])
+        Metric(name, text, [({"dataset": b.account.dataset}, value(b)) for b in balances])
         for (name, text), value in families.items()
     ]
 
@@ -114,10 +112,10 @@ def _runs(events: Sequence[Event]) -> list[Metric]:
         if event.kind is Kind.STEP:
             seconds[event.dataset, event.step] += event.seconds or 0.0  # type: ignore[assignment]
     return [
-        _counter("synth_refusals_total", "Steps that were refused.", counted(Kind.REFUSAL)),
-        _counter("synth_failures_total", "Steps that failed.", counted(Kind.FAILURE)),
-        _counter("synth_steps_total", "Steps that finished.", counted(Kind.STEP)),
-        _counter(
+        Metric("synth_refusals_total", "Steps that were refused.", counted(Kind.REFUSAL)),
+        Metric("synth_failures_total", "Steps that failed.", counted(Kind.FAILURE)),
+        Metric("synth_steps_total", "Steps that finished.", counted(Kind.STEP)),
+        Metric(
             "synth_step_seconds_total",
             "Seconds that finished steps took.",
             [({"dataset": d, "step": s}, float(taken)) for (d, s), taken in sorted(seconds.items())],
@@ -134,13 +132,13 @@ def _releases(office: Office) -> list[Metric]:
         epsilons.append((labels, float(manifest["guarantee"]["epsilon"])))
         times.append((labels, at.timestamp()))
     return [
-        _gauge("synth_release_rows", "Synthetic records of a published release.", rows),
-        _gauge(
+        Metric("synth_release_rows", "Synthetic records of a published release.", rows),
+        Metric(
             "synth_release_epsilon",
             "Epsilon that a published release promises: the larger of asked and charged.",
             epsilons,
         ),
-        _gauge("synth_release_published_timestamp_seconds", "When a release was published.", times),
+        Metric("synth_release_published_timestamp_seconds", "When a release was published.", times),
     ]
 
 
@@ -154,14 +152,6 @@ def _up(epsilon: float) -> float:
 
 def _down(epsilon: float) -> float:
     return left_number(epsilon, DIGITS)
-
-
-def _gauge(name: str, text: str, samples: Iterable[Sample]) -> Metric:
-    return Metric(name=name, kind="gauge", help=text, samples=list(samples))
-
-
-def _counter(name: str, text: str, samples: Iterable[Sample]) -> Metric:
-    return Metric(name=name, kind="counter", help=text, samples=list(samples))
 
 
 def _escaped(text: str) -> str:
@@ -181,7 +171,7 @@ def metrics_server(office: Office, address: str) -> ThreadingHTTPServer:
                 return
             body = exposition(office).encode()
             self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.send_header("Content-Type", CONTENT_TYPE)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

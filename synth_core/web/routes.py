@@ -107,14 +107,8 @@ def set_cap(
 def releases(request: Request) -> HTMLResponse:
     """All releases."""
     lines = release_lines(_office(request).ledger.records())
-    return _page(
-        request,
-        "releases.html",
-        here="releases",
-        title="Releases",
-        lines=lines,
-        empty="There is no release yet.",
-    )
+    empty = "There is no release yet."
+    return _page(request, "releases.html", here="releases", title="Releases", lines=lines, empty=empty)
 
 
 @router.get("/release")
@@ -144,20 +138,8 @@ def of_run(request: Request, dag: str, run: str) -> HTMLResponse:
     return _page(request, "releases.html", here="", title="Releases of this run", lines=lines, empty=empty)
 
 
-def asked_for(
-    dataset: str = "",
-    release: str = "",
-    step: str = "",
-    state: str = "",
-    dag: str = "",
-    run: str = "",
-    task: str = "",
-) -> RecordFilter:
-    """The filter that an address asks for."""
-    return RecordFilter(dataset=dataset, release=release, step=step, state=state, dag=dag, run=run, task=task)
-
-
-Asked = Annotated[RecordFilter, Depends(asked_for)]
+Asked = Annotated[RecordFilter, Depends()]
+"""The filter that an address asks for."""
 
 
 @router.get("/records")

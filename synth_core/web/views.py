@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
@@ -24,7 +23,7 @@ from synth_core.ledger.book import cost_by_step, runway
 from synth_core.privacy.accounts import Account, Balance, Record, State
 from synth_core.privacy.budget import epsilon_of, mu_of
 from synth_core.release import signing
-from synth_core.release.certificate import promised_mu2
+from synth_core.release.certificate import group_by_release, last_turn, promised_mu2
 from synth_core.release.paths import ReleasePaths
 
 SPENDING_STEPS = ("score", "select", "fit", "evaluate")
@@ -68,9 +67,8 @@ class ReleaseLine:
     @property
     def spends(self) -> list[tuple[str, float]]:
         """What each step cost, in mu^2, in the order of the pipeline; steps that cost nothing are left out."""
-        known = sorted(self.steps, key=lambda step: (step not in SPENDING_STEPS, step))
-        ordered = [*(step for step in SPENDING_STEPS if step in self.steps), *known]
-        return [(step, float(self.steps[step])) for step in dict.fromkeys(ordered) if self.steps[step]]
+        ordered = dict.fromkeys([*SPENDING_STEPS, *sorted(self.steps)])
+        return [(step, float(self.steps[step])) for step in ordered if self.steps.get(step)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,11 +157,7 @@ def account_views(office: Office) -> list[AccountView]:
 
 def release_lines(records: Sequence[Record]) -> list[ReleaseLine]:
     """The releases that the records speak of, newest first."""
-    by_release: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
-    for record in records:
-        if record.release:
-            by_release[record.dataset, record.release].append(record)
-    lines = [_line(group) for group in by_release.values()]
+    lines = [_line(group) for (_, name), group in group_by_release(records).items() if name]
     return sorted(lines, key=lambda line: line.began, reverse=True)
 
 
@@ -178,7 +172,7 @@ def release_view(office: Office, release: str) -> ReleaseView:
         line=_line(records),
         manifest=manifest,
         rows=office.rows(manifest) if manifest else None,
-        artifacts=_artifacts(office, release, manifest),
+        artifacts=_artifacts(paths.public, manifest),
         signer=_signer(paths) if manifest else "",
         timings=[event for event in events if event.kind is Kind.STEP],
         troubles=[event for event in events if event.kind is not Kind.STEP][::-1],
@@ -218,11 +212,10 @@ def _line(records: Sequence[Record]) -> ReleaseLine:
 
 def _state(records: Sequence[Record]) -> tuple[str, str]:
     """Where the release stands, by its last hold or the end of it."""
-    turns = [record for record in records if record.state in (State.HELD, State.CLOSED)]
-    if not turns or turns[-1].state is State.HELD:
+    turn = last_turn(records)
+    if turn is None or turn.state is State.HELD:
         return "under way", ""
-    reason = turns[-1].reason
-    return ("published", "") if reason == "published" else ("ended", reason)
+    return ("published", "") if turn.reason == "published" else ("ended", turn.reason)
 
 
 def _course(records: Sequence[Record]) -> list[tuple[datetime, float, float]]:
@@ -231,8 +224,7 @@ def _course(records: Sequence[Record]) -> list[tuple[datetime, float, float]]:
     return [*points, (datetime.now(UTC), *points[-1][1:])] if points else []
 
 
-def _artifacts(office: Office, release: str, manifest: dict[str, Any] | None) -> list[Artifact]:
-    public = office.paths(release).public
+def _artifacts(public: Path, manifest: dict[str, Any] | None) -> list[Artifact]:
     return [
         Artifact(name=name, checksum=checksum, size=_size(public / name))
         for name, checksum in (manifest or {}).get("artifacts", {}).items()

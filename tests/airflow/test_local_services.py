@@ -42,7 +42,6 @@ time.sleep(600)
 PROGRAM = """
 import os, sys, time
 from pathlib import Path
-sys.path.insert(0, {repository!r})
 from infra.local.services import service, stop_on_signals
 stop_on_signals()
 try:
@@ -93,10 +92,11 @@ def _fail_beside_a_service(tmp_path, seen: list[int]) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_end_a_program_with_its_services(tmp_path, number):
-    program = PROGRAM.format(repository=str(REPOSITORY), log=str(tmp_path / "log"))
+    program = PROGRAM.format(log=str(tmp_path / "log"))
     # A background job of a shell ignores Ctrl-C unless it asks for it.
     with subprocess.Popen(
         [sys.executable, "-c", program],
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
         stdout=subprocess.PIPE,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 
 pytestmark = pytest.mark.airflow
 
-DAG_FILE = Path(__file__).resolve().parents[2] / "dags" / "census_release.py"
+ROOT = Path(__file__).resolve().parents[2]
+DAG_FILE = ROOT / "dags" / "census_release.py"
 ORDER = ["prepare", "ingest", "score", "select", "strata", "stratum", "fit"]
 ORDER += ["shards", "sample", "evaluate", "approve", "publish"]
 GROUPS = {
@@ -24,7 +26,6 @@ GROUPS = {
 PARSE = """
 import json, runpy, sys
 import airflow.sdk
-sys.path[:0] = sys.argv[2:]
 before = set(sys.modules)
 runpy.run_path(sys.argv[1])
 print(json.dumps(sorted({name.split(".")[0] for name in set(sys.modules) - before})))
@@ -38,9 +39,10 @@ def test_dags_import_without_errors(bag):
 
 
 def test_parsing_imports_nothing_heavy(airflow_home):
-    folders = [str(DAG_FILE.parent), str(DAG_FILE.parents[1] / "plugins")]
-    command = [sys.executable, "-c", PARSE, str(DAG_FILE), *folders]
-    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    folders = os.pathsep.join(map(str, (ROOT, ROOT / "dags", ROOT / "plugins")))
+    command = [sys.executable, "-c", PARSE, str(DAG_FILE)]
+    environment = os.environ | {"PYTHONPATH": folders}
+    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     imported = set(json.loads(output.splitlines()[-1]))
     assert "synth_airflow" in imported
     assert not HEAVY & imported

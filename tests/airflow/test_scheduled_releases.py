@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import runpy
 import socket
 import subprocess
@@ -34,7 +35,6 @@ MANY = 200
 PARSE = """
 import json, runpy, sys
 import airflow.sdk
-sys.path[:0] = sys.argv[2:]
 before = set(sys.modules)
 found = runpy.run_path(sys.argv[1])
 made = [name for name in found if name.startswith("release_") and hasattr(found[name], "task_dict")]
@@ -123,9 +123,9 @@ def test_many_specs_are_parsed_at_once_and_import_nothing_heavy(releases):
     for number in range(MANY):
         schedules = ("0 6 1 * *", "third Tuesday after quarter end", {"asset": "intake"}, None)
         write(releases, f"series-{number}", schedule=schedules[number % 4], approval=number % 2 == 0)
-    folders = [str(DAGS), str(DAGS.parent / "plugins")]
-    command = [sys.executable, "-c", PARSE, str(DAGS / "scheduled_releases.py"), *folders]
-    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (DAGS.parent, DAGS, DAGS.parent / "plugins")))}
+    command = [sys.executable, "-c", PARSE, str(DAGS / "scheduled_releases.py")]
+    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     made, imported = json.loads(output.splitlines()[-1])
     assert len(made) == MANY
     assert "synth_airflow" in imported

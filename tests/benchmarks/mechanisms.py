@@ -17,7 +17,7 @@ import pandas as pd
 
 from synth_core.domain import Clique, Domain
 from synth_core.errors import FeasibilityError
-from synth_core.evaluation.distances import tabulate
+from synth_core.evaluation import CodedTable
 from synth_core.ledger.memory import MemoryLedger
 from synth_core.measurement import total_by_inverse_variance
 from synth_core.models.maximum_entropy import estimate
@@ -78,11 +78,12 @@ class Table:
     def error(self, estimated: Callable[[Clique], np.ndarray]) -> float:
         parts = self.workload.parts(self.domain)
         return relative_error(
-            parts, self.domain, real=lambda c: tabulate(self.codes, self.domain, c), estimated=estimated
+            parts, self.domain, real=CodedTable.of(self.codes, self.domain).table, estimated=estimated
         )
 
     def of_rows(self, rows: np.ndarray, total: float) -> float:
-        return self.error(lambda c: tabulate(rows, self.domain, c) * (total / len(rows)))
+        table = CodedTable.of(rows, self.domain)
+        return self.error(lambda c: table.table(c) * (total / len(rows)))
 
 
 def mwem(table: Table) -> Errors:

@@ -1,6 +1,6 @@
 """Fifty strata on two Dask workers, one of which is killed in the middle; writes strata.md.
 
-OMP_NUM_THREADS=1 python tests/benchmarks/strata.py [ROWS]
+OMP_NUM_THREADS=1 PYTHONPATH=tests python tests/benchmarks/strata.py [ROWS]
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 import yaml
 from distributed import Client, LocalCluster
+from support.strata_release import with_the_same_answers
 
 from synth_core.ledger.book import charged_records
 from synth_core.ledger.sql import SqlLedger, ledger_url
@@ -179,7 +180,7 @@ def observed(folder: Path, frame: pd.DataFrame, client: Client) -> Seen:
     seconds |= timed_steps(address, STEPS[4:], where)
     paths, facts = ReleasePaths.of_address(address), ledger_facts(folder, "divided")
 
-    quiet = with_the_same_answers(folder)
+    quiet = with_the_same_answers(folder, folder / "quiet")
     again = prepare(spec, workspace=quiet / "workspace")
     undisturbed = timed_steps(again, STEPS[:5], where)
 
@@ -202,17 +203,6 @@ def observed(folder: Path, frame: pd.DataFrame, client: Client) -> Seen:
         facts=facts,
         errors={name: (error(m, frame, TRIPLES), error(m, frame, PAIRS)) for name, m in models.items()},
     )
-
-
-def with_the_same_answers(folder: Path) -> Path:
-    """A new workspace with the ledger as it is now: asking again replays its answers."""
-    quiet = folder / "quiet"
-    (quiet / "workspace" / "confidential").mkdir(parents=True)
-    for path in (folder / "workspace").glob("ledger.sqlite*"):
-        shutil.copy(path, quiet / "workspace")
-    key = "workspace/confidential/snapshot.key"
-    shutil.copy(folder / key, quiet / key)
-    return quiet
 
 
 def page(seen: Seen) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -29,10 +28,9 @@ def test_tables_are_the_same_again_and_fit_their_schema(tmp_path):
     schema = census_schema(17)
     assert len(set(schema.domain.attributes)) == 17
     codes = np.concatenate(list(census_blocks(1_000, 17)))
-    for ending, read in (("csv", pa_csv.read_csv), ("parquet", pq.read_table)):
-        write_source(tmp_path / f"x.{ending}", 1_000, 17)
-        found = encode(read(tmp_path / f"x.{ending}"), schema)
-        assert np.array_equal(np.column_stack(list(found.values())), codes)
+    write_source(tmp_path / "x.csv", 1_000, 17)
+    found = encode(pa_csv.read_csv(tmp_path / "x.csv"), schema)
+    assert np.array_equal(np.column_stack(list(found.values())), codes)
     assert np.corrcoef(codes[:, 0], codes[:, 1])[0, 1] > 0.5, "columns depend on each other"
 
 
@@ -52,16 +50,16 @@ def test_it_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
     asked = []
 
     def run(task, folder):
-        asked.append(task["rows"])
-        if task["rows"] == 300:
+        asked.append(task.rows)
+        if task.rows == 300:
             raise KeyboardInterrupt
-        return Result(**task, values={"cpu_s": 1.0})
+        return Result(*task, values={"cpu_s": 1.0})
 
     monkeypatch.setattr(scale, "_run", run)
     tasks = wanted(["counting"], rows=[300, 200, 100], columns=[2], workers=[1])
     with pytest.raises(KeyboardInterrupt):
         scale.benchmark(tasks, tmp_path, tell=lambda line: None)
-    monkeypatch.setattr(scale, "_run", lambda task, folder: Result(**task, values={"cpu_s": 2.0}))
+    monkeypatch.setattr(scale, "_run", lambda task, folder: Result(*task, values={"cpu_s": 2.0}))
     assert len(scale.benchmark(tasks, tmp_path, tell=lambda line: None)) == 3
     assert asked == [100, 200, 300]
     assert [r.values["cpu_s"] for r in load(tmp_path / "scale.jsonl")] == [1.0, 1.0, 2.0]
@@ -101,7 +99,7 @@ def test_a_part_is_measured_again_where_it_is_asked_for(tmp_path, monkeypatch):
     tasks = wanted(["ingest", "reading"], rows=[10], columns=[2])
     for second in (False, True):
         value = 1.0 + second
-        monkeypatch.setattr(scale, "_run", lambda task, folder, v=value: Result(**task, values={"cpu_s": v}))
+        monkeypatch.setattr(scale, "_run", lambda task, folder, v=value: Result(*task, values={"cpu_s": v}))
         scale.benchmark(tasks[: 2 - second], tmp_path, tell=lambda line: None, again=second)
     assert [(r.part, r.values["cpu_s"]) for r in load(tmp_path / "scale.jsonl")] == [
         ("ingest", 2.0),
@@ -129,7 +127,7 @@ def test_refusals(tmp_path, monkeypatch):
         load(tmp_path / "scale.jsonl")
     monkeypatch.setattr(scale.sys, "executable", "/bin/false")
     with pytest.raises(SourceError, match="reading of 10 x 2 did not finish"):
-        scale._run({"part": "reading", "rows": 10, "columns": 2, "workers": 1}, tmp_path)
+        scale._run(scale.Task("reading", rows=10, columns=2), tmp_path)
     with pytest.raises(SpecError, match="the results have no ingest"):
         capacity.laws([])
     with pytest.raises(SpecError, match="the results have no counting on two workers"):

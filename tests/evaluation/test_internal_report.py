@@ -9,10 +9,10 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from scipy.stats import norm
+from support.tabulation import tabulate
 
 from synth_core.domain import Domain
 from synth_core.evaluation import Evaluation, compare_codes
-from synth_core.evaluation.distances import tabulate
 from synth_core.privacy.wording import scientific
 from synth_core.report.exhibits import (
     MAX_BARS,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.tabulation import tabulate
 
 from synth_core.evaluation import compare
-from synth_core.evaluation.distances import tabulate
 from synth_core.example.population import (
     declare_example_account,
     example_spec,

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from scipy.spatial.distance import jensenshannon
 from support.sample_tables import CENSUS_SIZES, SURVEY_SIZES
+from support.tabulation import marginal_distances
 
 from synth_core.cluster import connect
 from synth_core.domain import Domain
@@ -29,7 +30,7 @@ from synth_core.evaluation.classification import (
     split_rows,
     target_errors,
 )
-from synth_core.evaluation.distances import alpha_way, jensen_shannon, l2, tabulate_both, tvd
+from synth_core.evaluation.distances import alpha_way
 from synth_core.evaluation.marginals import (
     FEWEST_ROWS,
     correlation_difference,
@@ -249,12 +250,12 @@ def test_distances_agree_with_scipy_and_pandas_on_many_rows(samples):
     rows, domain = pd.read_csv(samples / "survey.csv"), Domain.of(SURVEY_SIZES)
     shuffled = rows.apply(lambda column: np.random.default_rng(7).permutation(column))
     for clique in [clique for alpha in (1, 3, 6) for clique in alpha_way(domain, alpha, limit=3)]:
-        tables = tabulate_both(rows.to_numpy(), shuffled.to_numpy(), domain=domain, clique=clique)
+        found = marginal_distances(rows.to_numpy(), shuffled.to_numpy(), domain, clique)
         counted = [frame.value_counts(list(clique), normalize=True) for frame in (rows, shuffled)]
         p, q = counted[0].align(counted[1], fill_value=0.0)
-        assert tvd(*tables) == pytest.approx(float((p - q).abs().sum()) / 2, abs=1e-12)
-        assert l2(*tables) == pytest.approx(float(np.linalg.norm(p - q)), abs=1e-12)
-        assert jensen_shannon(*tables) == pytest.approx(float(jensenshannon(p, q, base=2)) ** 2, abs=1e-9)
+        assert found.tvd == pytest.approx(float((p - q).abs().sum()) / 2, abs=1e-12)
+        assert found.l2 == pytest.approx(float(np.linalg.norm(p - q)), abs=1e-12)
+        assert found.jensen_shannon == pytest.approx(float(jensenshannon(p, q, base=2)) ** 2, abs=1e-9)
 
 
 def test_targets_are_spread_over_a_cluster_with_the_same_result():

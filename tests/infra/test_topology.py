@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,11 +19,10 @@ HERE = hosts.Host("here", "127.0.0.1", keeper=0)
 TWO_HOSTS = """
 import os, subprocess, sys, urllib.request
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
 from infra.local.services import wait_until
 from infra.topology.hosts import bridge, host
 
-folder = Path(sys.argv[2])
+folder = Path(sys.argv[1])
 bridge()
 with host("a", 2, log=folder / "a") as a, host("b", 3, log=folder / "b") as b:
     web = [sys.executable, "-m", "http.server", "8000", "--bind", a.address, "--directory", str(folder)]
@@ -41,8 +41,9 @@ def test_hosts_reach_each_other_and_nothing_else_or_it_says_what_is_missing(tmp_
         with pytest.raises(SiteError, match=r"namespaces are not permitted here .*; run it as root"):
             hosts.restart_apart("nothing")
         return
-    command = [*hosts.SEPARATE, sys.executable, "-c", TWO_HOSTS, str(REPOSITORY), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    command = [*hosts.SEPARATE, sys.executable, "-c", TWO_HOSTS, str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr
     (route,) = done.stdout.splitlines()
     assert route.startswith(f"{hosts.NETWORK}.0/24 dev eth0"), "there is a way out"

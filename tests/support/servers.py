@@ -25,7 +25,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.engine import URL
 
 from infra.local.services import Service, wait_until
-from infra.topology.postgres import OWNER, initialise, serve_command
+from infra.topology.postgres import OWNER, answers, initialise, serve_command
 
 PLACE = "TEST_SERVERS"
 """Variable with the folder of this run's servers, which the workers inherit."""
@@ -156,15 +156,7 @@ def _start_postgres(folder: Path) -> int:
             start_new_session=True,
         )
     engine = create_engine(_address(folder))
-
-    def answers() -> bool:
-        try:
-            with engine.connect():
-                return True
-        except Exception:
-            return False
-
-    wait_until(answers, service=Service("PostgreSQL", process, log), seconds=PATIENCE)
+    wait_until(lambda: answers(engine), service=Service("PostgreSQL", process, log), seconds=PATIENCE)
     engine.dispose()
     return process.pid
 

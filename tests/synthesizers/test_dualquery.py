@@ -5,11 +5,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from support.tabulation import tabulate
 
 from synth_core.audit.adversary import Witness
 from synth_core.domain import Domain
 from synth_core.errors import FeasibilityError, SpecError
-from synth_core.evaluation.distances import tabulate
 from synth_core.models.losses import DualQueryLoss
 from synth_core.privacy.budget import exponential_for, mu2_of
 from synth_core.privacy.curator import Curator

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.tabulation import tabulate
 
 from synth_core.audit.adversary import Witness
 from synth_core.domain import Domain
 from synth_core.errors import FeasibilityError
-from synth_core.evaluation.distances import tabulate
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.entropy import SystemEntropy

@@ -12,7 +12,8 @@ from contest.execution import Outcome
 from contest.jobs import DataSet, Job
 from synth_core.errors import SourceError
 from synth_core.evaluation.classification import misclassification_rate, usual_targets
-from synth_core.evaluation.distances import alpha_way, tabulate_both, tvd
+from synth_core.evaluation.distances import alpha_way
+from synth_core.evaluation.tables import CodedTable, distances
 from synth_core.files import atomic_write
 
 COLUMNS = ("dataset", "contestant", "epsilon", "delta", "run", "fold", "metric", "value", "note")
@@ -74,12 +75,12 @@ def judge(job: Job, dataset: DataSet, outcome: Outcome) -> dict[str, float]:
     if outcome.table is None:
         return {"unfinished": 1.0, **values}
     if job.fold is None:
+        tables = [CodedTable.of(codes, dataset.domain) for codes in (dataset.codes, outcome.table)]
+        rows = (len(dataset.codes), len(outcome.table))
         for alpha in ALPHAS[: len(dataset.domain) - 1]:
             cliques = alpha_way(dataset.domain, alpha)
-            pairs = (
-                tabulate_both(dataset.codes, outcome.table, domain=dataset.domain, clique=clique) for clique in cliques
-            )
-            values[f"tvd{alpha}"] = float(np.mean([tvd(*pair) for pair in pairs]))
+            pairs = zip(tables[0].cells(cliques), tables[1].cells(cliques), strict=True)
+            values[f"tvd{alpha}"] = float(np.mean([distances(*pair, rows=rows).tvd for pair in pairs]))
         return values
     test = dataset.held_out(job.fold)
     errors = [
