@@ -157,9 +157,8 @@ class MarkovRandomField(StoredModel):
 
     def _across(self, clique: Clique) -> NDArray[np.float64]:
         """A marginal over attributes of several tree cliques, from conditional tables by variable elimination."""
-        sizes = dict(zip(self.domain.attributes, self.domain.sizes, strict=True))
         tables = conditionals(self.tree, self.beliefs, keep=set(clique))
-        return np.asarray(eliminate_variables(tables, clique, sizes).values)
+        return np.asarray(eliminate_variables(tables, clique))
 
 
 def _ordered(values: Floats, clique: Clique, asked: Clique) -> Floats:
@@ -185,15 +184,13 @@ def answer_queries(model: MarkovRandomField, factors: Mapping[str, Matrix]) -> N
     Raises:
         SchemaError: a matrix does not have one column for each code.
     """
-    sizes = dict(zip(model.domain.attributes, model.domain.sizes, strict=True))
-    tables = list(conditionals(model.tree, model.beliefs, keep=set(factors)))
+    tables = conditionals(model.tree, model.beliefs, keep=set(factors))
     for attribute, matrix in factors.items():
         if matrix.ndim != 2 or matrix.shape[1] != model.domain.size(attribute):
             raise SchemaError(f"queries of {attribute!r} need one column for each of its codes")
-        sizes[_answers_of(attribute)] = len(matrix)
         tables.append(Factor((_answers_of(attribute), attribute), matrix))
     keep = tuple(map(_answers_of, factors))
-    return np.asarray(eliminate_variables(tables, keep, sizes).values) * model.total
+    return np.asarray(eliminate_variables(tables, keep)) * model.total
 
 
 def _answers_of(attribute: str) -> str:

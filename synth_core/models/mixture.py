@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,23 +9,16 @@ from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Protocol, Self
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
-from synth_core.errors import SourceError
 from synth_core.models.bayesian_network import BayesianNetwork
 from synth_core.models.junction_tree import JunctionTree, junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.sampling import Codes, code_type
-from synth_core.models.stored import (
-    StoredModel,
-    domain_header,
-    open_arrays,
-    read_domain,
-)
+from synth_core.models.stored import StoredModel, domain_header, open_model, read_domain
 
 
 class Model(Protocol):
@@ -201,11 +193,9 @@ def load_model(path: str | os.PathLike[str]) -> AnyModel:
     Raises:
         SourceError: the file is no stored model of a known format.
     """
-    try:
-        with open_arrays(path) as stored:
-            kind = {kind.FORMAT: kind for kind in KINDS}[json.loads(stored["header"].tobytes())["format"]]
-    except (OSError, EOFError, BadZipFile, ValueError, KeyError) as error:
-        raise SourceError(f"{Path(path).name} is not a stored model") from error
+    kinds = {kind.FORMAT: kind for kind in KINDS}
+    with open_model(path, kinds) as (header, _):
+        kind = kinds[header["format"]]
     return kind.load(path)
 
 
