@@ -104,7 +104,7 @@ def inside_cliques(tree: JunctionTree, beliefs: Sequence[Factor], targets: Itera
     """Marginals of targets that lie inside cliques of the tree, in one go for each clique."""
     wanted: dict[int, list[Clique]] = {}
     for target in targets:
-        wanted.setdefault(_host(tree, target), []).append(target)
+        wanted.setdefault(host_of(tree, target), []).append(target)
     found: dict[Clique, Any] = {}
     for i, inside in wanted.items():
         found.update(projections(beliefs[i], inside))
@@ -195,10 +195,10 @@ def calibrate_in(algebra: Linear, tree: JunctionTree, potentials: Sequence[Facto
     for table in potentials:
         values, peak = Log().scaled(table.values)
         log_mass += peak
-        members[_host(tree, table.clique)].append(Factor(table.clique, algebra.enter(values)))
+        members[host_of(tree, table.clique)].append(Factor(table.clique, algebra.enter(values)))
     for table in exclusions(tree.domain):
         values = algebra.enter(xp.asarray(table.values))
-        members[_host(tree, table.clique)].append(Factor(table.clique, values))
+        members[host_of(tree, table.clique)].append(Factor(table.clique, values))
     separators = [tree.separator(i) for i in range(len(tree.cliques))]
     products: list[Any] = [None] * len(tree.cliques)
     messages: list[Any] = [None] * len(tree.cliques)
@@ -219,7 +219,8 @@ def calibrate_in(algebra: Linear, tree: JunctionTree, potentials: Sequence[Facto
     return Calibration(tuple(Factor(b.clique, algebra.leave(b.values)) for b in beliefs), log_mass)
 
 
-def _host(tree: JunctionTree, clique: Clique) -> int:
+def host_of(tree: JunctionTree, clique: Clique) -> int:
+    """The smallest clique of the tree that contains the clique."""
     found = tree.host(clique)
     if found is None:
         raise ValueError(f"no clique of the tree contains {clique}")
@@ -313,9 +314,10 @@ def conditionals(tree: JunctionTree, beliefs: Sequence[Factor], *, keep: set[str
             needed.add(i)
         if i in needed and tree.parents[i] >= 0:
             needed.add(tree.parents[i])
-    tops = [i for i in sorted(needed) if tree.parents[i] not in needed]
-    for top in tops:
-        _descend(tree, top, needed, keep)
+    for i in sorted(needed):  # a top goes if all it contributes to the kept attributes is in its only needed child
+        below = [set(tree.cliques[k]) for k in needed if tree.parents[k] == i]
+        if tree.parents[i] not in needed and len(below) == 1 and keep & set(tree.cliques[i]) <= below[0]:
+            needed.discard(i)
     tables = []
     for i in sorted(needed):
         belief = beliefs[i]
@@ -325,13 +327,3 @@ def conditionals(tree: JunctionTree, beliefs: Sequence[Factor], *, keep: set[str
             belief = Factor(belief.clique, Linear().over(belief.values, given))
         tables.append(belief)
     return tables
-
-
-def _descend(tree: JunctionTree, top: int, needed: set[int], keep: set[str]) -> None:
-    """Drop the top while all it contributes to the kept attributes is also in its only needed child."""
-    while True:
-        children = [i for i in needed if tree.parents[i] == top]
-        if len(children) != 1 or not (keep & set(tree.cliques[top])) <= set(tree.cliques[children[0]]):
-            return
-        needed.discard(top)
-        top = children[0]

@@ -71,10 +71,7 @@ class MarkovRandomField(StoredModel):
         Raises:
             KeyError: the model has no potential on it.
         """
-        for table in split_tables(self.domain, self.cliques, self.potentials):
-            if table.clique == clique:
-                return np.asarray(table.values)
-        raise KeyError(clique)
+        return np.asarray(dict(split_tables(self.domain, self.cliques, self.potentials))[clique])
 
     @property
     def beliefs(self) -> tuple[Factor, ...]:
@@ -261,7 +258,7 @@ def rake(
 
 def _multiplied(model: MarkovRandomField, changes: Mapping[str, Floats], *, total: float) -> MarkovRandomField:
     """The model with potentials added to single attributes, and another total."""
-    tables = {table.clique: table.values for table in split_tables(model.domain, model.cliques, model.potentials)}
+    tables: dict[Clique, Any] = dict(split_tables(model.domain, model.cliques, model.potentials))
     for name, change in changes.items():
         tables[name,] = tables.get((name,), 0.0) + change
     vector = np.concatenate([table.ravel() for table in tables.values()])

@@ -310,7 +310,7 @@ class _Search:
         problem, ridge = self.problem, self.ridge
         shares, log_mass = self.oracle(problem.potentials(multipliers))
         marginals = shares * problem.total
-        residual = problem.predicted(marginals) - problem.answers
+        residual = problem.residual(marginals)
         norm = _norm(multipliers)
         slope = max(radius, ridge * norm)
         knee = radius / ridge
