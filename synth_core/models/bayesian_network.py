@@ -14,14 +14,7 @@ from numpy.typing import NDArray
 from synth_core.domain import Clique, Domain
 from synth_core.models.calibration import Factor, split_tables
 from synth_core.models.junction_tree import JunctionTree, junction_tree
-from synth_core.models.sampling import (
-    Codes,
-    code_type,
-    redraw_rows,
-    sample_lawful,
-    sample_rows,
-    sampling_steps,
-)
+from synth_core.models.sampling import Codes, code_type, redraw_rows, sample_rows, sampling_steps
 from synth_core.models.sampling_kernels import EMPTY, Index, Step, draw_records
 from synth_core.models.stored import StoredModel, domain_header, read_domain
 
@@ -67,14 +60,12 @@ class BayesianNetwork(StoredModel):
         return redraw_rows(self._drawn, rows, domain=self.domain, rng=rng)
 
     def _drawn(self, rows: int, rng: np.random.Generator) -> Codes:
-        independent = self.generation == "with replacement"
-        if self.domain.impossible:
-            rules = self.domain.impossible
-            codes = sample_lawful(self.versions, self.filled, rows, rules=rules, rng=rng, independent=independent)
-        elif rows and (self.step_back or self.generation == "without replacement"):
+        rules = self.domain.impossible
+        if rows and not rules and (self.step_back or self.generation == "without replacement"):
             codes = self._one_by_one(rows, rng)
         else:
-            codes = sample_rows(self.versions, self.filled, rows, rng=rng, independent=independent)
+            independent = self.generation == "with replacement"
+            codes = sample_rows(self.versions, self.filled, rows, rng=rng, independent=independent, rules=rules)
         kept = codes[:, [self.versions.position(a) for a in self.domain]]
         return np.asfortranarray(kept.astype(code_type(self.domain), copy=False))
 

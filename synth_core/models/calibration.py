@@ -104,7 +104,7 @@ def inside_cliques(tree: JunctionTree, beliefs: Sequence[Factor], targets: Itera
     """Marginals of targets that lie inside cliques of the tree, in one go for each clique."""
     wanted: dict[int, list[Clique]] = {}
     for target in targets:
-        wanted.setdefault(_host(tree, target), []).append(target)
+        wanted.setdefault(host_of(tree, target), []).append(target)
     found: dict[Clique, Any] = {}
     for i, inside in wanted.items():
         found.update(projections(beliefs[i], inside))
@@ -114,18 +114,10 @@ def inside_cliques(tree: JunctionTree, beliefs: Sequence[Factor], targets: Itera
 class Linear:
     """Tables as they are: products multiply, sums add."""
 
-    def one(self, xp: Any) -> Any:
-        """The neutral factor."""
-        return xp.asarray(1.0)
+    one = 1.0
 
-    def enter(self, log_values: Any) -> tuple[Any, float]:
-        """A table with maximum 1 from its logarithms, and the logarithm of what was divided out."""
-        xp = namespace(log_values)
-        peak = float(xp.max(log_values))
-        return xp.exp(log_values - peak), peak
-
-    def known(self, log_values: Any) -> Any:
-        """A table whose maximum is 1 already."""
+    def enter(self, log_values: Any) -> Any:
+        """A table from its logarithms."""
         return namespace(log_values).exp(log_values)
 
     def times(self, x: Any, y: Any) -> Any:
@@ -156,16 +148,10 @@ class Linear:
 class Log(Linear):
     """Tables of logarithms: products add, sums are log-sum-exp around the largest term."""
 
-    def one(self, xp: Any) -> Any:
-        """The neutral factor."""
-        return xp.asarray(0.0)
+    one = 0.0
 
-    def enter(self, log_values: Any) -> tuple[Any, float]:
-        """The table with maximum 0."""
-        return self.scaled(log_values)
-
-    def known(self, log_values: Any) -> Any:
-        """A table whose maximum is 0 already."""
+    def enter(self, log_values: Any) -> Any:
+        """A table of logarithms."""
         return log_values
 
     def times(self, x: Any, y: Any) -> Any:
@@ -207,12 +193,12 @@ def calibrate_in(algebra: Linear, tree: JunctionTree, potentials: Sequence[Facto
     members: list[list[Factor]] = [[] for _ in tree.cliques]
     log_mass = 0.0
     for table in potentials:
-        values, peak = algebra.enter(table.values)
+        values, peak = Log().scaled(table.values)
         log_mass += peak
-        members[_host(tree, table.clique)].append(Factor(table.clique, values))
+        members[host_of(tree, table.clique)].append(Factor(table.clique, algebra.enter(values)))
     for table in exclusions(tree.domain):
-        known = Factor(table.clique, algebra.known(xp.asarray(table.values)))
-        members[_host(tree, table.clique)].append(known)
+        values = algebra.enter(xp.asarray(table.values))
+        members[host_of(tree, table.clique)].append(Factor(table.clique, values))
     separators = [tree.separator(i) for i in range(len(tree.cliques))]
     products: list[Any] = [None] * len(tree.cliques)
     messages: list[Any] = [None] * len(tree.cliques)
@@ -224,7 +210,7 @@ def calibrate_in(algebra: Linear, tree: JunctionTree, potentials: Sequence[Facto
             members[tree.parents[i]].append(Factor(separators[i], messages[i]))
     beliefs: list[Factor] = []
     for i, parent in enumerate(tree.parents):
-        known = _onto(algebra, beliefs[parent], separators[i]) if parent >= 0 else algebra.one(xp)
+        known = _onto(algebra, beliefs[parent], separators[i]) if parent >= 0 else xp.asarray(algebra.one)
         news = Factor(separators[i], algebra.over(known, messages[i]))
         belief = algebra.times(products[i].values, _aligned(news, tree.cliques[i]))
         mass = algebra.total(belief, tuple(range(len(tree.cliques[i]))))
@@ -233,7 +219,8 @@ def calibrate_in(algebra: Linear, tree: JunctionTree, potentials: Sequence[Facto
     return Calibration(tuple(Factor(b.clique, algebra.leave(b.values)) for b in beliefs), log_mass)
 
 
-def _host(tree: JunctionTree, clique: Clique) -> int:
+def host_of(tree: JunctionTree, clique: Clique) -> int:
+    """The smallest clique of the tree that contains the clique."""
     found = tree.host(clique)
     if found is None:
         raise ValueError(f"no clique of the tree contains {clique}")
@@ -262,7 +249,7 @@ def _product(algebra: Linear, tree: JunctionTree, i: int, members: list[Factor],
             groups[-1] = Factor(union, merged)
         else:
             groups.append(table)
-    whole = xp.reshape(algebra.one(xp), (1,) * len(clique))
+    whole = xp.full((1,) * len(clique), algebra.one)
     for group in groups:
         whole = algebra.times(whole, _aligned(group, clique))
     return Factor(clique, xp.broadcast_to(whole, tree.domain.shape(clique)))
@@ -272,24 +259,25 @@ LARGEST_TABLE = 2**28
 """Cells of the largest intermediate table (2 GiB); einsum letters are not the limit before this is."""
 
 
-def eliminate_variables(tables: Sequence[Factor], keep: Iterable[str], sizes: Mapping[str, int]) -> Factor:
+def eliminate_variables(tables: Sequence[Factor], kept: Clique) -> Any:
     """The product of the tables summed over every attribute that is not kept, smallest intermediate first.
 
     Values may be negative.
     """
-    kept = tuple(keep)
     pool = list(tables)
-    pending = {a for table in pool for a in table.clique} - set(kept)
+    sizes = {a: size for table in pool for a, size in zip(table.clique, table.values.shape, strict=True)}
+    pending = set(sizes) - set(kept)
     while pending:
         attribute = min(pending, key=lambda a: (math.prod(sizes[b] for b in _around(pool, a)), a))
         scope = _around(pool, attribute) - {attribute}
         _check(scope, sizes)
         bucket = [table for table in pool if attribute in table.clique]
         pool = [table for table in pool if attribute not in table.clique]
-        pool.append(contract_tables(bucket, tuple(sorted(scope))))
+        output = tuple(sorted(scope))
+        pool.append(Factor(output, _contract(bucket, output)))
         pending.discard(attribute)
     _check(kept, sizes)
-    return contract_tables(pool, kept)
+    return _contract(pool, kept)
 
 
 def _around(tables: Sequence[Factor], attribute: str) -> set[str]:
@@ -304,15 +292,13 @@ def _check(scope: Iterable[str], sizes: Mapping[str, int]) -> None:
         )
 
 
-def contract_tables(operands: Sequence[Factor], output: Clique) -> Factor:
+def _contract(operands: Sequence[Factor], output: Clique) -> Any:
     """Multiply numpy tables and sum out every attribute the output lacks."""
-    letters = {a: k for k, a in enumerate(dict.fromkeys(a for t in operands for a in t.clique))}
     if not operands:
-        return Factor(output, np.ones(()))
-    terms: list[Any] = []
-    for table in operands:
-        terms += [table.values, [letters[a] for a in table.clique]]
-    return Factor(output, np.einsum(*terms, [letters[a] for a in output], optimize=True))
+        return np.ones(())
+    letters = {a: k for k, a in enumerate(dict.fromkeys(a for t in operands for a in t.clique))}
+    terms = [part for t in operands for part in (t.values, [letters[a] for a in t.clique])]
+    return np.einsum(*terms, [letters[a] for a in output], optimize=True)
 
 
 def conditionals(tree: JunctionTree, beliefs: Sequence[Factor], *, keep: set[str]) -> list[Factor]:
@@ -328,28 +314,16 @@ def conditionals(tree: JunctionTree, beliefs: Sequence[Factor], *, keep: set[str
             needed.add(i)
         if i in needed and tree.parents[i] >= 0:
             needed.add(tree.parents[i])
-    tops = [i for i in sorted(needed) if tree.parents[i] not in needed]
-    for top in tops:
-        _descend(tree, top, needed, keep)
+    for i in sorted(needed):  # a top goes if all it contributes to the kept attributes is in its only needed child
+        below = [set(tree.cliques[k]) for k in needed if tree.parents[k] == i]
+        if tree.parents[i] not in needed and len(below) == 1 and keep & set(tree.cliques[i]) <= below[0]:
+            needed.discard(i)
     tables = []
     for i in sorted(needed):
         belief = beliefs[i]
         if tree.parents[i] in needed:
             axes = tuple(k for k, a in enumerate(belief.clique) if a not in tree.separator(i))
             given = belief.values.sum(axis=axes, keepdims=True)
-            belief = Factor(
-                belief.clique,
-                np.divide(belief.values, given, out=np.zeros_like(belief.values), where=given > 0),
-            )
+            belief = Factor(belief.clique, Linear().over(belief.values, given))
         tables.append(belief)
     return tables
-
-
-def _descend(tree: JunctionTree, top: int, needed: set[int], keep: set[str]) -> None:
-    """Drop the top while all it contributes to the kept attributes is also in its only needed child."""
-    while True:
-        children = [i for i in needed if tree.parents[i] == top]
-        if len(children) != 1 or not (keep & set(tree.cliques[top])) <= set(tree.cliques[children[0]]):
-            return
-        needed.discard(top)
-        top = children[0]

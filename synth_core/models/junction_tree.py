@@ -117,10 +117,7 @@ def junction_tree(domain: Domain, cliques: Iterable[Iterable[str]], *, limit_cel
 
 
 def _rooted(domain: Domain, masks: list[int], edges: list[tuple[int, int]]) -> JunctionTree:
-    links: list[list[int]] = [[] for _ in masks]
-    for x, y in edges:
-        links[x].append(y)
-        links[y].append(x)
+    links = _linked([set() for _ in masks], edges)
     order: list[int] = []
     parents: list[int] = []
     seen: set[int] = set()
@@ -232,11 +229,13 @@ def clique_forest(order: Sequence[tuple[int, int]]) -> tuple[list[int], list[tup
     """
     position = {vertex: i for i, (vertex, _) in enumerate(order)}
     home = list(range(len(order)))
+    pairs = []
     for i, (vertex, clique) in enumerate(order):
         rest = clique & ~(1 << vertex)
         if not rest:
             continue
         parent = min(position[v] for v in bits(rest))
+        pairs.append((i, parent))
         if order[parent][1] == rest and home[parent] == parent:
             home[parent] = i
 
@@ -247,13 +246,7 @@ def clique_forest(order: Sequence[tuple[int, int]]) -> tuple[list[int], list[tup
 
     kept = [i for i in range(len(order)) if home[i] == i]
     index = {i: k for k, i in enumerate(kept)}
-    edges = []
-    for i, (vertex, clique) in enumerate(order):
-        rest = clique & ~(1 << vertex)
-        if rest:
-            here, there = root(i), root(min(position[v] for v in bits(rest)))
-            if here != there:
-                edges.append((index[here], index[there]))
+    edges = [(index[root(i)], index[root(parent)]) for i, parent in pairs if root(i) != root(parent)]
     return [order[i][1] for i in kept], edges
 
 
@@ -297,11 +290,6 @@ class TriangulatedGraph:
         return tuple(clique_of(self.domain, mask) for mask in self.masks)
 
     @property
-    def largest(self) -> int:
-        """Cells of the largest clique."""
-        return max(map(self.size, self.masks))
-
-    @property
     def cells(self) -> int:
         """Cells of all cliques together."""
         return sum(map(self.size, self.masks))
@@ -336,10 +324,7 @@ class TriangulatedGraph:
         """The same edges, triangulated afresh by the cheapest elimination order if that saves cells."""
         neighbours = adjacency(len(self.domain), [1 << i | 1 << j for i, j in self.edges])
         masks, pairs = cheapest_forest(neighbours, self.domain.sizes)
-        links: list[set[int]] = [set() for _ in masks]
-        for x, y in pairs:
-            links[x].add(y)
-            links[y].add(x)
+        links = _linked([set() for _ in masks], pairs)
         fresh = replace(self, masks=tuple(masks), links=tuple(map(frozenset, links)))
         return fresh if fresh.cells < self.cells else self
 
@@ -401,11 +386,16 @@ def _rewired(graph: TriangulatedGraph, route: list[int], new: list[int], meeting
     added = list(range(len(graph.masks), len(masks)))
     carriers = added[:meeting] + added[meeting + 1 :]
     chain = [route[0], *added, route[-1]]
-    for x, y in [*pairwise(chain), *zip(route[1:-1], carriers, strict=True)]:
-        links[x].add(y)
-        links[y].add(x)
+    _linked(links, [*pairwise(chain), *zip(route[1:-1], carriers, strict=True)])
     kept, remaining = _absorbed(masks, links, [*added, *route])
     return replace(graph, masks=kept, links=remaining)
+
+
+def _linked(links: list[set[int]], edges: Iterable[tuple[int, int]]) -> list[set[int]]:
+    for x, y in edges:
+        links[x].add(y)
+        links[y].add(x)
+    return links
 
 
 def _absorbed(

@@ -18,18 +18,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from synth_core.arrays import Floats
 from synth_core.compiled import compiled
-from synth_core.models.plan import Layout, Offsets
+from synth_core.models.calibration import TINY
+from synth_core.models.plan import Index, Layout, Offsets
 
-TINY = 1e-200
-"""Least maximum of a message before scaling; below it linear space ran out of range."""
 SMALLEST = np.finfo(np.float64).tiny
 """Rows of less mass than this, whose inverse is out of range, count for nothing beside a pass's mass above TINY."""
-
-Index = NDArray[np.int64]
 
 
 class Work(NamedTuple):

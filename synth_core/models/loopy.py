@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from synth_core.arrays import NUMPY
 from synth_core.domain import Clique, Domain
@@ -68,10 +69,8 @@ class LoopyOracle:
         while passes < self.max_passes and change > self.tolerance:
             change = max((self._update(k, table, incoming) for k, table in enumerate(tables)), default=0.0)
             passes += 1
-        clusters = tuple(
-            Factor(table.clique, _normalised(self._incoming(k, table, incoming))) for k, table in enumerate(tables)
-        )
-        singles = tuple(Factor((a,), _normalised(incoming[a])) for a in self.domain)
+        clusters = tuple(Factor(t.clique, softmax(self._incoming(k, t, incoming))) for k, t in enumerate(tables))
+        singles = tuple(Factor((a,), softmax(incoming[a])) for a in self.domain)
         log_mass = _bethe(tables, clusters, singles)
         return Agreement(clusters, singles, log_mass, passes, converged=bool(change <= self.tolerance))
 
@@ -98,11 +97,6 @@ class LoopyOracle:
             incoming[a] = incoming[a] - old + fresh
             self._messages[k][a] = fresh
         return change
-
-
-def _normalised(logs: Logs) -> Logs:
-    values = np.exp(logs - logs.max())
-    return np.asarray(values / values.sum())
 
 
 def _bethe(tables: Sequence[Factor], clusters: Sequence[Factor], singles: Sequence[Factor]) -> float:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_softmax, softmax
 
 from synth_core.arrays import Arrays, default_backend, namespace, to_numpy
 from synth_core.domain import Clique, Domain
@@ -63,10 +64,6 @@ class _MeasuredLoss:
         """The measured cliques."""
         return self.problem.cliques
 
-    def _residual(self, marginals: Vector) -> Vector:
-        """What the marginals miss of the answers, in units of their noise."""
-        return self.problem.predicted(marginals) - self.problem.answers
-
 
 class SquaredLoss(_MeasuredLoss):
     """1/2 ||(Q mu - y) / sigma||^2: the likelihood of Gaussian noise."""
@@ -90,7 +87,7 @@ class SquaredLoss(_MeasuredLoss):
 
     def __call__(self, marginals: Vector) -> tuple[float, Vector]:
         """The loss and its gradient."""
-        residual = self._residual(marginals)
+        residual = self.problem.residual(marginals)
         return float(residual @ residual) / 2, self.problem.potentials(residual)
 
 
@@ -102,7 +99,7 @@ class AbsoluteLoss(_MeasuredLoss):
 
     def __call__(self, marginals: Vector) -> tuple[float, Vector]:
         """The loss and a subgradient."""
-        residual = self._residual(marginals)
+        residual = self.problem.residual(marginals)
         xp = namespace(residual)
         return float(xp.sum(xp.abs(residual))), self.problem.potentials(xp.sign(residual))
 
@@ -122,11 +119,7 @@ class DualQueryLoss:
     records: NDArray[np.float64]
     eta: float
     total: float
-
-    @property
-    def smooth(self) -> bool:
-        """Its gradient is continuous."""
-        return True
+    smooth: ClassVar[bool] = True
 
     @property
     def cliques(self) -> tuple[Clique, ...]:
@@ -139,14 +132,10 @@ class DualQueryLoss:
         rounds = np.arange(len(self.sampled))
         before = np.vstack([np.zeros_like(answers), np.cumsum(self.records, axis=0)[:-1]])
         scores = -self.eta * (rounds[:, None] * answers - before)
-        peaks = scores.max(axis=1, keepdims=True)
-        weights = np.exp(scores - peaks)
-        masses = weights.sum(axis=1, keepdims=True)
-        logs = scores - peaks - np.log(masses)
-        loss = -np.take_along_axis(logs, self.sampled, axis=1).sum()
+        loss = -np.take_along_axis(log_softmax(scores, axis=1), self.sampled, axis=1).sum()
         drawn = np.zeros_like(answers)
         np.add.at(drawn, self.sampled, self.eta * rounds[:, None])
-        slope = drawn - (self.eta * rounds * self.sampled.shape[1]) @ (weights / masses)
+        slope = drawn - (self.eta * rounds * self.sampled.shape[1]) @ softmax(scores, axis=1)
         return float(loss), np.asarray(self.workload.transposed(slope)) / self.total
 
 
@@ -261,9 +250,9 @@ class Problem:
         scaled = multipliers / self.sigmas
         return scaled if self.plain else self.queries.transposed(scaled)
 
-    def predicted(self, marginals: Vector) -> Vector:
-        """Q mu / sigma, what the measurements would be without noise."""
-        return (marginals if self.plain else self.queries.answers(marginals)) / self.sigmas
+    def residual(self, marginals: Vector) -> Vector:
+        """(Q mu - y) / sigma, what the marginals miss of the answers in units of their noise."""
+        return (marginals if self.plain else self.queries.answers(marginals)) / self.sigmas - self.answers
 
     def curvature(self, marginals: Vector) -> Vector:
         """The diagonal of Q diag(mu) Qᵀ / sigma^2: variances of the answers if counts were Poisson."""

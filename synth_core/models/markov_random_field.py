@@ -71,10 +71,7 @@ class MarkovRandomField(StoredModel):
         Raises:
             KeyError: the model has no potential on it.
         """
-        for table in split_tables(self.domain, self.cliques, self.potentials):
-            if table.clique == clique:
-                return np.asarray(table.values)
-        raise KeyError(clique)
+        return np.asarray(dict(split_tables(self.domain, self.cliques, self.potentials))[clique])
 
     @property
     def beliefs(self) -> tuple[Factor, ...]:
@@ -157,9 +154,8 @@ class MarkovRandomField(StoredModel):
 
     def _across(self, clique: Clique) -> NDArray[np.float64]:
         """A marginal over attributes of several tree cliques, from conditional tables by variable elimination."""
-        sizes = dict(zip(self.domain.attributes, self.domain.sizes, strict=True))
         tables = conditionals(self.tree, self.beliefs, keep=set(clique))
-        return np.asarray(eliminate_variables(tables, clique, sizes).values)
+        return np.asarray(eliminate_variables(tables, clique))
 
 
 def _ordered(values: Floats, clique: Clique, asked: Clique) -> Floats:
@@ -185,15 +181,13 @@ def answer_queries(model: MarkovRandomField, factors: Mapping[str, Matrix]) -> N
     Raises:
         SchemaError: a matrix does not have one column for each code.
     """
-    sizes = dict(zip(model.domain.attributes, model.domain.sizes, strict=True))
-    tables = list(conditionals(model.tree, model.beliefs, keep=set(factors)))
+    tables = conditionals(model.tree, model.beliefs, keep=set(factors))
     for attribute, matrix in factors.items():
         if matrix.ndim != 2 or matrix.shape[1] != model.domain.size(attribute):
             raise SchemaError(f"queries of {attribute!r} need one column for each of its codes")
-        sizes[_answers_of(attribute)] = len(matrix)
         tables.append(Factor((_answers_of(attribute), attribute), matrix))
     keep = tuple(map(_answers_of, factors))
-    return np.asarray(eliminate_variables(tables, keep, sizes).values) * model.total
+    return np.asarray(eliminate_variables(tables, keep)) * model.total
 
 
 def _answers_of(attribute: str) -> str:
@@ -264,7 +258,7 @@ def rake(
 
 def _multiplied(model: MarkovRandomField, changes: Mapping[str, Floats], *, total: float) -> MarkovRandomField:
     """The model with potentials added to single attributes, and another total."""
-    tables = {table.clique: table.values for table in split_tables(model.domain, model.cliques, model.potentials)}
+    tables: dict[Clique, Any] = dict(split_tables(model.domain, model.cliques, model.potentials))
     for name, change in changes.items():
         tables[name,] = tables.get((name,), 0.0) + change
     vector = np.concatenate([table.ravel() for table in tables.values()])

@@ -157,7 +157,7 @@ def maximum_entropy(
 
     A loss that turns out to be out of reach is given up for one half way to the level of noise, and so on.
     """
-    search = _Search(problem, oracle, max_passes, progress or _ignore_progress)
+    search = _Search(problem, oracle, max_passes, progress)
     search.descend(start, until)
     while not search.arrived and search.passes < max_passes and until < 1.0:
         until = (until + 1.0) / 2 if until < HARDLY_BELOW else 1.0
@@ -182,20 +182,15 @@ def balance_entropy(
     w is interpolated, so that it depends continuously on the falls: one that rounding puts on either side of `gain`,
     as another processor may, changes w as little as it changed itself, and not by a factor of two.
     """
-    search = _Search(problem, oracle, max_passes, progress or _ignore_progress, ridge=HEAVIEST)
-    pairs = search.no_pairs()
+    search = _Search(problem, oracle, max_passes, progress, ridge=HEAVIEST)
     search.best = search.evaluated(start, 0.0)
-    search.balance(pairs, within=NEARLY_BALANCED)
+    search.balance(within=NEARLY_BALANCED)
     if gain < 1:
-        search.weigh_entropy(search.ridge_of_falls(gain, pairs), pairs)
+        search.weigh_entropy(search.ridge_of_falls(gain))
     most = min(max(POLISH[0], int(POLISH_CELLS / cells)), POLISH[1])
     search.max_passes = min(max_passes, search.passes + most)
-    search.balance(pairs, within=BALANCED)
+    search.balance(within=BALANCED)
     return search.best.multipliers
-
-
-def _ignore_progress(progress: FitProgress) -> None:
-    """Discard the progress."""
 
 
 class _Search:
@@ -206,13 +201,13 @@ class _Search:
         problem: Problem,
         oracle: Oracle,
         max_passes: int,
-        progress: Callable[[FitProgress], None],
+        progress: Callable[[FitProgress], None] | None,
         *,
         ridge: float = RIDGE,
     ) -> None:
-        self.problem, self.oracle, self.max_passes, self.progress = problem, oracle, max_passes, progress
-        self.ridge = ridge
-        self.memory = max(5, min(MEMORY, MEMORY_CELLS // (2 * int(problem.starts[-1]))))
+        self.problem, self.oracle, self.max_passes, self.ridge = problem, oracle, max_passes, ridge
+        self.progress = progress or (lambda _: None)
+        self.pairs: Pairs = deque(maxlen=max(5, min(MEMORY, MEMORY_CELLS // (2 * int(problem.starts[-1])))))
         self.passes = 0
         self.arrived = False
         self.least = math.inf
@@ -226,7 +221,7 @@ class _Search:
         if math.isinf(self.least):
             self.best = point
         improved = self.passes
-        pairs = self.no_pairs()
+        self.pairs.clear()
         while True:
             loss, fitted = self.problem.fitted(point.residual, point.gradient, until)
             self.progress(FitProgress(self.passes, loss, target))
@@ -237,12 +232,12 @@ class _Search:
             stuck = self.passes - improved > PATIENCE or not loss < DIVERGED * self.least
             if self.arrived or converged or stuck or self.passes >= self.max_passes:
                 return
-            following = self.advanced(point, pairs, radius)
+            following = self.advanced(point, radius)
             if following is None:
                 return
             point = following
 
-    def balance(self, pairs: Pairs, *, within: float) -> None:
+    def balance(self, *, within: float) -> None:
         """From the best point so far to where the loss and `ridge` times the entropy balance each other."""
         while True:
             self.least = _dot(self.best.residual, self.best.residual) / 2
@@ -250,12 +245,12 @@ class _Search:
             self.arrived = self.problem.settled(self.best.gradient, within)
             if self.arrived or self.passes >= self.max_passes:
                 return
-            following = self.advanced(self.best, pairs, 0.0)
+            following = self.advanced(self.best, 0.0)
             if following is None:
                 return
             self.best = following
 
-    def ridge_of_falls(self, gain: float, pairs: Pairs) -> float:
+    def ridge_of_falls(self, gain: float) -> float:
         """Halve the weight of the entropy until the loss falls by less than `gain`.
 
         Each fall is attributed to the middle of its halving, and taken as linear in log w between two of them.
@@ -267,15 +262,15 @@ class _Search:
         fall, past = math.inf, 0.5
         while self.passes < self.max_passes:
             before, last = self.least, fall
-            self.weigh_entropy(self.ridge / 2, pairs)
-            self.balance(pairs, within=NEARLY_BALANCED)
+            self.weigh_entropy(self.ridge / 2)
+            self.balance(within=NEARLY_BALANCED)
             fall = 1 - self.least / before if before > 0 else 0.0
             if fall < gain:
                 past = 1.0 if math.isinf(last) else (last - gain) / (last - fall)
                 break
         return self.ridge * 2 ** (0.5 - past)
 
-    def weigh_entropy(self, ridge: float, pairs: Pairs) -> None:
+    def weigh_entropy(self, ridge: float) -> None:
         """Change the weight of the entropy; its part of values and gradients is known, so no pass is needed."""
         less, self.ridge = self.ridge - ridge, ridge
         point = self.best
@@ -284,25 +279,21 @@ class _Search:
             value=point.value - less * _dot(point.multipliers, point.multipliers) / 2,
             gradient=point.gradient - less * point.multipliers,
         )
-        for number, (step, change, _) in enumerate(pairs):
+        for number, (step, change, _) in enumerate(self.pairs):
             changed = change - less * step
-            pairs[number] = step, changed, 1.0 / _dot(step, changed)
+            self.pairs[number] = step, changed, 1.0 / _dot(step, changed)
 
-    def no_pairs(self) -> Pairs:
-        """Room for what the quasi-Newton method remembers."""
-        return deque(maxlen=self.memory)
-
-    def advanced(self, point: _Point, pairs: Pairs, radius: float) -> _Point | None:
+    def advanced(self, point: _Point, radius: float) -> _Point | None:
         """The next point, along the plain direction where the remembered one leads nowhere; None at the end."""
-        following = self.step(point, pairs, radius)
-        if following is None and pairs and self.passes < self.max_passes:
-            pairs.clear()
-            following = self.step(point, pairs, radius)
+        following = self.step(point, radius)
+        if following is None and self.pairs and self.passes < self.max_passes:
+            self.pairs.clear()
+            following = self.step(point, radius)
         return following
 
-    def step(self, point: _Point, pairs: Pairs, radius: float) -> _Point | None:
+    def step(self, point: _Point, radius: float) -> _Point | None:
         """The next point, and the pair it adds to the memory; None where no step along the direction helps."""
-        direction = _direction(point, pairs, self.problem, self.ridge)
+        direction = _direction(point, self.pairs, self.problem, self.ridge)
         tries = self.max_passes - self.passes
         following = _line_search(point, direction, lambda x: self.evaluated(x, radius), tries)
         if following is not None:
@@ -310,26 +301,23 @@ class _Search:
             change = following.gradient - point.gradient
             curvature = _dot(step, change)
             if curvature > 1e-12 * _norm(step) * _norm(change):
-                pairs.append((step, change, 1.0 / curvature))
+                self.pairs.append((step, change, 1.0 / curvature))
         return following
 
     def evaluated(self, multipliers: Vector, radius: float) -> _Point:
         """One pass of inference."""
         self.passes += 1
-        return _evaluated(self.problem, self.oracle, multipliers, radius, self.ridge)
-
-
-def _evaluated(problem: Problem, oracle: Oracle, multipliers: Vector, radius: float, ridge: float) -> _Point:
-    shares, log_mass = oracle(problem.potentials(multipliers))
-    marginals = shares * problem.total
-    residual = problem.predicted(marginals) - problem.answers
-    norm = _norm(multipliers)
-    slope = max(radius, ridge * norm)
-    knee = radius / ridge
-    penalty = radius * norm if norm <= knee else radius * knee + ridge * (norm**2 - knee**2) / 2
-    value = problem.total * log_mass - _dot(multipliers, problem.answers) + penalty
-    gradient = residual + multipliers * (slope / norm) if norm > 0 else residual
-    return _Point(multipliers, value, gradient, residual, marginals)
+        problem, ridge = self.problem, self.ridge
+        shares, log_mass = self.oracle(problem.potentials(multipliers))
+        marginals = shares * problem.total
+        residual = problem.residual(marginals)
+        norm = _norm(multipliers)
+        slope = max(radius, ridge * norm)
+        knee = radius / ridge
+        penalty = radius * norm if norm <= knee else radius * knee + ridge * (norm**2 - knee**2) / 2
+        value = problem.total * log_mass - _dot(multipliers, problem.answers) + penalty
+        gradient = residual + multipliers * (slope / norm) if norm > 0 else residual
+        return _Point(multipliers, value, gradient, residual, marginals)
 
 
 def _direction(point: _Point, pairs: Pairs, problem: Problem, ridge: float) -> Vector:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -75,13 +76,12 @@ def estimate_by_loss(
         start = arrays.xp.asarray(np.array(warm.potentials))
     iterates = descend_mirror(marginal_oracle(tree, loss.cliques, arrays), loss, start, total=total)
     best = next(iterates)
-    iterate: Iterate | None = best
-    while iterate is not None:
+    for iterate in chain([best], iterates):
         if progress is not None:
             progress(iterate)
         best = min(best, iterate, key=lambda found: found.loss)
-        goes_on = best.loss > until and iterate.passes < max_passes
-        iterate = next(iterates, None) if goes_on else None
+        if not (best.loss > until and iterate.passes < max_passes):
+            break
     return MarkovRandomField(tree, loss.cliques, to_numpy(best.potentials), total=total)
 
 

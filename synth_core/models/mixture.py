@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,23 +9,16 @@ from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Protocol, Self
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
-from synth_core.errors import SourceError
 from synth_core.models.bayesian_network import BayesianNetwork
 from synth_core.models.junction_tree import JunctionTree, junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.sampling import Codes, code_type
-from synth_core.models.stored import (
-    StoredModel,
-    domain_header,
-    open_arrays,
-    read_domain,
-)
+from synth_core.models.stored import StoredModel, domain_header, open_model, read_domain
 
 
 class Model(Protocol):
@@ -96,7 +88,8 @@ class Mixture(StoredModel):
         for component in self.components:
             inside = tuple(name for name in asked if name not in component.constants)
             share = component.model.marginal(inside) / component.model.total
-            table[_place(self.domain, component, asked)] += (component.rows * share).reshape(
+            place = np.ix_(*(self._own_codes(component, name) for name in asked))
+            table[place] += (component.rows * share).reshape(
                 [1 if name in component.constants else component.model.domain.size(name) for name in asked]
             )
         return table
@@ -175,13 +168,15 @@ class Mixture(StoredModel):
         """A part's rows with all columns of the table, in the table's codes."""
         rows = np.empty((len(codes), len(self.domain)), dtype=code_type(self.domain), order="F")
         for place, name in enumerate(self.domain):
-            if name in component.constants:
-                rows[:, place] = component.constants[name]
-                continue
-            column = codes[:, component.model.domain.position(name)]
-            own = component.codes.get(name)
-            rows[:, place] = column if own is None else np.asarray(own, dtype=rows.dtype)[column]
+            column = 0 if name in component.constants else codes[:, component.model.domain.position(name)]
+            rows[:, place] = self._own_codes(component, name).astype(rows.dtype)[column]
         return rows
+
+    def _own_codes(self, component: Component, name: str) -> NDArray[np.int64]:
+        """The table's codes that a part's codes of a column stand for; one of a constant."""
+        if name in component.constants:
+            return np.array([component.constants[name]], dtype=np.int64)
+        return np.array(component.codes.get(name, range(self.domain.size(name))), dtype=np.int64)
 
 
 AnyModel = MarkovRandomField | BayesianNetwork | Mixture
@@ -201,11 +196,9 @@ def load_model(path: str | os.PathLike[str]) -> AnyModel:
     Raises:
         SourceError: the file is no stored model of a known format.
     """
-    try:
-        with open_arrays(path) as stored:
-            kind = {kind.FORMAT: kind for kind in KINDS}[json.loads(stored["header"].tobytes())["format"]]
-    except (OSError, EOFError, BadZipFile, ValueError, KeyError) as error:
-        raise SourceError(f"{Path(path).name} is not a stored model") from error
+    kinds = {kind.FORMAT: kind for kind in KINDS}
+    with open_model(path, kinds) as (header, _):
+        kind = kinds[header["format"]]
     return kind.load(path)
 
 
@@ -220,14 +213,3 @@ def apportion(weights: Sequence[float], total: int) -> list[int]:
     largest = np.argsort(floors - exact, kind="stable")[: total - int(floors.sum())]
     floors[largest] += 1
     return [int(number) for number in floors]
-
-
-def _place(domain: Domain, component: Component, asked: Clique) -> tuple[NDArray[np.int64], ...]:
-    """Where the component's cells stand in a table of the whole domain."""
-    own = [
-        (component.constants[name],)
-        if name in component.constants
-        else component.codes.get(name, tuple(range(domain.size(name))))
-        for name in asked
-    ]
-    return np.ix_(*(np.asarray(codes, dtype=np.int64) for codes in own))

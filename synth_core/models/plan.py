@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from synth_core.domain import Clique
 from synth_core.errors import FeasibilityError
-from synth_core.models.calibration import exclusions
-from synth_core.models.junction_tree import JunctionTree, bits, clique_of, mask_of
+from synth_core.models.calibration import exclusions, host_of
+from synth_core.models.junction_tree import JunctionTree, bits, clique_of, mask_cells, mask_of
 
 Index = NDArray[np.int64]
 Offsets = NDArray[np.int32]
@@ -86,8 +86,8 @@ def plan(tree: JunctionTree, cliques: Sequence[Clique]) -> PassPlan:
     given = [*cliques, *(rule.clique for rule in exclusions(tree.domain))]
     tables = [*given, *separators.values()]
     members: list[list[int]] = [[] for _ in tree.cliques]
-    for table, i in enumerate(_hosts(tree, given)):
-        members[i].append(table)
+    for table, clique in enumerate(given):
+        members[host_of(tree, clique)].append(table)
     upward = {i: len(given) + k for k, i in enumerate(separators)}
     for i, table in upward.items():
         members[i].append(table)
@@ -96,23 +96,6 @@ def plan(tree: JunctionTree, cliques: Sequence[Clique]) -> PassPlan:
     for i, own in enumerate(members):
         builder.add(i, own, upward.get(i, -1))
     return builder.finish(tuple(cliques))
-
-
-def _hosts(tree: JunctionTree, cliques: Sequence[Clique]) -> list[int]:
-    """For each measured clique the smallest tree clique that contains it."""
-    holding: dict[str, set[int]] = {a: set() for a in tree.domain}
-    for i, clique in enumerate(tree.cliques):
-        for a in clique:
-            holding[a].add(i)
-    cells = [tree.domain.cells(clique) for clique in tree.cliques]
-    candidates = [set.intersection(*(holding[a] for a in clique)) if clique else {0} for clique in cliques]
-    return [min(found, key=lambda i: (cells[i], i)) for found in candidates]
-
-
-def _excluded_cells(tree: JunctionTree) -> Index:
-    """Where the tables of the rules, one after the other, are 0."""
-    parts = [np.zeros(0), *(np.ravel(rule.values) for rule in exclusions(tree.domain))]
-    return np.flatnonzero(np.isneginf(np.concatenate(parts)))
 
 
 class _Builder:
@@ -162,12 +145,13 @@ class _Builder:
         for name, parts in self.maps.items():
             fields[name] = np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int32)
         layout = Layout(**fields)
+        ruled = [np.zeros(0), *(np.ravel(rule.values) for rule in exclusions(self.tree.domain))]
         return PassPlan(
             tree=self.tree,
             cliques=cliques,
             layout=layout,
             measured=(measured := int(layout.table_start[len(cliques)])),
-            excluded=measured + _excluded_cells(self.tree),
+            excluded=measured + np.flatnonzero(np.isneginf(np.concatenate(ruled))),
             workspace=self.workspace,
             longest_row=int((layout.lines * layout.block).max()),
         )
@@ -254,28 +238,17 @@ class Blocking:
     groups: tuple[Group, ...]
 
 
+Cells = Callable[[int], int]
+"""Of the table over a mask."""
 Time = Callable[[int, bool, int], float]
 """Of a group, from the outer axes it depends on, whether it is wide and how many members it has."""
-
-
-class _Cells(dict[int, int]):
-    """Cells of the table over a mask, each computed once: a search asks for few of them very often."""
-
-    def __init__(self, sizes: Sequence[int]) -> None:
-        super().__init__({0: 1})
-        self.sizes = sizes
-
-    def __missing__(self, mask: int) -> int:
-        lowest = mask & -mask
-        self[mask] = self[mask ^ lowest] * self.sizes[lowest.bit_length() - 1]
-        return self[mask]
 
 
 @functools.lru_cache(maxsize=4096)
 def blocking(sizes: tuple[int, ...], scopes: tuple[int, ...]) -> Blocking:
     """Search greedily from the best single inner axis by adding axes to the inner and middle part."""
     whole = (1 << len(sizes)) - 1
-    cells = _Cells(sizes)
+    cells = functools.cache(lambda mask: mask_cells(mask, sizes))  # a search asks for few of them very often
     best = min(
         (_priced(cells, scopes, whole, middle=0, inner=1 << k) for k in range(len(sizes))),
         key=lambda priced: priced[0],
@@ -285,7 +258,7 @@ def blocking(sizes: tuple[int, ...], scopes: tuple[int, ...]) -> Blocking:
         options = [
             _priced(cells, scopes, whole, middle=middle, inner=inner)
             for middle, inner in _neighbours(best[1])
-            if cells[middle | inner] <= LONGEST_ROW
+            if cells(middle | inner) <= LONGEST_ROW
         ]
         following = min(options, key=lambda priced: priced[0], default=best)
         if not following[0] < best[0]:
@@ -301,10 +274,10 @@ def _neighbours(split: Blocking) -> Iterator[tuple[int, int]]:
         yield split.middle & ~(1 << k), split.inner | 1 << k
 
 
-def _priced(cells: _Cells, scopes: Sequence[int], whole: int, *, middle: int, inner: int) -> tuple[float, Blocking]:
+def _priced(cells: Cells, scopes: Sequence[int], whole: int, *, middle: int, inner: int) -> tuple[float, Blocking]:
     """The blocking for a split of the axes, and its estimated time."""
     outer = whole & ~middle & ~inner
-    rows, lines, block = (cells[mask] for mask in (outer, middle, inner))
+    rows, lines, block = map(cells, (outer, middle, inner))
     weights = tuple(k for k, scope in enumerate(scopes) if not scope & inner)
     by_line = OPERATION + LINE * lines + CELL * lines * block
     by_row = OPERATION + CELL * lines * block
@@ -312,8 +285,8 @@ def _priced(cells: _Cells, scopes: Sequence[int], whole: int, *, middle: int, in
 
     def time(depends: int, is_wide: bool, members: int) -> float:
         if is_wide:
-            return cells[depends] * wide * members + 3 * rows * by_row
-        return cells[depends] * narrow * members + 3 * rows * by_line
+            return cells(depends) * wide * members + 3 * rows * by_row
+        return cells(depends) * narrow * members + 3 * rows * by_line
 
     grouped = [k for k, scope in enumerate(scopes) if scope & inner]
     groups, spent = _grouped(grouped, scopes, outer, middle, time)
@@ -325,27 +298,16 @@ def _grouped(
     members: list[int], scopes: Sequence[int], outer: int, middle: int, time: Time
 ) -> tuple[tuple[Group, ...], float]:
     """Put each member, largest scope first, into the group where it adds the least time, or into its own."""
-    depends: list[int] = []
-    wide: list[bool] = []
-    inside: list[list[int]] = []
-    times: list[float] = []
+    groups: list[tuple[int, bool, tuple[int, ...], float]] = []  # what a `Group` holds, and its time
     for k in sorted(members, key=lambda k: (-(scopes[k] & outer).bit_count(), k)):
         own, own_wide = scopes[k] & outer, bool(scopes[k] & middle)
-        alone = least = time(own, own_wide, 1)
-        best = -1
-        for at, before in enumerate(times):
-            added = time(depends[at] | own, wide[at] or own_wide, len(inside[at]) + 1) - before
+        best, least = len(groups), time(own, own_wide, 1)
+        for at, (depends, wide, inside, before) in enumerate(groups):
+            added = time(depends | own, wide or own_wide, len(inside) + 1) - before
             if added < least:
                 best, least = at, added
-        if best < 0:
-            depends.append(own)
-            wide.append(own_wide)
-            inside.append([k])
-            times.append(alone)
-        else:
-            depends[best] |= own
-            wide[best] |= own_wide
-            inside[best].append(k)
-            times[best] += least
-    groups = tuple(map(Group, depends, wide, map(tuple, inside)))
-    return groups, sum(times)
+        if best == len(groups):
+            groups.append((0, False, (), 0.0))
+        depends, wide, inside, before = groups[best]
+        groups[best] = depends | own, wide or own_wide, (*inside, k), before + least
+    return tuple(Group(*group[:3]) for group in groups), sum(group[3] for group in groups)

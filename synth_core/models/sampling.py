@@ -42,22 +42,34 @@ Codes: TypeAlias = NDArray[Any]
 
 def sample_rows(
     domain: Domain,
-    beliefs: Sequence[Factor],
+    tables: Sequence[Factor],
     rows: int,
     *,
     rng: np.random.Generator,
     independent: bool = False,
+    rules: Sequence[Impossible] = (),
 ) -> Codes:
-    """Draw rows of codes in the domain's order."""
+    """Rows of codes in the domain's order; of the rules, only rows that ended in a dead end may break one."""
     columns = np.zeros((len(domain), rows), dtype=code_type(domain))
-    if rows:
-        for step in sampling_steps(domain, beliefs):
-            draw_step(columns, step, rng=rng, independent=independent)
+    drawn: set[str] = set()
+    for step in sampling_steps(domain, tables) if rows else ():
+        fresh = [domain.attributes[place] for place in step.fresh]
+        drawn.update(fresh)
+        ending = [rule for rule in rules if set(rule.attributes) <= drawn and set(rule.attributes) & set(fresh)]
+        if not ending:
+            _draw_step(columns, step, rng=rng, independent=independent)
+            continue
+        kinds, which = _met(columns, domain, ending, fresh)
+        for number, kind in enumerate(kinds):
+            own = np.flatnonzero(which == number)
+            part = np.ascontiguousarray(columns[:, own])
+            excluded = _excluded(step, fresh, [rule for rule, met in zip(ending, kind, strict=True) if met])
+            _draw_step(part, step._replace(table=step.table * ~excluded), rng=rng, independent=independent)
+            columns[:, own] = part
     return columns.T
 
 
-def draw_step(columns: Codes, step: Step, *, rng: np.random.Generator, independent: bool = False) -> None:
-    """Write the columns of one turn."""
+def _draw_step(columns: Codes, step: Step, *, rng: np.random.Generator, independent: bool = False) -> None:
     seed = rng.integers(2**64, dtype=np.uint64)
     if independent:
         kernels.draw(columns, step._replace(table=np.cumsum(step.table, axis=1)), seed)
@@ -170,32 +182,6 @@ MAX_DRAWS_PER_ROW = 1000
 """Rows drawn for each one wanted after which a model in which hardly any record is possible is refused."""
 MIN_DRAWS = 100_000
 """Minimum draws before sampling is refused as infeasible."""
-
-
-def sample_lawful(
-    domain: Domain,
-    tables: Sequence[Factor],
-    rows: int,
-    *,
-    rules: Sequence[Impossible],
-    rng: np.random.Generator,
-    independent: bool = False,
-) -> Codes:
-    """Rows of codes in the domain's order; only those that ended in a dead end may break a rule."""
-    columns = np.zeros((len(domain), rows), dtype=code_type(domain))
-    drawn: set[str] = set()
-    for step in sampling_steps(domain, tables) if rows else ():
-        fresh = [domain.attributes[place] for place in step.fresh]
-        drawn.update(fresh)
-        ending = [rule for rule in rules if set(rule.attributes) <= drawn and set(rule.attributes) & set(fresh)]
-        kinds, which = _met(columns, domain, ending, fresh)
-        for number, kind in enumerate(kinds):
-            own = np.flatnonzero(which == number)
-            part = np.ascontiguousarray(columns[:, own])
-            excluded = _excluded(step, fresh, [rule for rule, met in zip(ending, kind, strict=True) if met])
-            draw_step(part, step._replace(table=step.table * ~excluded), rng=rng, independent=independent)
-            columns[:, own] = part
-    return columns.T
 
 
 def redraw_rows(

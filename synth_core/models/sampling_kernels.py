@@ -111,10 +111,7 @@ def deal(columns: Columns, step: Step, seed: np.uint64) -> None:
     codes = np.empty(rows, np.int32)
     _separator_codes(columns, step, codes)
     ends = np.zeros(groups + 1, np.int64)
-    for r in range(rows):
-        ends[codes[r] + 1] += 1
-    for s in range(groups):
-        ends[s + 1] += ends[s]
+    ends[1:] = np.cumsum(np.bincount(codes, minlength=groups))
     dealt = np.empty(rows, np.int32)
     counter = seed
     for s in range(groups):
@@ -145,14 +142,7 @@ def draw(columns: Columns, step: Step, seed: np.uint64) -> None:
         row = step.table[codes[r]]
         counter += GOLDEN
         point = _uniform(counter) * row[-1]
-        low, high = 0, row.size - 1
-        while low < high:
-            middle = (low + high) >> 1
-            if row[middle] > point:
-                high = middle
-            else:
-                low = middle + 1
-        codes[r] = low
+        codes[r] = min(np.searchsorted(row, point, side="right"), row.size - 1)
     _write(columns, step, codes)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
@@ -41,7 +41,9 @@ class StoredModel(ABC):
             path: file to write, as one .npz without pickle; a reader sees the old file or the whole new one.
         """
         header, arrays = self._stored()
-        write_arrays(path, {"format": self.FORMAT} | header, **arrays)
+        text = np.frombuffer(json.dumps({"format": self.FORMAT} | header).encode(), dtype=np.uint8)
+        with atomic_write(Path(path)) as temporary, temporary.open("wb") as file:
+            np.savez(file, allow_pickle=False, header=text, **arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -56,7 +58,7 @@ class StoredModel(ABC):
         Raises:
             SourceError: the file is no stored model of this kind.
         """
-        with read_arrays(path, cls.FORMAT) as (header, stored):
+        with open_model(path, [cls.FORMAT]) as (header, stored):
             return cls._restored(header, stored)
 
     @abstractmethod
@@ -69,32 +71,10 @@ class StoredModel(ABC):
 
 
 @contextmanager
-def open_arrays(path: str | os.PathLike[str]) -> Iterator[Mapping[str, NDArray[Any]]]:
-    """The arrays of a stored model, read when asked for, one thread at a time; a part may be opened inside."""
-    with _READING, np.load(Path(path), allow_pickle=False) as stored:
-        yield stored
-
-
-def write_arrays(path: str | os.PathLike[str], header: Mapping[str, Any], **arrays: NDArray[Any]) -> None:
-    """Write a model; a reader sees the old file or the whole new one.
-
-    Args:
-        path: the file.
-        header: plain data, with the name of the format as "format".
-        arrays: everything else.
-    """
-    text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
-    with atomic_write(Path(path)) as temporary, temporary.open("wb") as file:
-        np.savez(file, allow_pickle=False, header=text, **arrays)
-
-
-@contextmanager
-def read_arrays(path: str | os.PathLike[str], name: str) -> Iterator[tuple[dict[str, Any], Mapping[str, NDArray[Any]]]]:
-    """Open a stored model of one format.
-
-    Args:
-        path: the file.
-        name: of the format.
+def open_model(
+    path: str | os.PathLike[str], formats: Collection[str]
+) -> Iterator[tuple[dict[str, Any], Mapping[str, NDArray[Any]]]]:
+    """Open a stored model of one of these formats, one thread at a time; a part may be opened inside.
 
     Yields:
         Its header and its arrays, to be read inside the block.
@@ -103,13 +83,13 @@ def read_arrays(path: str | os.PathLike[str], name: str) -> Iterator[tuple[dict[
         SourceError: the file is of another format, or the block can make no sense of what it holds.
     """
     try:
-        with open_arrays(path) as stored:
+        with _READING, np.load(Path(path), allow_pickle=False) as stored:
             header = json.loads(stored["header"].tobytes())
-            if header["format"] != name:
+            if header["format"] not in formats:
                 raise ValueError(header["format"])
             yield header, stored
     except (OSError, EOFError, BadZipFile, ValueError, KeyError, TypeError, SchemaError) as error:
-        raise SourceError(f"{Path(path).name} is not a stored model of format {name}") from error
+        raise SourceError(f"{Path(path).name} is not a stored model of format {' or '.join(formats)}") from error
 
 
 def domain_header(domain: Domain) -> dict[str, Any]:

@@ -55,13 +55,13 @@ def lbfgs(columns: int, sigma: float, until: float) -> tuple[int, dict[str, int]
     ours = passes[0]
     radius = math.sqrt(2 * engine.SLACK * until * float(problem.expected.sum()))
     found = {}
-    first = engine._evaluated(problem, oracle, start, radius, engine.RIDGE)
+    first = engine._Search(problem, oracle, 3000, None).evaluated(start, radius)
     poisson = np.sqrt(problem.curvature(first.marginals) + 1.0)
     for name, scale in {"plain": np.ones_like(start), "preconditioned": poisson}.items():
         passes[0] = 0
 
         def dual(z, scale=scale):
-            point = engine._evaluated(problem, counted, z / scale, radius, engine.RIDGE)
+            point = engine._Search(problem, counted, 3000, None).evaluated(z / scale, radius)
             if problem.fitted(point.residual, point.gradient, until)[1]:
                 raise StopIteration
             return point.value, point.gradient / scale

@@ -22,7 +22,7 @@ from synth_core.models.loopy import ClusterGraphField
 from synth_core.models.losses import Problem
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.maximum_entropy import estimate
-from synth_core.models.sampling import redraw_rows, sample_lawful, sample_rows
+from synth_core.models.sampling import redraw_rows, sample_rows
 
 LIBRARIES = [NUMPY, replace(NUMPY, threads=2), generic(np), generic(array_api_strict)]
 NAMES = ["compiled", "threads", "numpy", "strict"]
@@ -232,7 +232,7 @@ def test_attributes_drawn_early_follow_their_tables_and_later_ones_give_way():
     tables = [Factor((name,), np.ones(size)) for name, size in zip(RULED, RULED.sizes, strict=True)]
     for independent in (False, True):
         rng = np.random.default_rng(0)
-        rows = sample_lawful(RULED.unruled, tables, 30_000, rules=RULED.impossible, rng=rng, independent=independent)
+        rows = sample_rows(RULED.unruled, tables, 30_000, rules=RULED.impossible, rng=rng, independent=independent)
         assert not breaking_rows(rows, RULED).any()
         counts = np.zeros(RULED.sizes)
         np.add.at(counts, tuple(rows.T), 1 / 30_000)
@@ -248,7 +248,7 @@ def test_rows_drawn_around_rules_break_none_after_dead_ends_are_drawn_again(case
     tables = [Factor((name,), np.ones(domain.size(name))) for name in domain]
 
     def drawn(rows, rng):
-        return sample_lawful(domain.unruled, tables, rows, rules=domain.impossible, rng=rng)
+        return sample_rows(domain.unruled, tables, rows, rules=domain.impossible, rng=rng)
 
     rows = redraw_rows(drawn, 300, domain=domain, rng=np.random.default_rng(seed))
     assert len(rows) == 300
@@ -259,6 +259,6 @@ def test_many_rules_at_once_are_told_apart():
     rules = tuple(Impossible(f"r{k}", (("a", (k,)), ("b", (k,)))) for k in range(70))
     domain = Domain(("a", "b"), (70, 70), rules)
     tables = [Factor((name,), np.ones(70)) for name in domain]
-    rows = sample_lawful(domain.unruled, tables, 20_000, rules=rules, rng=np.random.default_rng(0))
+    rows = sample_rows(domain.unruled, tables, 20_000, rules=rules, rng=np.random.default_rng(0))
     assert not breaking_rows(rows, domain).any()
     assert (np.bincount(rows[:, 0], minlength=70) > 0).all()

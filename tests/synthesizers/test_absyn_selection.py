@@ -90,7 +90,7 @@ def plain_selection(domain, scores, terms):
             if (i, j) not in measured
         )
         noise = sum(terms.loads[edge] ** (2 / 3) for edge in measured) ** 1.5 * np.sqrt(2 / np.pi / terms.mu2)
-        return missed + noise, measured, graph.largest <= terms.largest_clique
+        return missed + noise, measured, max(map(graph.size, graph.masks)) <= terms.largest_clique
 
     chosen, (error, measured, _) = [], outcome([])
     while True:
