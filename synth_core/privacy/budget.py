@@ -8,7 +8,7 @@ an exact rational; floats appear only where a transcendental function is evaluat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
@@ -140,11 +140,6 @@ def laplace_for(mu2: Fraction, *, sensitivity: Fraction, count: int) -> Mechanis
 def exponential_for(mu2: Fraction, *, sensitivity: Fraction, count: int) -> Mechanism:
     """The exponential mechanism of largest eta that spends at most `mu2` on all its choices together."""
     return Mechanism("exponential", sensitivity, 4 * _largest_atanh(mu2, count), count)
-
-
-def total_mu2(mechanisms: Iterable[Mechanism]) -> Fraction:
-    """The price of several events on the same records: prices add up, also for adaptively chosen events."""
-    return sum((mechanism.mu2() for mechanism in mechanisms), Fraction(0))
 
 
 def group_mu2(mu2: Fraction, rows_per_unit: int) -> Fraction:

@@ -23,7 +23,7 @@ from synth_core.models.junction_tree import junction_tree
 from synth_core.models.linear import LinearMeasurement
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.privacy.curator import Curator
-from synth_core.privacy.strategies import Strategy
+from synth_core.privacy.strategies import Strategy, group_matrix
 from synth_core.synthesizers.independent import positive_shares
 
 LEAST_SHARE = 1e-9
@@ -132,8 +132,7 @@ class Compression:
         return Impossible(excluded.rule, tuple(codes))
 
     def _matrix(self, attribute: str) -> NDArray[np.int64]:
-        group = self.groups[self.full.position(attribute)]
-        return np.equal.outer(np.arange(group.max() + 1), group).astype(np.int64)
+        return group_matrix(self.groups[self.full.position(attribute)])
 
 
 def _shares(noisy: Floats) -> Floats:

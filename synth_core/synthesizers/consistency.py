@@ -25,6 +25,7 @@ from synth_core.domain import Clique, Domain
 from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.synthesizers.base import sum_onto
 from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, Hierarchies, spread_from, sum_to
 
 
@@ -189,7 +190,7 @@ def model_in_turn(domain: Domain, tables: Iterable[tuple[Clique, Floats]], *, to
         if not fresh:
             continue
         kept = tuple(a for a in clique if a in given or a in fresh)
-        conditional = _conditional(_summed(clique, table, kept), kept, fresh)
+        conditional = _conditional(sum_onto(table, clique, kept), kept, fresh)
         used.append(kept)
         logs.append(np.log(np.maximum(conditional, LEAST_PROBABILITY)))
     potentials = np.concatenate([np.zeros(0), *(log.ravel() for log in logs)])
@@ -218,15 +219,11 @@ def _gain(clique: Clique, table: Floats, used: Sequence[Clique]) -> float:
     if not fresh:
         return -np.inf
     kept = tuple(a for a in clique if a in given or a in fresh)
-    joint = np.maximum(_summed(clique, table, kept), 0.0) + LEAST_PROBABILITY
+    joint = np.maximum(sum_onto(table, clique, kept), 0.0) + LEAST_PROBABILITY
     joint /= joint.sum()
     new, old = (tuple(k for k, a in enumerate(kept) if (a in fresh) is side) for side in (True, False))
     product = joint.sum(axis=new, keepdims=True) * joint.sum(axis=old, keepdims=True)
     return float((joint * np.log(joint / product)).sum())
-
-
-def _summed(clique: Clique, table: Floats, kept: Clique) -> Floats:
-    return np.asarray(table.sum(axis=tuple(k for k, a in enumerate(clique) if a not in kept)))
 
 
 def _conditional(table: Floats, clique: Clique, fresh: Clique) -> Floats:
