@@ -72,7 +72,8 @@ class Mechanism:
             return (self.sensitivity * MARGIN) ** 2 * total / self.scale
         pure = self.name == "discrete_laplace"
         mu = _pure_mu(self.sensitivity / self.scale) if pure else _range_mu(self.scale)
-        return _ceil(self.count * Fraction(mu) ** 2 * (1 + Fraction(_FLOAT_SLACK)))
+        price = self.count * Fraction(mu) ** 2 * (1 + Fraction(_FLOAT_SLACK))
+        return Fraction(math.ceil(price * _GRID), _GRID)
 
     def variances(self) -> tuple[Fraction, ...]:
         """The noise variance of each query, in squared units of the query; of a Laplace number it is 2 b^2."""
@@ -358,10 +359,6 @@ def _require_probability(delta: float) -> None:
 def _rounded(value: float, digits: int, way: str) -> float:
     # Rounding decimals to floats is monotone, so the result is on the asked side of `value` itself.
     return float(Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), rounding=way))
-
-
-def _ceil(value: Fraction) -> Fraction:
-    return Fraction(math.ceil(value * _GRID), _GRID)
 
 
 def _floor(value: Fraction) -> Fraction:

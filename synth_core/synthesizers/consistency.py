@@ -60,7 +60,8 @@ def make_consistent(
     cliques = [m.clique for m in measurements]
     for shared in shared_sets(scopes):
         holders = [k for k, scope in enumerate(scopes) if shared <= scope]
-        weights = _weights([tables[k].size * variances[k] for k in holders])
+        precisions = 1.0 / np.array([tables[k].size * variances[k] for k in holders])
+        weights = precisions / precisions.sum()
         target = hierarchies.finest(shared)
         sums = [_ordered_sum(tables[k], cliques[k], target, hierarchies) for k in holders]
         agreed = sum(weight * part for weight, part in zip(weights, sums, strict=True))
@@ -148,11 +149,6 @@ def reconcile(
         agreed = make_consistent(found, hierarchies=hierarchies, update=False)
         found = [Measurement(m.clique, nearest_non_negative(m.noisy), m.sigma) for m in agreed]
     return found
-
-
-def _weights(variances: Sequence[float]) -> Floats:
-    inverse = 1.0 / np.array(variances)
-    return np.asarray(inverse / inverse.sum())
 
 
 def _ordered_sum(table: Floats, clique: Clique, target: dict[str, str], hierarchies: Hierarchies) -> Floats:

@@ -160,14 +160,7 @@ def _offers(state: Selection, left: list[Edge], terms: Terms) -> list[tuple[Edge
     return offers
 
 
-def _with(
-    state: Selection,
-    scores: Matrix,
-    edges: tuple[Edge, ...],
-    *,
-    spread: float,
-    error: float,
-) -> Selection:
+def _with(state: Selection, scores: Matrix, edges: tuple[Edge, ...], *, spread: float, error: float) -> Selection:
     i, j = edges[0]
     graph = state.graph.with_edge(state.graph.domain.attributes[i], state.graph.domain.attributes[j])
     measured, paths = state.measured.copy(), state.paths

@@ -32,21 +32,8 @@ from synth_core.privacy.budget import BudgetPlan, exact_share
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Coarsened, Dependence, Misfit, Query, Total
 from synth_core.privacy.strategies import Strategy, group_matrix
-from synth_core.synthesizers.base import (
-    Scores,
-    Structure,
-    Tools,
-    noise_sigma,
-    noise_text,
-    option,
-    pool_tables,
-)
-from synth_core.synthesizers.consistency import (
-    as_published,
-    nearest_non_negative,
-    non_negative,
-    reconcile,
-)
+from synth_core.synthesizers.base import Scores, Structure, Tools, noise_sigma, noise_text, option, pool_tables
+from synth_core.synthesizers.consistency import as_published, nearest_non_negative, non_negative, reconcile
 from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, Groups, Hierarchies, by_size, with_declared
 from synth_core.synthesizers.independent import one_way_scores
 from synth_core.synthesizers.structure import BY_SIZE, all_pairs, pair_matrix, with_clique
