@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 from synth_core.audit.verdict import AuditCertificate, Evidence, certify
@@ -51,7 +51,7 @@ def run_audit(
     worlds: Worlds,
     granted_mu2: Fraction = HOT_MU2,
     runs: int = RUNS,
-    curator: type[Curator] = Curator,
+    curator: Callable[..., Curator] = Curator,
 ) -> AuditCertificate:
     """Run the experiment `runs` times, half in each world, and certify what it loses of `granted_mu2`."""
     if runs < 100:
@@ -96,7 +96,7 @@ class Notebook:
 class Witness:
     """A curator that passes every question to the audited one and weighs what comes out in both worlds."""
 
-    def __init__(self, worlds: Worlds, here: int, *, curator: type[Curator], entropy: Entropy) -> None:
+    def __init__(self, worlds: Worlds, here: int, *, curator: Callable[..., Curator], entropy: Entropy) -> None:
         self._worlds = worlds
         self._here = here
         self._notebook = Notebook()
@@ -121,32 +121,26 @@ class Witness:
         """Ask the audited curator and weigh the noisy counts."""
         given = self._curator.measure(cliques, mu2, **how)
         asked = [measurement.clique for measurement in given]
-        exact = [
-            np.concatenate([[], *(GRID * table.ravel() for table in _tables(world, asked))]) for world in self._worlds
-        ]
-        answer = np.concatenate([[], *(measurement.noisy.ravel() * GRID for measurement in given)])
-        self._weigh_numbers(exact, answer, sizes=[measurement.noisy.size for measurement in given])
+        exact = [[GRID * table for table in _tables(world, asked)] for world in self._worlds]
+        self._weigh_numbers(exact, [measurement.noisy for measurement in given])
         return given
 
     def answer(self, strategies: Sequence[Strategy], mu2: Fraction, **how: Any) -> list[Answers]:
         """Ask the audited curator and weigh the noisy answers, each in units of its strategy's sensitivity."""
         given = self._curator.answer(strategies, mu2, **how)
-        exact = []
-        for world in self._worlds:
-            tables = _tables(world, [strategy.clique for strategy in strategies])
-            answers = [GRID * s.evaluate(table).ravel() for s, table in zip(strategies, tables, strict=True)]
-            exact.append(np.concatenate([[], *answers]))
-        answer = np.concatenate([[], *(one.noisy.ravel() * GRID for one in given)])
-        sizes = [one.noisy.size for one in given]
+        asked = [strategy.clique for strategy in strategies]
+        exact = [
+            [GRID * strategy.evaluate(table) for strategy, table in zip(strategies, _tables(world, asked), strict=True)]
+            for world in self._worlds
+        ]
         units = [one.strategy.sensitivity2 for one in given]
-        self._weigh_numbers(exact, answer, sizes=sizes, units=units)
+        self._weigh_numbers(exact, [one.noisy for one in given], units=units)
         return given
 
     def score(self, queries: Sequence[Query], mu2: Fraction, **how: Any) -> list[float]:
         """Ask the audited curator and weigh the noisy scores."""
         given = self._curator.score(queries, mu2, **how)
-        exact = [np.array(_values(world, queries), dtype=np.float64) for world in self._worlds]
-        self._weigh_numbers(exact, np.array(given) * GRID, sizes=[1] * len(given))
+        self._weigh_numbers([_values(world, queries) for world in self._worlds], given)
         return given
 
     def choose(self, queries: Sequence[AnyQuery], mu2: Fraction, **how: Any) -> list[AnyQuery]:
@@ -179,26 +173,26 @@ class Witness:
 
     def _weigh_numbers(
         self,
-        exact: list[NDArray[np.float64]],
-        given: NDArray[np.float64],
+        exact: Sequence[Sequence[ArrayLike]],
+        noisy: Sequence[ArrayLike],
         *,
-        sizes: list[int],
         units: list[int] | None = None,
     ) -> None:
+        """Weigh a call's noisy numbers against the exact ones of both worlds, which are in grid units."""
         key, self._notebook.fresh = self._notebook.fresh, None
         if key is None:
             return  # nothing asked, or asked before and answered from the ledger
+        absent, present = map(_flat, exact)
+        given = _flat(noisy) * GRID
         mechanism = self._notebook.requests[key].mechanism
-        variances = mechanism.variances()
-        scaled = [float(v * unit) for v, unit in zip(variances, units or [1] * len(sizes), strict=True)]
-        variance = np.repeat(np.array(scaled), sizes) * GRID**2
+        scaled = [float(v * unit) for v, unit in zip(mechanism.variances(), units or [1] * len(noisy), strict=True)]
+        variance = np.repeat(scaled, [np.size(part) for part in noisy]) * GRID**2
         outputs = [answer.astype(np.float64) for answer in self._notebook.answers.get(key, [])]
         if not outputs or not np.array_equal(np.rint(given), outputs[0]):
             self._strayed += 1
             outputs.append(given)
-        absent, present = exact
         for output in outputs:
-            noise = output - exact[self._here]
+            noise = output - (absent, present)[self._here]
             if mechanism.name == "discrete_laplace":
                 scale = np.sqrt(variance / 2)
                 ratios = (np.abs(output - absent) - np.abs(output - present)) / scale
@@ -231,6 +225,10 @@ class Witness:
 def _normal_scores(noise: NDArray[np.float64]) -> NDArray[np.float64]:
     """Laplace noise of scale 1 as the standard normal numbers of the same ranks."""
     return np.asarray(-np.sign(noise) * ndtri(np.exp(-np.abs(noise)) / 2))
+
+
+def _flat(parts: Sequence[ArrayLike]) -> NDArray[np.float64]:
+    return np.concatenate([[], *map(np.ravel, parts)])
 
 
 def _tables(world: CountSource, cliques: Sequence[Clique]) -> list[NDArray[np.int64]]:

@@ -13,9 +13,9 @@ tell the worlds apart at a glance.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -129,21 +129,25 @@ class _Silence:
         return np.zeros(n, dtype=np.uint64)
 
 
-class PlantedFault(Curator, ABC):
-    """A curator whose noisy numbers are spoiled before they are stored; choices are left as they are."""
+class PlantedFault(Curator):
+    """A curator whose noisy numbers are spoiled before they are stored; choices are left as they are.
+
+    `spoil` makes what is added out of the noise and of how many numbers each query has.
+    """
+
+    def __init__(self, spoil: Callable[[Answer, list[int]], NDArray[np.float64]], **given: Any) -> None:
+        super().__init__(**given)
+        self._spoil = spoil
 
     def _answer(self, purpose: str, mechanism: Mechanism, *, draw: Callable[[], Answer], **question: Any) -> Answer:
         def spoiled() -> Answer:
             if mechanism.name == "exponential":
                 return draw()
-            truth = self._truth(draw)
-            return truth + np.rint(self.spoil(draw() - truth, question["asked"])).astype(np.int64)
+            truth, asked = self._truth(draw), question["asked"]
+            sizes = [1] * len(asked) if truth.size == len(asked) else list(map(self.domain.cells, asked))
+            return truth + np.rint(self._spoil(draw() - truth, sizes)).astype(np.int64)
 
         return super()._answer(purpose, mechanism, draw=spoiled, **question)
-
-    @abstractmethod
-    def spoil(self, noise: Answer, asked: Sequence[Clique]) -> NDArray[np.float64]:
-        """What is added instead of the noise."""
 
     def _truth(self, draw: Callable[[], Answer]) -> Answer:
         entropy, self._entropy = self._entropy, _Silence()
@@ -151,39 +155,6 @@ class PlantedFault(Curator, ABC):
             return draw()
         finally:
             self._entropy = entropy
-
-
-class HalfNoise(PlantedFault):
-    """Adds noise of half the sigma that is charged."""
-
-    def spoil(self, noise: Answer, asked: Sequence[Clique]) -> NDArray[np.float64]:
-        """Half of the noise."""
-        return noise / 2
-
-
-class SilentQuery(PlantedFault):
-    """Adds no noise to the last query of a call."""
-
-    def spoil(self, noise: Answer, asked: Sequence[Clique]) -> NDArray[np.float64]:
-        """The noise, but for the cells of the last query."""
-        last = 1 if noise.size == len(asked) else self.domain.cells(asked[-1])
-        return np.append(noise[:-last], np.zeros(last))
-
-
-class MissingComposition(PlantedFault):
-    """Gives every query of a call the noise that would be right if it were the only one."""
-
-    def spoil(self, noise: Answer, asked: Sequence[Clique]) -> NDArray[np.float64]:
-        """The noise of one query alone."""
-        return noise / math.sqrt(len(asked))
-
-
-class SharedNoise(PlantedFault):
-    """Adds one and the same draw to all numbers of a call."""
-
-    def spoil(self, noise: Answer, asked: Sequence[Clique]) -> NDArray[np.float64]:
-        """The first draw everywhere."""
-        return np.full(noise.size, float(noise[0]))
 
 
 class SecondDraw(Curator):
@@ -194,11 +165,13 @@ class SecondDraw(Curator):
         return draw()
 
 
-PLANTED_FAULTS: dict[str, type[Curator]] = {
-    "half the noise": HalfNoise,
-    "one query without noise": SilentQuery,
-    "no composition": MissingComposition,
-    "noise shared by all answers": SharedNoise,
+PLANTED_FAULTS: dict[str, Callable[..., Curator]] = {
+    "half the noise": partial(PlantedFault, lambda noise, _: noise / 2),
+    "one query without noise": partial(
+        PlantedFault, lambda noise, sizes: np.append(noise[: -sizes[-1]], np.zeros(sizes[-1]))
+    ),
+    "no composition": partial(PlantedFault, lambda noise, sizes: noise / math.sqrt(len(sizes))),
+    "noise shared by all answers": partial(PlantedFault, lambda noise, _: np.full(noise.size, float(noise[0]))),
     "a second draw": SecondDraw,
 }
 """Each must make the audit of `measure` and of `score` fail."""

@@ -8,14 +8,7 @@ from fractions import Fraction
 from functools import partial
 
 from synth_core.audit.adversary import HOT_MU2, Experiment, run_audit
-from synth_core.audit.cases import (
-    DOMAIN,
-    HOSTILE_LINES,
-    PLANTED_FAULTS,
-    canary_codes,
-    file_worlds,
-    verb_experiments,
-)
+from synth_core.audit.cases import DOMAIN, HOSTILE_LINES, PLANTED_FAULTS, canary_codes, file_worlds, verb_experiments
 from synth_core.audit.verdict import AuditCertificate
 from synth_core.ledger.memory import MemoryLedger
 from synth_core.models.maximum_entropy import estimate

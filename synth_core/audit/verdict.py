@@ -81,10 +81,7 @@ class AuditCertificate:
             ("mu certified to be lost", f"at least {self.mu_lower:.3f}"),
             ("guesses wrong without / with the canary", f"{self.false_alarms} / {self.misses}"),
             ("variance of standardised noise", f"{self.noise_variance:.4f}"),
-            (
-                "  smallest and largest of one output",
-                f"{self.least_variance:.3f} … {self.largest_variance:.3f}",
-            ),
+            ("  smallest and largest of one output", f"{self.least_variance:.3f} … {self.largest_variance:.3f}"),
             ("largest correlation of two outputs", f"{self.largest_correlation:.3f}"),
             ("bias of choices, in standard deviations", f"{self.choice_bias:+.2f}"),
             ("charged / stored / other answers", f"{self.charged:,} / {self.stored:,} / {self.strayed:,}"),

@@ -8,7 +8,7 @@ an exact rational; floats appear only where a transcendental function is evaluat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
@@ -72,7 +72,8 @@ class Mechanism:
             return (self.sensitivity * MARGIN) ** 2 * total / self.scale
         pure = self.name == "discrete_laplace"
         mu = _pure_mu(self.sensitivity / self.scale) if pure else _range_mu(self.scale)
-        return _ceil(self.count * Fraction(mu) ** 2 * (1 + Fraction(_FLOAT_SLACK)))
+        price = self.count * Fraction(mu) ** 2 * (1 + Fraction(_FLOAT_SLACK))
+        return Fraction(math.ceil(price * _GRID), _GRID)
 
     def variances(self) -> tuple[Fraction, ...]:
         """The noise variance of each query, in squared units of the query; of a Laplace number it is 2 b^2."""
@@ -140,11 +141,6 @@ def laplace_for(mu2: Fraction, *, sensitivity: Fraction, count: int) -> Mechanis
 def exponential_for(mu2: Fraction, *, sensitivity: Fraction, count: int) -> Mechanism:
     """The exponential mechanism of largest eta that spends at most `mu2` on all its choices together."""
     return Mechanism("exponential", sensitivity, 4 * _largest_atanh(mu2, count), count)
-
-
-def total_mu2(mechanisms: Iterable[Mechanism]) -> Fraction:
-    """The price of several events on the same records: prices add up, also for adaptively chosen events."""
-    return sum((mechanism.mu2() for mechanism in mechanisms), Fraction(0))
 
 
 def group_mu2(mu2: Fraction, rows_per_unit: int) -> Fraction:
@@ -363,10 +359,6 @@ def _require_probability(delta: float) -> None:
 def _rounded(value: float, digits: int, way: str) -> float:
     # Rounding decimals to floats is monotone, so the result is on the asked side of `value` itself.
     return float(Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), rounding=way))
-
-
-def _ceil(value: Fraction) -> Fraction:
-    return Fraction(math.ceil(value * _GRID), _GRID)
 
 
 def _floor(value: Fraction) -> Fraction:

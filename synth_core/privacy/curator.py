@@ -268,9 +268,8 @@ class Curator:
 
 
 def _marginals(domain: Domain, cliques: Sequence[Clique]) -> AnswerForm:
-    shapes = [domain.shape(clique) for clique in cliques]
-    facts = [["marginal", list(c), list(shape)] for c, shape in zip(cliques, shapes, strict=True)]
-    blocks = [Block(kind=Kind.MARGINAL, clique=c, shape=shape) for c, shape in zip(cliques, shapes, strict=True)]
+    blocks = [Block(kind=Kind.MARGINAL, clique=clique, shape=domain.shape(clique)) for clique in cliques]
+    facts = [["marginal", list(block.clique), list(block.shape)] for block in blocks]
     return AnswerForm(fingerprint=fingerprint("measure", facts), blocks=tuple(blocks))
 
 
@@ -279,7 +278,12 @@ def _form(verb: str, queries: Sequence[Query], block: Block) -> AnswerForm:
 
 
 def _gaussian(mu2: Fraction, count: int, weights: Sequence[float] | None) -> Mechanism:
-    shares = None if weights is None else _exact_shares(weights)
+    shares = None
+    if weights is not None:
+        total = math.fsum(weights)
+        if min(weights) <= 0 or not math.isfinite(total):
+            raise SpecError("weights of a measurement must be positive and finite")
+        shares = tuple(Fraction(max(1, round(weight / total * WEIGHT_GRID)), WEIGHT_GRID) for weight in weights)
     return gaussian_for(mu2, sensitivity=Fraction(1), count=count, weights=shares)
 
 
@@ -288,10 +292,3 @@ def _one_sensitivity(queries: Sequence[Query]) -> Fraction:
     if len(sensitivities) != 1:
         raise SpecError("one call asks queries of one sensitivity; ask the others in a call of their own")
     return sensitivities.pop()
-
-
-def _exact_shares(weights: Sequence[float]) -> tuple[Fraction, ...]:
-    total = math.fsum(weights)
-    if min(weights) <= 0 or not math.isfinite(total):
-        raise SpecError("weights of a measurement must be positive and finite")
-    return tuple(Fraction(max(1, round(weight / total * WEIGHT_GRID)), WEIGHT_GRID) for weight in weights)

@@ -90,11 +90,6 @@ class Staircase:
     tail_shift: int
     tables: Tables
 
-    @property
-    def tail(self) -> int:
-        """The index of the tail among the blocks, which is also how many others there are."""
-        return len(self.heights) - 1
-
 
 def draw(stairs: Staircase, size: int, entropy: Entropy) -> NDArray[np.int64]:
     """Independent samples of the decay under the stairs."""
@@ -224,7 +219,7 @@ def _decide(stairs: Staircase, first: int, second: int, *, entropy: Entropy) -> 
     block, within = first >> (64 - _COLUMN_BITS), first >> 1 & (_CAPACITY - 1)
     if within >= int(stairs.tables.threshold[block]):
         block = int(stairs.tables.alias[block])
-    if block == stairs.tail:
+    if block == stairs.tables.tail:
         x, factor = _tail_candidate(stairs, entropy)
         prefix, bits = 0, 0
     else:
@@ -251,7 +246,7 @@ def _tail_candidate(stairs: Staircase, entropy: Entropy) -> tuple[int, Fraction]
         index += 64
     index += 64 - word.bit_length()
     width = 2**stairs.tail_shift
-    x = (stairs.tail << stairs.shift) + index * width + int(entropy.words(1)[0]) % width
+    x = (stairs.tables.tail << stairs.shift) + index * width + int(entropy.words(1)[0]) % width
     return x, Fraction(stairs.scale * 2 ** (index + 1) * (width >> stairs.shift), stairs.heights[-1])
 
 

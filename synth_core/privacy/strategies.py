@@ -111,6 +111,11 @@ class Answers:
     sigma: float
 
 
+def group_matrix(groups: NDArray[np.int64]) -> IntegerMatrix:
+    """The queries that count each group of codes; `groups` holds the group of each code."""
+    return np.equal.outer(np.arange(groups.max() + 1), groups).astype(np.int64)
+
+
 def fingerprint(strategies: Sequence[Strategy]) -> str:
     """A short name of what is asked, so that other matrices never get a stored answer of these."""
     asked = [[s.clique, [matrix.tolist() for matrix in s.matrices]] for s in strategies]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -30,19 +30,10 @@ from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Dependence, Misfit
-from synth_core.synthesizers.base import (
-    Fit,
-    Scores,
-    Structure,
-    Tools,
-    free_parameters,
-    noise_text,
-    option,
-)
+from synth_core.synthesizers.base import Fit, PairScores, Scores, Structure, Tools, free_parameters, noise_text, option
 from synth_core.synthesizers.compression import Compression
 from synth_core.synthesizers.consistency import make_consistent
 from synth_core.synthesizers.correlation import (
-    BY_LOAD,
     Terms,
     load,
     normalise_scores,
@@ -51,8 +42,8 @@ from synth_core.synthesizers.correlation import (
     strongest_triples,
     worth_their_noise,
 )
-from synth_core.synthesizers.independent import one_way_plan, one_way_scores, products
-from synth_core.synthesizers.structure import all_pairs
+from synth_core.synthesizers.independent import OneWayFirst, distances, one_way_plan
+from synth_core.synthesizers.structure import BY_SIZE, all_pairs
 
 EXACT, PARALLEL = "exact", "parallel"
 RECORDS_PER_CELL = 2
@@ -60,7 +51,7 @@ RECORDS_PER_CELL = 2
 
 
 @dataclass(frozen=True, slots=True)
-class ABSyn:
+class ABSyn(OneWayFirst):
     """One-way marginals, scores of pairs, selection, one weighted batch of pairs, one fit; then perhaps triples."""
 
     one_way: float = option(0.12, "one_way")
@@ -91,27 +82,20 @@ class ABSyn:
             shares |= {"triples": self.triples, "triple scores": self.triple_scores}
         return one_way_plan(domain, total_mu2, shares, rest="pairs")
 
-    def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
-        """One-way marginals (Algorithm 2, line 6) and the R-scores of all pairs (Algorithm 3, lines 6-8)."""
-        scores = one_way_scores(curator, plan.mu2("one-way"))
-        if len(curator.domain) == 1:
-            return scores
+    def _pairs(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> PairScores:
+        """The R-scores of all pairs (Algorithm 3, lines 6-8); one-way marginals are its Algorithm 2, line 6."""
         pairs, budget = all_pairs(curator.domain), plan.mu2("scores")
         if self.noisy_reference:
-            queries = list(map(Misfit, pairs, products(scores, pairs)))
-            values = [misfit / 2 for misfit in curator.score(queries, budget, purpose="R-scores")]
-        else:
-            values = curator.score([Dependence(pair) for pair in pairs], budget, purpose="R-scores")
-        scored = tuple((a, b, value) for (a, b), value in zip(pairs, values, strict=True))
-        return replace(scores, pairs=scored)
+            found = distances(curator, scores, pairs, budget, purpose="R-scores")
+            return tuple((a, b, misfit / 2) for (a, b), misfit in found.items())
+        values = curator.score([Dependence(pair) for pair in pairs], budget, purpose="R-scores")
+        return tuple((a, b, value) for (a, b), value in zip(pairs, values, strict=True))
 
-    def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
+    def _structure(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """Algorithm 3; post-processing.
 
         Triples tell about their pairs as well, so their budget counts when pairs are weighed against noise.
         """
-        if len(curator.domain) == 1:
-            return Structure(scores)
         domain = self._compression(curator.domain, scores).domain
         budget = plan.mu2("pairs") + (plan.mu2("triples") if self.triples else 0)
         terms = Terms(
@@ -151,18 +135,12 @@ class ABSyn:
             model = self.estimated(compression.domain, known, tools)
         return compression.expanded(model) if self.rare else model
 
-    def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
-        """Noise of each phase, in records, and the bounds of the work."""
+    def _further(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         d = len(domain)
-        lines = [("noise on each one-way count", noise_text(plan.mu2("one-way"), count=d))]
-        if d == 1:
-            return lines
         sensitivity = Fraction(1, 2) if self.noisy_reference else Fraction(2)
-        lines += [
-            (
-                "noise on each pair's dependence",
-                noise_text(plan.mu2("scores"), count=d * (d - 1) // 2, sensitivity=sensitivity),
-            ),
+        dependence = noise_text(plan.mu2("scores"), count=d * (d - 1) // 2, sensitivity=sensitivity)
+        lines = [
+            ("noise on each pair's dependence", dependence),
             ("noise on each pair count", f"{noise_text(plan.mu2('pairs'), count=d)} if {d} pairs share it equally"),
             ("pairs measured", "as many as lower the expected error, in one batch"),
         ]
@@ -183,7 +161,7 @@ class ABSyn:
     ) -> list[Measurement]:
         """One batch of noisy tables of the smaller domain, its budget split by Eq. 11."""
         domain = compression.domain
-        weights = [load(domain, clique, interactions=self.interactions) ** BY_LOAD for clique in cliques]
+        weights = [load(domain, clique, interactions=self.interactions) ** BY_SIZE for clique in cliques]
         if domain == curator.domain:
             return curator.measure(cliques, mu2, purpose=purpose, weights=weights)
         return compression.measure(curator, cliques, mu2, purpose=purpose, weights=weights)

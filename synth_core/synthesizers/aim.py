@@ -24,7 +24,7 @@ from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
-from synth_core.synthesizers.base import Structure, Tools, last_fit, noise_sigma, noise_text, option
+from synth_core.synthesizers.base import Structure, Tools, last_fit, noise_sigma, option, sum_onto
 from synth_core.synthesizers.independent import OneWayFirst, one_way_plan
 from synth_core.synthesizers.structure import MEAN_ABSOLUTE, fits, with_clique
 from synth_core.synthesizers.workloads import Workload
@@ -92,21 +92,14 @@ class AIM(OneWayFirst):
         order, gain, passes = self.pooling, self.last_gain, 4 * self.passes
         return last_fit(domain, measurements, tools, order=order, gain=gain, passes=passes, warm=model)
 
-    def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
-        """Noise of the first questions, in records, and the bounds of the work."""
-        lines = [("noise on each one-way count", noise_text(plan.mu2("one-way"), count=len(domain)))]
-        if len(domain) == 1:
-            return lines
+    def _further(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         rounds = self._rounds(domain)
         sigma = self._sigma(plan, Fraction(1, rounds))
+        candidates = min(self.candidates, len(closure(domain, self.workload)))
         return [
-            *lines,
             ("noise on each marginal count", f"sigma {sigma:.1f} records, less after annealing"),
             ("rounds", f"up to {rounds}"),
-            (
-                "candidates",
-                f"up to {min(self.candidates, len(closure(domain, self.workload))):,} a round",
-            ),
+            ("candidates", f"up to {candidates:,} a round"),
             ("junction tree", f"up to {min(self.largest_model, float(domain.cells())):,.0f} cells"),
         ]
 
@@ -188,9 +181,10 @@ def tables(model: MarkovRandomField, cliques: Sequence[Clique]) -> list[NDArray[
     """
     across = [clique for clique in cliques if model.tree.host(clique) is None]
     homes = dict(zip(across, unions(model.domain, across), strict=True))
-    asked = list(dict.fromkeys(homes.get(clique, clique) for clique in cliques))
+    around = [homes.get(clique, clique) for clique in cliques]
+    asked = list(dict.fromkeys(around))
     found = dict(zip(asked, model.marginals(asked), strict=True))
-    return [_summed(found, homes.get(clique, clique), clique) for clique in cliques]
+    return [sum_onto(found[home], home, clique) for home, clique in zip(around, cliques, strict=True)]
 
 
 def unions(domain: Domain, cliques: Sequence[Clique]) -> list[Clique]:
@@ -211,8 +205,3 @@ def unions(domain: Domain, cliques: Sequence[Clique]) -> list[Clique]:
 
 
 PRESETS = {"default": AIM(), "paper": PAPER}
-
-
-def _summed(found: dict[Clique, NDArray[np.float64]], home: Clique, clique: Clique) -> NDArray[np.float64]:
-    gone = tuple(k for k, attribute in enumerate(home) if attribute not in clique)
-    return np.asarray(found[home].sum(axis=gone))

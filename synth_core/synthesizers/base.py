@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from fractions import Fraction
 from itertools import combinations
@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 
+from synth_core.arrays import Floats
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
 from synth_core.measurement import Measurement, total_by_inverse_variance
@@ -28,6 +29,7 @@ from synth_core.privacy.curator import Curator
 T = TypeVar("T")
 Progress = Callable[[str], None]
 Estimator = Callable[..., MarkovRandomField]
+PairScores = tuple[tuple[str, str, float], ...]
 
 
 SHARED_MEANINGS = {
@@ -60,7 +62,7 @@ class Scores:
     """What the score phase learned: the noisy number of records, noisy dependence of pairs, noisy marginals."""
 
     total: float
-    pairs: tuple[tuple[str, str, float], ...] = ()
+    pairs: PairScores = ()
     measurements: tuple[Measurement, ...] = ()
 
 
@@ -241,6 +243,11 @@ def _cliques(values: Sequence[Sequence[str]]) -> tuple[Clique, ...]:
     return tuple(tuple(clique) for clique in values)
 
 
+def sum_onto(table: Floats, clique: Clique, kept: Collection[str]) -> Floats:
+    """The sums of a clique's table over the attributes that are not kept."""
+    return np.asarray(table.sum(axis=tuple(k for k, attribute in enumerate(clique) if attribute not in kept)))
+
+
 def pool_tables(measurements: Sequence[Measurement], *, order: int) -> list[Measurement]:
     """The measurements, with every table of at most `order` attributes replaced by all that is known of it.
 
@@ -253,8 +260,7 @@ def pool_tables(measurements: Sequence[Measurement], *, order: int) -> list[Meas
     for measurement in measurements:
         for size in range(1, order + 1):
             for clique in combinations(measurement.clique, size):
-                gone = tuple(k for k, a in enumerate(measurement.clique) if a not in clique)
-                table = measurement.noisy.sum(axis=gone)
+                table = sum_onto(measurement.noisy, measurement.clique, clique)
                 precision = table.size / (measurement.sigma**2 * measurement.noisy.size)
                 sums[clique] = sums.get(clique, 0.0) + precision * table
                 precisions[clique] = precisions.get(clique, 0.0) + precision

@@ -22,9 +22,8 @@ from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.linear import LinearMeasurement
 from synth_core.models.markov_random_field import MarkovRandomField
-from synth_core.models.sampling import Codes, code_type
 from synth_core.privacy.curator import Curator
-from synth_core.privacy.strategies import Strategy
+from synth_core.privacy.strategies import Strategy, group_matrix
 from synth_core.synthesizers.independent import positive_shares
 
 LEAST_SHARE = 1e-9
@@ -100,24 +99,8 @@ class Compression:
             matrices.append(np.diag(scale))
         return LinearMeasurement(measurement.clique, tuple(matrices), noisy, measurement.sigma)
 
-    def expand(self, codes: Codes, rng: np.random.Generator) -> Codes:
-        """Rows of the smaller domain as rows of the full one; merged codes are spread by their shares.
-
-        Of m rows with a merged code, each code of share s gets m s of them up to rounding (systematic sampling), in
-        random places.
-        """
-        columns = np.empty(codes.shape, dtype=code_type(self.full))
-        for k, (group, share) in enumerate(zip(self.groups, self.shares, strict=True)):
-            columns[:, k] = np.unique(group, return_index=True)[1][codes[:, k]]
-            merged = np.flatnonzero(group == group.max())
-            if len(merged) > 1:
-                rows = rng.permutation(np.flatnonzero(codes[:, k] == group.max()))
-                places = (np.arange(len(rows)) + rng.random()) / max(1, len(rows))
-                columns[rows, k] = merged[np.searchsorted(np.cumsum(share[merged])[:-1], places, side="right")]
-        return columns
-
     def expanded(self, model: MarkovRandomField) -> MarkovRandomField:
-        """A model of the smaller domain as one of the full: what `expand` makes of its rows, as a distribution.
+        """A model of the smaller domain as one of the full; merged codes are spread by their shares.
 
         The probability of a row is that of its merged row times the shares of its codes: the same potentials, repeated,
         and one more for each merged attribute.
@@ -149,8 +132,7 @@ class Compression:
         return Impossible(excluded.rule, tuple(codes))
 
     def _matrix(self, attribute: str) -> NDArray[np.int64]:
-        group = self.groups[self.full.position(attribute)]
-        return np.equal.outer(np.arange(group.max() + 1), group).astype(np.int64)
+        return group_matrix(self.groups[self.full.position(attribute)])
 
 
 def _shares(noisy: Floats) -> Floats:

@@ -25,6 +25,7 @@ from synth_core.domain import Clique, Domain
 from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.synthesizers.base import sum_onto
 from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, Hierarchies, spread_from, sum_to
 
 
@@ -59,7 +60,8 @@ def make_consistent(
     cliques = [m.clique for m in measurements]
     for shared in shared_sets(scopes):
         holders = [k for k, scope in enumerate(scopes) if shared <= scope]
-        weights = _weights([tables[k].size * variances[k] for k in holders])
+        precisions = 1.0 / np.array([tables[k].size * variances[k] for k in holders])
+        weights = precisions / precisions.sum()
         target = hierarchies.finest(shared)
         sums = [_ordered_sum(tables[k], cliques[k], target, hierarchies) for k in holders]
         agreed = sum(weight * part for weight, part in zip(weights, sums, strict=True))
@@ -149,11 +151,6 @@ def reconcile(
     return found
 
 
-def _weights(variances: Sequence[float]) -> Floats:
-    inverse = 1.0 / np.array(variances)
-    return np.asarray(inverse / inverse.sum())
-
-
 def _ordered_sum(table: Floats, clique: Clique, target: dict[str, str], hierarchies: Hierarchies) -> Floats:
     """The table's sums with axes in the target's order, whatever the clique's is."""
     own = [hierarchies.attribute(name) for name in clique if hierarchies.attribute(name) in target]
@@ -189,7 +186,7 @@ def model_in_turn(domain: Domain, tables: Iterable[tuple[Clique, Floats]], *, to
         if not fresh:
             continue
         kept = tuple(a for a in clique if a in given or a in fresh)
-        conditional = _conditional(_summed(clique, table, kept), kept, fresh)
+        conditional = _conditional(sum_onto(table, clique, kept), kept, fresh)
         used.append(kept)
         logs.append(np.log(np.maximum(conditional, LEAST_PROBABILITY)))
     potentials = np.concatenate([np.zeros(0), *(log.ravel() for log in logs)])
@@ -218,15 +215,11 @@ def _gain(clique: Clique, table: Floats, used: Sequence[Clique]) -> float:
     if not fresh:
         return -np.inf
     kept = tuple(a for a in clique if a in given or a in fresh)
-    joint = np.maximum(_summed(clique, table, kept), 0.0) + LEAST_PROBABILITY
+    joint = np.maximum(sum_onto(table, clique, kept), 0.0) + LEAST_PROBABILITY
     joint /= joint.sum()
     new, old = (tuple(k for k, a in enumerate(kept) if (a in fresh) is side) for side in (True, False))
     product = joint.sum(axis=new, keepdims=True) * joint.sum(axis=old, keepdims=True)
     return float((joint * np.log(joint / product)).sum())
-
-
-def _summed(clique: Clique, table: Floats, kept: Clique) -> Floats:
-    return np.asarray(table.sum(axis=tuple(k for k, a in enumerate(clique) if a not in kept)))
 
 
 def _conditional(table: Floats, clique: Clique, fresh: Clique) -> Floats:

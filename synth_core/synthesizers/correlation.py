@@ -18,13 +18,10 @@ from numpy.typing import NDArray
 from synth_core.compiled import compiled
 from synth_core.domain import Clique, Domain
 from synth_core.models.junction_tree import TriangulatedGraph, bits
-from synth_core.synthesizers.structure import MEAN_ABSOLUTE, pair_matrix, rank_by_worth
+from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE, pair_matrix, rank_by_worth
 
 Matrix = NDArray[np.float64]
 Edge = tuple[int, int]
-
-BY_LOAD = 2 / 3
-"""Budgets proportional to load^(2/3) minimise the absolute noise of a batch (Eq. 11)."""
 
 
 def normalise_scores(domain: Domain, pairs: Iterable[tuple[str, str, float]], *, total: float) -> Matrix:
@@ -92,7 +89,7 @@ def pair_loads(domain: Domain, *, interactions: bool) -> Matrix:
 
 def worth_their_noise(gains: Sequence[float], loads: Sequence[float], *, mu2: float) -> list[int]:
     """Positions of the tables to measure with `mu2` in one batch, by gain for each unit of noise, while it pays."""
-    order, worth = rank_by_worth(gains, np.array(loads) ** BY_LOAD, mu2=mu2)
+    order, worth = rank_by_worth(gains, np.array(loads) ** BY_SIZE, mu2=mu2)
     return order[: int(np.argmax([0.0, *worth]))]
 
 
@@ -134,7 +131,7 @@ def select_pairs(domain: Domain, scores: Matrix, terms: Terms) -> tuple[Clique, 
         offers = _offers(state, left, terms)
         if not offers:
             break
-        spreads = state.spread + np.array([sum(terms.loads[edge] ** BY_LOAD for edge in edges) for edges in offers])
+        spreads = state.spread + np.array([sum(terms.loads[edge] ** BY_SIZE for edge in edges) for edges in offers])
         missed = _missed(scores, scale, state, offers)
         errors = missed + np.array([terms.noise(spread) for spread in spreads])
         best = int(np.argmin(errors))
@@ -163,14 +160,7 @@ def _offers(state: Selection, left: list[Edge], terms: Terms) -> list[tuple[Edge
     return offers
 
 
-def _with(
-    state: Selection,
-    scores: Matrix,
-    edges: tuple[Edge, ...],
-    *,
-    spread: float,
-    error: float,
-) -> Selection:
+def _with(state: Selection, scores: Matrix, edges: tuple[Edge, ...], *, spread: float, error: float) -> Selection:
     i, j = edges[0]
     graph = state.graph.with_edge(state.graph.domain.attributes[i], state.graph.domain.attributes[j])
     measured, paths = state.measured.copy(), state.paths

@@ -121,13 +121,12 @@ class DualQuery:
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of the number of records, and how sharply queries are picked."""
-        last = exponential_for(self._share(plan, self.rounds - 1), sensitivity=BoxCount.sensitivity, count=self.picks)
         queries = sum(len(part.boxes(domain)) for part in self.workload.parts(domain))
         return [
             ("noise on the number of records", noise_text(plan.mu2("number of records"), count=1)),
             ("queries in the workload", f"{queries:,}"),
             ("queries picked", f"{self.picks} in each of {self.rounds} rounds"),
-            ("excess that makes a pick e times likelier", f"{1 / float(last.scale):.0f} records in the last round"),
+            ("excess that makes a pick e times likelier", f"{1 / self._sharpness(plan):.0f} records in the last round"),
         ]
 
     def _share(self, plan: BudgetPlan, done: int) -> Fraction:
@@ -137,10 +136,11 @@ class DualQuery:
 
     def _eta(self, plan: BudgetPlan, total: float) -> float:
         """The rate at which shares of records count, from the last round, which knows most."""
-        last = self.rounds - 1
-        share = self._share(plan, last)
-        mechanism = exponential_for(share, sensitivity=BoxCount.sensitivity, count=self.picks)
-        return float(mechanism.scale) / float(2 * BoxCount.sensitivity) * total / last
+        return self._sharpness(plan) / float(2 * BoxCount.sensitivity) * total / (self.rounds - 1)
+
+    def _sharpness(self, plan: BudgetPlan) -> float:
+        share = self._share(plan, self.rounds - 1)
+        return float(exponential_for(share, sensitivity=BoxCount.sensitivity, count=self.picks).scale)
 
 
 class _Negatable(Queries):

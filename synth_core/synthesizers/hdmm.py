@@ -80,10 +80,7 @@ class HDMM:
         return [
             ("queries in the workload", f"{queries:,} about {len(parts)} marginals"),
             ("queries measured", f"{sum(math.prod(strategy.shape) for strategy in strategies):,}"),
-            (
-                "noise on each answer, root mean square",
-                f"sigma {math.sqrt(sum(errors) / queries):.1f} records",
-            ),
+            ("noise on each answer, root mean square", f"sigma {math.sqrt(sum(errors) / queries):.1f} records"),
         ]
 
 

@@ -61,7 +61,7 @@ class Hierarchies:
 
     def finest(self, names: frozenset[str]) -> dict[str, str]:
         """For each attribute, the finest of its versions among the names."""
-        coarse_first = sorted(names, key=lambda name: (-self._depth(name), name))
+        coarse_first = sorted(names, key=lambda name: (-self.versions(self.attribute(name)).index(name), name))
         return {self.attribute(name): name for name in coarse_first}
 
     def regrouping(self, fine: str, coarse: str) -> Groups:
@@ -82,9 +82,6 @@ class Hierarchies:
             for name in self.versions(attribute):
                 sizes[name] = self.levels[name].size if name in self.levels else domain.size(name)
         return Domain.of(sizes)
-
-    def _depth(self, name: str) -> int:
-        return self.versions(self.attribute(name)).index(name)
 
 
 NO_HIERARCHIES = Hierarchies()
@@ -110,21 +107,17 @@ def with_declared(
     An attribute that has levels because of its size has the groups of the schema's hierarchy instead, if there is one.
     Those `declared` here, which begin at the given codes, come before both.
     """
-    levels = dict(hierarchies.levels)
-    large = {level.attribute for level in levels.values()}
-    for attribute, groups in domain.coarser:
-        if attribute in large:
-            levels = {name: level for name, level in levels.items() if level.attribute != attribute}
-            levels[f"{attribute}/declared"] = Level(attribute, np.array(groups, dtype=np.int64))
+    large = {level.attribute for level in hierarchies.levels.values()}
+    chosen = {attribute: np.array(groups, dtype=np.int64) for attribute, groups in domain.coarser if attribute in large}
     for attribute, starts in declared:
         size = domain.size(attribute)
         if starts[:1] != (0,) or list(starts) != sorted(set(starts)) or starts[-1] >= size:
             raise SpecError(
                 f"options: levels of {attribute!r} must be increasing codes from 0 on, below its {size} codes"
             )
-        levels = {name: level for name, level in levels.items() if level.attribute != attribute}
-        from_starts = np.searchsorted(starts, np.arange(size), side="right") - 1
-        levels[f"{attribute}/declared"] = Level(attribute, from_starts.astype(np.int64))
+        chosen[attribute] = np.searchsorted(starts, np.arange(size), side="right").astype(np.int64) - 1
+    levels = {name: level for name, level in hierarchies.levels.items() if level.attribute not in chosen}
+    levels |= {f"{attribute}/declared": Level(attribute, groups) for attribute, groups in chosen.items()}
     return Hierarchies(MappingProxyType(levels))
 
 

@@ -5,8 +5,8 @@ Most other methods begin with the same one-way marginals and ask what independen
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import reduce
 
@@ -18,7 +18,8 @@ from synth_core.measurement import total_by_inverse_variance
 from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan, exact_share
 from synth_core.privacy.curator import Curator
-from synth_core.synthesizers.base import Scores, Structure, Tools, noise_text
+from synth_core.privacy.queries import Misfit
+from synth_core.synthesizers.base import PairScores, Scores, Structure, Tools, noise_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +75,43 @@ def one_way_scores(curator: Curator, mu2: Fraction) -> Scores:
 
 
 class OneWayFirst:
-    """The first two phases of a method that begins with one-way marginals and selects in its rounds alone."""
+    """A method that begins with one-way marginals; of a single attribute there is nothing else to ask.
+
+    The methods with an underscore say what it does with two attributes or more.
+    """
 
     __slots__ = ()
 
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
-        """Measure the one-way marginals: where the model starts."""
-        return one_way_scores(curator, plan.mu2("one-way"))
+        """Measure the one-way marginals, then what depends on what."""
+        scores = one_way_scores(curator, plan.mu2("one-way"))
+        return scores if len(curator.domain) == 1 else replace(scores, pairs=self._pairs(curator, plan, scores))
 
     def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
-        """Nothing yet: the workload is declared, and the rounds choose from it."""
+        """What to measure; nothing yet where the rounds choose."""
+        return Structure(scores) if len(curator.domain) == 1 else self._structure(curator, plan, scores)
+
+    def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
+        """Noise of each phase, in records, and the bounds of the work."""
+        lines = [("noise on each one-way count", noise_text(plan.mu2("one-way"), count=len(domain)))]
+        return lines if len(domain) == 1 else lines + self._further(domain, plan)
+
+    def _pairs(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> PairScores:
+        return ()
+
+    def _structure(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         return Structure(scores)
+
+    def _further(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
+        return []
+
+
+def distances(
+    curator: Curator, scores: Scores, cliques: Sequence[Clique], mu2: Fraction, *, purpose: str
+) -> dict[Clique, float]:
+    """Noisy L1 distances of tables from the product of the noisy one-way marginals, in records."""
+    queries = list(map(Misfit, cliques, products(scores, cliques)))
+    return dict(zip(cliques, curator.score(queries, mu2, purpose=purpose), strict=True))
 
 
 def products(scores: Scores, cliques: Iterable[Clique]) -> list[NDArray[np.float64]]:

@@ -19,12 +19,12 @@ from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 from synth_core.synthesizers.base import Scores, Structure, Tools, noise_text, option
 from synth_core.synthesizers.compression import Compression
-from synth_core.synthesizers.independent import one_way_scores, products
+from synth_core.synthesizers.independent import OneWayFirst, products
 from synth_core.synthesizers.structure import all_pairs
 
 
 @dataclass(frozen=True, slots=True)
-class MST:
+class MST(OneWayFirst):
     """A tree of pairs; `rare` says below how many sigmas a code is merged with others."""
 
     one_way: float = option(0.25, "one_way")
@@ -40,11 +40,7 @@ class MST:
         one_way, choices = (Fraction(share).limit_denominator(1000) for share in (self.one_way, self.choices))
         return BudgetPlan(total_mu2, (("one-way", one_way), ("choices", choices), ("pairs", 1 - one_way - choices)))
 
-    def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
-        """Measure the one-way marginals."""
-        return one_way_scores(curator, plan.mu2("one-way"))
-
-    def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
+    def _structure(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """Grow the tree: each edge is chosen among the pairs that join two parts, by misfit with independence."""
         domain = curator.domain
         queries = list(map(Misfit, all_pairs(domain), products(scores, all_pairs(domain))))
@@ -71,12 +67,8 @@ class MST:
         model = tools.estimate(smaller.domain, [*map(smaller.encode, one_way), *pairs], until=self.last_fit)
         return smaller.expanded(model)
 
-    def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
-        """Noise of each measurement, in records."""
-        lines = [("noise on each one-way count", noise_text(plan.mu2("one-way"), count=len(domain)))]
-        if len(domain) > 1:
-            lines.append(("noise on each count of a pair, about", noise_text(plan.mu2("pairs"), count=len(domain) - 1)))
-        return lines
+    def _further(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
+        return [("noise on each count of a pair, about", noise_text(plan.mu2("pairs"), count=len(domain) - 1))]
 
 
 PRESETS = {"default": MST(), "paper": MST(one_way=1 / 3, choices=1 / 3, by_size=0.0)}

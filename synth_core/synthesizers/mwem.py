@@ -17,6 +17,7 @@ from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_softmax
 
 from synth_core.domain import Clique, Domain, forbidden_cells
 from synth_core.errors import FeasibilityError
@@ -144,7 +145,7 @@ def weights_model(
         for _ in range(passes):
             for measurement in inside:
                 table = _updated(table, group, measurement, total)
-        tables.append(np.maximum(_log_normalised(table), EXCLUDED))
+        tables.append(np.maximum(log_softmax(table), EXCLUDED))
     potentials = np.concatenate([table.ravel() for table in tables])
     return MarkovRandomField(junction_tree(domain, groups), groups, potentials, total=total)
 
@@ -171,25 +172,16 @@ def _start(domain: Domain, group: Clique, warm: MarkovRandomField | None) -> Log
         return table
     for earlier in warm.cliques:
         if set(earlier) <= set(group):
-            table += warm.potential(earlier).reshape(_spread(domain, earlier, group))
+            shape = [domain.size(attribute) if attribute in earlier else 1 for attribute in group]
+            table += warm.potential(earlier).reshape(shape)  # cliques are in the domain's order
     return table
-
-
-def _spread(domain: Domain, clique: Clique, group: Clique) -> tuple[int, ...]:
-    """The clique's shape with axes of length 1 for the rest of the group; both are in the domain's order."""
-    return tuple(domain.size(attribute) if attribute in clique else 1 for attribute in group)
 
 
 def _updated(table: Log, group: Clique, measurement: Measurement, total: float) -> Log:
     others = tuple(axis for axis, attribute in enumerate(group) if attribute not in measurement.clique)
-    shares = np.exp(_log_normalised(table)).sum(axis=others, keepdims=True)
+    shares = np.exp(log_softmax(table)).sum(axis=others, keepdims=True)
     step = (measurement.noisy.reshape(shares.shape) / total - shares) / 2
     return np.asarray(table + step)
-
-
-def _log_normalised(table: Log) -> Log:
-    peak = table.max()
-    return np.asarray(table - peak - np.log(np.exp(table - peak).sum()))
 
 
 PRESETS = {"default": MWEM(), "factored": MWEM(graphical=False)}

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from synth_core.domain import Clique, Domain, forbidden_cells
+from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
-from synth_core.measurement import Measurement
+from synth_core.measurement import Measurement, without_impossible
 from synth_core.models.bayesian_network import GENERATIONS, LEAST, BayesianNetwork
 from synth_core.models.calibration import Factor
 from synth_core.models.junction_tree import TriangulatedGraph
@@ -31,25 +31,12 @@ from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan, exact_share
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Coarsened, Dependence, Misfit, Query, Total
-from synth_core.privacy.strategies import Strategy
-from synth_core.synthesizers.base import (
-    Scores,
-    Structure,
-    Tools,
-    noise_sigma,
-    noise_text,
-    option,
-    pool_tables,
-)
-from synth_core.synthesizers.consistency import (
-    as_published,
-    nearest_non_negative,
-    non_negative,
-    reconcile,
-)
+from synth_core.privacy.strategies import Strategy, group_matrix
+from synth_core.synthesizers.base import Scores, Structure, Tools, noise_sigma, noise_text, option, pool_tables
+from synth_core.synthesizers.consistency import as_published, nearest_non_negative, non_negative, reconcile
 from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, Groups, Hierarchies, by_size, with_declared
 from synth_core.synthesizers.independent import one_way_scores
-from synth_core.synthesizers.structure import all_pairs, pair_matrix, with_clique
+from synth_core.synthesizers.structure import BY_SIZE, all_pairs, pair_matrix, with_clique
 
 LIMIT_COUNTED = 20_000_000
 """Cells of the finest versions from which a table of coarser ones may be counted."""
@@ -201,10 +188,11 @@ class PrivBayes:
         return with_declared(by_size(domain, group=self.g) if self.g else NO_HIERARCHIES, domain, self.levels)
 
     def _pairs(self, domain: Domain) -> list[Clique]:
-        """The pairs of versions that are scored."""
+        """The pairs of versions, of two attributes each, that are scored."""
         hierarchies = self._hierarchies(domain)
         if self.every_level:
-            return version_pairs(domain, hierarchies)
+            every, attribute = combinations(hierarchies.domain(domain), 2), hierarchies.attribute
+            return [(a, b) for a, b in every if attribute(a) != attribute(b)]
         last = {attribute: hierarchies.versions(attribute)[-1] for attribute in domain}
         return [(last[a], last[b]) for a, b in all_pairs(domain)]
 
@@ -228,7 +216,7 @@ class PrivBayes:
     ) -> list[Measurement]:
         """The noisy tables; those of coarser versions one by one, because each is counted finely first."""
         versions = hierarchies.domain(curator.domain)
-        weights = [float(versions.cells(c)) ** (2 / 3) if self.sized else 1.0 for c in cliques]
+        weights = [float(versions.cells(c)) ** BY_SIZE if self.sized else 1.0 for c in cliques]
         plain = [k for k, clique in enumerate(cliques) if not any(name in hierarchies.levels for name in clique)]
         found: dict[int, Measurement] = {}
         shares = _shares(weights)
@@ -296,9 +284,8 @@ def _guesses(measured: Sequence[Measurement], *, total: float) -> dict[str, NDAr
 
 def _possible(domain: Domain, measurement: Measurement) -> NDArray[np.float64]:
     """The table with nothing in the cells that rules about its own attributes exclude."""
-    if not all(name in domain for name in measurement.clique):
-        return measurement.noisy
-    return np.where(forbidden_cells(domain, measurement.clique), 0.0, measurement.noisy)
+    own = all(name in domain for name in measurement.clique)
+    return (without_impossible(measurement, domain) if own else measurement).noisy
 
 
 def _shares(weights: Sequence[float]) -> list[Fraction]:
@@ -309,12 +296,9 @@ def _shares(weights: Sequence[float]) -> list[Fraction]:
 
 def _strategy(clique: Clique, domain: Domain, hierarchies: Hierarchies) -> Strategy:
     """The table of some versions as sums over the table of their attributes."""
-    matrices = []
-    for name in clique:
-        size = domain.size(hierarchies.attribute(name))
-        groups = hierarchies.levels[name].groups if name in hierarchies.levels else np.arange(size)
-        matrices.append((np.arange(groups.max() + 1)[:, None] == groups).astype(np.int64))
-    return Strategy(tuple(hierarchies.attribute(name) for name in clique), tuple(matrices))
+    levels = hierarchies.levels
+    groups = [levels[name].groups if name in levels else np.arange(domain.size(name)) for name in clique]
+    return Strategy(_attributes(clique, hierarchies), tuple(map(group_matrix, groups)))
 
 
 PAPER = PrivBayes(
@@ -437,9 +421,3 @@ def shared_by_versions(domain: Domain, hierarchies: Hierarchies, affinity: NDArr
     """Scores of attributes as scores of all their versions."""
     own = [domain.position(hierarchies.attribute(name)) for name in hierarchies.domain(domain)]
     return affinity[np.ix_(own, own)]
-
-
-def version_pairs(domain: Domain, hierarchies: Hierarchies) -> list[Clique]:
-    """The pairs of versions of two attributes: those of the enlarged set, less versions of one attribute."""
-    pairs = combinations(hierarchies.domain(domain), 2)
-    return [(a, b) for a, b in pairs if hierarchies.attribute(a) != hierarchies.attribute(b)]

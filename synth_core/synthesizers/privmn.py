@@ -82,11 +82,7 @@ class PrivMN:
         one_way, dependence = exact_share(self.one_way), exact_share(self.dependence)
         if len(domain) == 1:
             one_way, dependence = one_way + dependence, Fraction(0)
-        shares = (
-            ("one-way", one_way),
-            ("dependence", dependence),
-            ("clusters", 1 - one_way - dependence),
-        )
+        shares = (("one-way", one_way), ("dependence", dependence), ("clusters", 1 - one_way - dependence))
         return BudgetPlan(total_mu2, shares)
 
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -30,6 +30,7 @@ from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Dependence, Misfit, Total
 from synth_core.synthesizers.base import (
+    PairScores,
     Scores,
     Structure,
     Synthesizer,
@@ -39,18 +40,18 @@ from synth_core.synthesizers.base import (
     noise_text,
     option,
 )
-from synth_core.synthesizers.independent import one_way_plan, one_way_scores, products
+from synth_core.synthesizers.independent import OneWayFirst, distances, one_way_plan
 from synth_core.synthesizers.structure import (
     BY_SIZE,
     MEAN_ABSOLUTE,
     Candidates,
     all_pairs,
     attribute_graph,
+    best_batch,
     pair_matrix,
     proposals,
     with_clique,
     without_subsets,
-    worthwhile_pairs,
 )
 
 SECONDS_PER_CELL = 2e-6
@@ -58,7 +59,7 @@ SECONDS_PER_CELL = 2e-6
 
 
 @dataclass(frozen=True, slots=True)
-class PrivMRF:
+class PrivMRF(OneWayFirst):
     """One-way marginals, dependence of pairs, then rounds of choosing, measuring and refitting."""
 
     one_way: float = option(0.08, "one_way")
@@ -84,21 +85,14 @@ class PrivMRF:
         shares = {"one-way": self.one_way, "pairs": self.pairs, "choices": self.choices}
         return one_way_plan(domain, total_mu2, shares, rest="marginals")
 
-    def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
-        """One-way marginals, then the misfit of each pair with the product of its noisy one-way marginals."""
-        scores = one_way_scores(curator, plan.mu2("one-way"))
-        if len(curator.domain) == 1:
-            return scores
+    def _pairs(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> PairScores:
+        """Half the misfit of each pair with the product of its noisy one-way marginals."""
         pairs = all_pairs(curator.domain)
-        queries = list(map(Misfit, pairs, products(scores, pairs)))
-        misfits = curator.score(queries, plan.mu2("pairs"), purpose="dependence of pairs")
-        dependence = tuple((a, b, misfit / 2) for (a, b), misfit in zip(pairs, misfits, strict=True))
-        return replace(scores, pairs=dependence)
+        found = distances(curator, scores, pairs, plan.mu2("pairs"), purpose="dependence of pairs")
+        return tuple((a, b, misfit / 2) for (a, b), misfit in found.items())
 
-    def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
+    def _structure(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """The size up to which a table is worth measuring; post-processing."""
-        if len(curator.domain) == 1:
-            return Structure(scores)
         sigma = self._sigma(self._count(curator.domain, plan, scores), plan)
         cells = scores.total / (MEAN_ABSOLUTE * sigma)
         small = min(float(SMALL_TABLE), cells / self.theta_small)
@@ -141,17 +135,12 @@ class PrivMRF:
             warm=model,
         )
 
-    def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
-        """Noise of each phase, in records, and the bounds of the work."""
+    def _further(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         d = len(domain)
-        lines = [("noise on each one-way count", noise_text(plan.mu2("one-way"), count=d))]
-        if d == 1:
-            return lines
         pairs = noise_text(plan.mu2("pairs"), count=d * (d - 1) // 2, sensitivity=Fraction(1, 2))
         most = self._most(domain)
         sigma = self._sigma(most, plan)
         return [
-            *lines,
             ("noise on each pair's dependence", pairs),
             ("noise on each marginal count", f"sigma {sigma:.1f} records on average, less on large tables"),
             ("marginals measured", f"up to {most} in {self.rounds} rounds"),
@@ -257,8 +246,8 @@ AFFINITY_FLOOR = 0.05
 """Added to each pair's dependence (a share of the records) when candidates are drawn: no pair is left out."""
 
 
-def _worthwhile(domain: Domain, plan: BudgetPlan, scores: Scores) -> list[Clique]:
-    return worthwhile_pairs(domain, scores.pairs, mu2=float(plan.mu2("marginals")))
+def _worthwhile(domain: Domain, plan: BudgetPlan, scores: Scores) -> tuple[Clique, ...]:
+    return best_batch(domain, {(a, b): 2 * score for a, b, score in scores.pairs}, plan.mu2("marginals"))[1]
 
 
 def _share(now: float, later: float) -> Fraction:

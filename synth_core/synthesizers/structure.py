@@ -9,7 +9,7 @@ level by level, in arrays.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -27,7 +27,7 @@ Masks = NDArray[np.int64]
 MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
 """Mean absolute value of a standard normal variable."""
 BY_SIZE = 2 / 3
-"""Budgets proportional to cells^(2/3) minimise the absolute noise summed over tables of different size."""
+"""Budgets proportional to cells^(2/3), or load^(2/3), minimise the absolute noise summed over a batch of tables."""
 TRIES_PER_PROPOSAL = 6
 """Random sets drawn for each proposal wanted; in small domains most of them are repetitions."""
 
@@ -151,12 +151,15 @@ def with_clique(graph: TriangulatedGraph, clique: Clique) -> TriangulatedGraph:
     return graph
 
 
-def worthwhile_pairs(domain: Domain, pairs: Iterable[tuple[str, str, float]], *, mu2: float) -> list[Clique]:
-    """The pairs worth measuring with `mu2` in one batch: dependence gained against noise put in."""
-    found = {(a, b): score for a, b, score in pairs}
-    costs = [domain.cells(pair) ** BY_SIZE for pair in found]
-    order, worth = rank_by_worth([2 * score for score in found.values()], costs, mu2=mu2)
-    return [list(found)[k] for k in order[: int(np.argmax(worth)) + 1]]
+def best_batch(domain: Domain, gains: Mapping[Clique, float], mu2: Fraction) -> tuple[float, tuple[Clique, ...]]:
+    """The sets worth measuring with `mu2`, by gain for what they cost, and their gain minus the noise put in."""
+    if not gains:
+        return 0.0, tuple((attribute,) for attribute in domain)
+    cliques = list(gains)
+    costs = [domain.cells(clique) ** BY_SIZE for clique in cliques]
+    order, worth = rank_by_worth(list(gains.values()), costs, mu2=mu2)
+    best = int(np.argmax(worth))
+    return float(worth[best]), tuple(cliques[k] for k in order[: best + 1])
 
 
 def rank_by_worth(

@@ -10,28 +10,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
-
-import numpy as np
 
 from synth_core.domain import Clique, Domain
 from synth_core.models.junction_tree import TriangulatedGraph
 from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
-from synth_core.privacy.queries import Misfit
-from synth_core.synthesizers.base import Scores, Structure, Tools, last_fit, noise_text, option
-from synth_core.synthesizers.independent import one_way_plan, one_way_scores, products
-from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE, all_pairs, rank_by_worth
+from synth_core.synthesizers.base import PairScores, Scores, Structure, Tools, last_fit, noise_text, option
+from synth_core.synthesizers.independent import OneWayFirst, distances, one_way_plan
+from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE, all_pairs, best_batch
 
 PRICES = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 """What a pair's expected noise counts against its distance when a tree is grown; each gives another tree."""
 
 
 @dataclass(frozen=True, slots=True)
-class Swift:
+class Swift(OneWayFirst):
     """One-way marginals, distances, one batch; sets of up to `ways` attributes inside the tree are measured."""
 
     one_way: float = option(0.1, "one_way")
@@ -48,27 +45,21 @@ class Swift:
         shares = {"one-way": self.one_way, "distances": self.distances}
         return one_way_plan(domain, total_mu2, shares, rest="marginals")
 
-    def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
-        """One-way marginals, and how far each pair is from their product."""
-        domain, scores = curator.domain, one_way_scores(curator, plan.mu2("one-way"))
-        if len(domain) == 1:
-            return scores
-        found = _distances(curator, scores, all_pairs(domain), plan.mu2("distances") / 2, purpose="distances of pairs")
-        return replace(scores, pairs=tuple((a, b, distance) for (a, b), distance in found.items()))
+    def _pairs(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> PairScores:
+        pairs, mu2 = all_pairs(curator.domain), plan.mu2("distances") / 2
+        found = distances(curator, scores, pairs, mu2, purpose="distances of pairs")
+        return tuple((a, b, distance) for (a, b), distance in found.items())
 
-    def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
+    def _structure(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """The tree, then the sets inside it that are worth measuring."""
-        domain = curator.domain
-        if len(domain) == 1:
-            return Structure(scores)
-        mu2 = plan.mu2("marginals")
+        domain, mu2 = curator.domain, plan.mu2("marginals")
         pairs: dict[Clique, float] = {(a, b): distance for a, b, distance in scores.pairs}
         trees = [self._tree(domain, order) for order in orders(domain, pairs, mu2)]
-        tree = max(trees, key=lambda tree: batch(domain, _inside(tree, pairs), mu2)[0])
+        tree = max(trees, key=lambda tree: best_batch(domain, _inside(tree, pairs), mu2)[0])
         larger = self._larger(domain, tree.cliques, plan, scores)
-        found = _distances(curator, scores, larger, plan.mu2("distances") / 2, purpose="distances of larger sets")
+        found = distances(curator, scores, larger, plan.mu2("distances") / 2, purpose="distances of larger sets")
         gains = _inside(tree, pairs) | {clique: self.larger * own_distance(clique, found, pairs) for clique in larger}
-        return Structure(scores, tree.cliques, batch(domain, gains, mu2)[1])
+        return Structure(scores, tree.cliques, best_batch(domain, gains, mu2)[1])
 
     def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
         """Measure the batch and estimate once."""
@@ -83,15 +74,10 @@ class Swift:
             tools.progress(f"{len(structure.initial)} marginals measured")
         return last_fit(domain, measurements, tools, order=self.pooling, gain=self.last_gain, passes=self.passes)
 
-    def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
-        """Noise of the first questions, in records, and the bound of the work."""
-        lines = [("noise on each one-way count", noise_text(plan.mu2("one-way"), count=len(domain)))]
-        if len(domain) == 1:
-            return lines
+    def _further(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         pairs = len(domain) * (len(domain) - 1) // 2
         cells = min(self.largest_model, float(domain.cells()))
         return [
-            *lines,
             ("noise on each count if all pairs were measured", noise_text(plan.mu2("marginals"), count=pairs)),
             ("clique tree", f"up to {cells:,.0f} cells"),
         ]
@@ -132,27 +118,8 @@ def own_distance(clique: Clique, larger: Mapping[Clique, float], pairs: Mapping[
     return larger[clique] - max(inner)
 
 
-def batch(domain: Domain, gains: Mapping[Clique, float], mu2: Fraction) -> tuple[float, tuple[Clique, ...]]:
-    """The sets worth measuring with `mu2`, by gain for what they cost, and their gain minus the noise put in."""
-    if not gains:
-        return 0.0, tuple((attribute,) for attribute in domain)
-    cliques = list(gains)
-    costs = [domain.cells(clique) ** BY_SIZE for clique in cliques]
-    order, worth = rank_by_worth(list(gains.values()), costs, mu2=mu2)
-    best = int(np.argmax(worth))
-    return float(worth[best]), tuple(cliques[k] for k in order[: best + 1])
-
-
 def _inside(tree: TriangulatedGraph, pairs: Mapping[Clique, float]) -> dict[Clique, float]:
     return {(a, b): distance for (a, b), distance in pairs.items() if tree.adjacent(a, b)}
-
-
-def _distances(
-    curator: Curator, scores: Scores, cliques: Sequence[Clique], mu2: Fraction, *, purpose: str
-) -> dict[Clique, float]:
-    """Noisy L1 distances of tables from the product of the noisy one-way marginals, in records."""
-    queries = list(map(Misfit, cliques, products(scores, cliques)))
-    return dict(zip(cliques, curator.score(queries, mu2, purpose=purpose), strict=True))
 
 
 PRESETS = {"default": Swift()}

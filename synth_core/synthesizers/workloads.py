@@ -1,4 +1,4 @@
-"""What a release should answer well: marginals, prefixes and ranges along ordinal attributes, and the error on them.
+"""What a release should answer well: marginals, prefixes and ranges along ordinal attributes.
 
 A `Workload` is what a spec declares; its `parts` over a domain are Kronecker products of one query matrix for
 each attribute. Workloads are public: nothing here looks at records.
@@ -6,22 +6,17 @@ each attribute. Workloads are public: nothing here looks at records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Any, Literal
 
-import numpy as np
-
-from synth_core.arrays import Floats
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
 from synth_core.models import linear
-from synth_core.models.linear import Matrix, contract_axes
+from synth_core.models.linear import Matrix
 
 Kind = Literal["codes", "prefixes", "ranges"]
-Tables = Callable[[Clique], Floats]
-"""Counts of a clique's cells, from a model or from records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,22 +102,6 @@ ALL_PAIRS = Workload(ways=2)
 def queries_of(kind: Kind, size: int) -> Matrix:
     """All queries of a kind about an attribute of `size` codes."""
     return linear.ranges(size, [(first, end - 1) for first, end in _intervals(kind, size)])
-
-
-def relative_error(parts: Iterable[QuerySet], domain: Domain, *, real: Tables, estimated: Tables) -> float:
-    """Section 5 of Private-PGM: mean of |W c - W c'|_1 / (2 |W c|_1) over the parts, by their weights.
-
-    For plain marginals with the same total it is the mean total variation distance. It is computed from exact
-    counts, so the result is confidential where the records are.
-    """
-    error = mass = 0.0
-    for part in parts:
-        matrices = part.matrices(domain)
-        truth = contract_axes(np.asarray(real(part.clique), dtype=np.float64), matrices)
-        guess = contract_axes(np.asarray(estimated(part.clique), dtype=np.float64), matrices)
-        error += part.weight * float(np.abs(truth - guess).sum() / (2 * truth.sum()))
-        mass += part.weight
-    return error / mass
 
 
 def _intervals(kind: Kind, size: int) -> list[tuple[int, int]]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from support.workload_error import relative_error
 
 from synth_core.domain import Clique, Domain
 from synth_core.errors import FeasibilityError
@@ -30,7 +31,7 @@ from synth_core.synthesizers.consistency import model_in_turn
 from synth_core.synthesizers.dualquery import DualQuery
 from synth_core.synthesizers.hdmm import HDMM, choose_strategies, local_least_squares
 from synth_core.synthesizers.mwem import MWEM
-from synth_core.synthesizers.workloads import Workload, relative_error
+from synth_core.synthesizers.workloads import Workload
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 HERE = Path(__file__).parent

@@ -119,7 +119,7 @@ def test_float_acceptance_probabilities_stay_far_inside_the_band(decay):
     stairs = staircase.staircase(decay)
     coefficients = float(decay.quadratic), float(decay.linear)
     generator = np.random.default_rng(1)
-    for block in generator.integers(0, stairs.tail, 60).tolist():
+    for block in generator.integers(0, stairs.tables.tail, 60).tolist():
         x = (block << stairs.shift) + int(generator.integers(0, 2**stairs.shift))
         value = stairs.tables.factor[block] * staircase._weights(np.array([float(x)]), coefficients)[0]
         low, high = staircase._enclose(Fraction(stairs.scale, stairs.heights[block]), decay.exponent(x), 40)

@@ -4,8 +4,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from synth_core.domain import Domain
 from synth_core.ledger.memory import MemoryLedger
@@ -45,28 +43,6 @@ def test_all_codes_may_be_rare():
     only = Compression.from_measurements(DOMAIN, [Measurement(("a",), -np.ones(5), 1.0)], threshold=3.0)
     assert only.domain.size("a") == 1
     np.testing.assert_allclose(only.shares[0], 0.2)
-
-
-@settings(max_examples=30)
-@given(st.lists(st.floats(-20, 60), min_size=2, max_size=9), st.integers(0, 50), st.integers(0, 99))
-def test_merging_undoes_expanding(counts, rows, seed):
-    domain = Domain.of({"a": len(counts), "b": 2})
-    one_way = [Measurement(("a",), np.array(counts), 5.0)]
-    compression = Compression.from_measurements(domain, one_way, threshold=3.0)
-    rng = np.random.default_rng(seed)
-    small = rng.integers(0, compression.domain.sizes, (rows, 2))
-    full = compression.expand(small, rng)
-    assert (full < np.array(domain.sizes)).all()
-    np.testing.assert_array_equal(np.stack([g[full[:, k]] for k, g in enumerate(compression.groups)], axis=1), small)
-
-
-def test_expanding_follows_the_shares_with_little_variance(compression):
-    rows = np.full((1000, 3), 2)
-    rows[:, 2] = 1
-    codes = compression.expand(rows, np.random.default_rng(5))[:, 0]
-    counts = np.bincount(codes, minlength=5)
-    np.testing.assert_allclose(counts, [0, 250, 0, 750, 0], atol=1)
-    assert 100 < (codes[:500] == 1).sum() < 150  # in random places
 
 
 def test_a_merged_cell_carries_the_noise_of_one_cell(compression):

@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from support.tabulation import tabulate
+from support.workload_error import relative_error
 
 from synth_core.audit.adversary import Witness
 from synth_core.domain import Domain
@@ -19,7 +20,7 @@ from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Tools
 from synth_core.synthesizers.dualquery import DualQuery, _Questions, _row
 from synth_core.synthesizers.methods import synthesizer
-from synth_core.synthesizers.workloads import Workload, relative_error
+from synth_core.synthesizers.workloads import Workload
 
 DOMAIN = Domain.of({"a": 3, "b": 4, "c": 2})
 WORKLOAD = Workload(marginals=(("a", "b"), ("b", "c")), prefixes=("b",))

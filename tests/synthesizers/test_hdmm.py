@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.tabulation import tabulate
+from support.workload_error import relative_error
 
 from synth_core.audit.adversary import Witness
 from synth_core.domain import Domain
@@ -19,7 +20,7 @@ from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Tools
 from synth_core.synthesizers.hdmm import HDMM, choose_strategies, error_of, local_least_squares, strategy_of
 from synth_core.synthesizers.methods import synthesizer
-from synth_core.synthesizers.workloads import QuerySet, Workload, queries_of, relative_error
+from synth_core.synthesizers.workloads import QuerySet, Workload, queries_of
 
 DOMAIN = Domain.of({"a": 2, "b": 12, "c": 3})
 

@@ -16,7 +16,7 @@ from synth_core.privacy.curator import Curator, Spending
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Tools
 from synth_core.synthesizers.privmrf import PrivMRF, round_sizes
-from synth_core.synthesizers.structure import proposals, with_clique, worthwhile_pairs
+from synth_core.synthesizers.structure import best_batch, proposals, with_clique
 
 
 def chain(sizes, rows, seed=0):
@@ -97,10 +97,10 @@ def test_large_pairs_have_a_limit_of_their_own():
 
 def test_a_small_budget_is_worth_few_pairs():
     domain = Domain.of({"a": 4, "b": 4, "c": 4})
-    pairs = [("a", "b", 4000.0), ("a", "c", 300.0), ("b", "c", 5.0)]
-    assert worthwhile_pairs(domain, pairs, mu2=1e-5) == [("a", "b")]
-    assert len(worthwhile_pairs(domain, pairs, mu2=1.0)) == 2 + 1 * (10 > 0.8 * 16)
-    assert len(worthwhile_pairs(domain, pairs, mu2=100.0)) == 3
+    gains = {("a", "b"): 8000.0, ("a", "c"): 600.0, ("b", "c"): 10.0}
+    assert best_batch(domain, gains, Fraction(1, 10**5))[1] == (("a", "b"),)
+    assert len(best_batch(domain, gains, Fraction(1))[1]) == 2 + 1 * (10 > 0.8 * 16)
+    assert len(best_batch(domain, gains, Fraction(100))[1]) == 3
 
 
 def test_options_change_what_is_measured():

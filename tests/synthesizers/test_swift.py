@@ -16,8 +16,8 @@ from synth_core.privacy.budget import mu2_of
 from synth_core.synthesizers.base import Scores
 from synth_core.synthesizers.independent import positive_shares, products
 from synth_core.synthesizers.methods import synthesizer
-from synth_core.synthesizers.structure import MEAN_ABSOLUTE
-from synth_core.synthesizers.swift import BY_SIZE, Swift, batch, orders, own_distance
+from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE, best_batch
+from synth_core.synthesizers.swift import Swift, orders, own_distance
 
 
 @settings(max_examples=25)
@@ -30,7 +30,7 @@ def test_a_batch_is_the_best_of_its_order_and_worth_its_noise(distances, mu2):
         noise = sum(domain.cells(clique) ** BY_SIZE for clique in cliques) ** 1.5 * MEAN_ABSOLUTE / mu2**0.5
         return sum(gains[clique] for clique in cliques) - noise
 
-    value, chosen = batch(domain, gains, Fraction(mu2))
+    value, chosen = best_batch(domain, gains, Fraction(mu2))
     assert value == pytest.approx(worth(chosen))
     assert value >= max(worth([clique]) for clique in chosen) - 1e-6
     assert value >= worth(chosen[:-1]) - 1e-6 or len(chosen) == 1
@@ -39,12 +39,12 @@ def test_a_batch_is_the_best_of_its_order_and_worth_its_noise(distances, mu2):
 def test_a_larger_budget_is_worth_more_marginals():
     domain = Domain.of({"a": 4, "b": 4, "c": 4})
     gains = {("a", "b"): 4000.0, ("a", "c"): 300.0, ("b", "c"): 20.0}
-    sizes = [len(batch(domain, gains, Fraction(mu2))[1]) for mu2 in (1e-5, 0.1, 100)]
+    sizes = [len(best_batch(domain, gains, Fraction(mu2))[1]) for mu2 in (1e-5, 0.1, 100)]
     assert sizes[0] == 1 < sizes[1] < sizes[2] == 3
 
 
 def test_without_candidates_single_attributes_are_measured_again():
-    assert batch(Domain.of({"a": 2, "b": 2}), {}, Fraction(1)) == (0.0, (("a",), ("b",)))
+    assert best_batch(Domain.of({"a": 2, "b": 2}), {}, Fraction(1)) == (0.0, (("a",), ("b",)))
 
 
 def test_orders_differ_by_the_price_of_size_and_are_given_once():

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from support.workload_error import relative_error
 
 from synth_core.domain import Domain
 from synth_core.errors import SchemaError, SpecError
 from synth_core.models.linear import contract_axes
-from synth_core.synthesizers.workloads import QuerySet, Workload, queries_of, relative_error
+from synth_core.synthesizers.workloads import QuerySet, Workload, queries_of
 
 DOMAIN = Domain.of({"a": 2, "b": 3, "c": 4})
 
