@@ -20,10 +20,8 @@ from synth_core.domain import Domain
 from synth_core.errors import SourceError
 from synth_core.evaluation.classification import (
     Closeness,
-    Spread,
     TargetError,
     closeness,
-    one_by_one,
     propensity_mse,
     split_rows,
     target_errors,
@@ -210,7 +208,6 @@ def compare_tables(
     levels: Levels | None = None,
     pay_gap: PayGap | None = None,
     violations: Mapping[str, int] | None = None,
-    spread: Spread = one_by_one,
     progress: PartProgress | None = None,
 ) -> Evaluation:
     """Compare two tables of any size.
@@ -224,7 +221,6 @@ def compare_tables(
         levels: the number each code stands for, by ordered column (`numeric_levels`).
         pay_gap: columns of the NIST regression score; without them there is none.
         violations: rows that break each rule (`rule_violations`).
-        spread: runs a function on each item, perhaps on other machines.
         progress: called with what was just finished, how many parts are done, and of how many.
 
     Returns:
@@ -253,7 +249,7 @@ def compare_tables(
     scores = _scores(real, synthetic, levels=levels or {}, pay_gap=pay_gap) | _k_marginal(pairs)
     subgroups, near = subgroup_errors(real, synthetic), closeness(real.sample, synthetic.sample)
     advance("subgroups and scores")
-    svm = target_errors(split_rows(real.sample, synthetic.sample), domain, targets=chosen, spread=spread)
+    svm = target_errors(split_rows(real.sample, synthetic.sample), domain, targets=chosen, cluster=real.cluster)
     advance("predictions")
     return Evaluation(
         real_rows=real.rows,

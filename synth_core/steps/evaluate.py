@@ -84,7 +84,6 @@ def _compare(run: StepRun, synthetic: CodedTable, quality: PublicQuality) -> Non
         levels=numeric_levels(run.schema),
         pay_gap=declared_pay_gap(run.schema),
         violations=quality.violations,
-        spread=run.cluster.map,
         progress=lambda what, done, parts: run.progress(f"{what} ({done} of {parts})"),
     )
     write_text(run.paths.evaluation, evaluation.to_json())
