@@ -12,7 +12,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +19,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from synth_core.domain import Clique
 from synth_core.errors import SourceError
-from synth_core.evaluation.distances import tvd
+from synth_core.evaluation.distances import Z95, tvd
 from synth_core.evaluation.tables import CodedTable
 from synth_core.measurement import Measurement, merge_codes
 from synth_core.privacy.answer_form import Groups
 
-Z95 = NormalDist().inv_cdf(0.975)
-"""Standard deviations on either side of a mean that hold 95 % of a normal distribution."""
 _MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
 
 
