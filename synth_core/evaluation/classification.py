@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
+from scipy.spatial.distance import cdist
 
 from synth_core.arrays import default_backend
 from synth_core.cluster import Cluster
@@ -228,11 +229,6 @@ def closeness(real: Codes, synthetic: Codes) -> Closeness:
 
 def _nearest(probes: Codes, rows: Codes) -> NDArray[np.int64]:
     """For each probe the least number of columns in which it differs from any of the rows."""
-    columns = np.ascontiguousarray(rows.T)
-    nearest = np.empty(len(probes), dtype=np.int64)
-    for number, probe in enumerate(probes):
-        differing = np.zeros(len(rows), dtype=np.uint16)
-        for column, code in zip(columns, probe, strict=True):
-            differing += column != code
-        nearest[number] = differing.min()
+    shares = cdist(probes, rows, "hamming").min(axis=1)
+    nearest: NDArray[np.int64] = np.rint(shares * rows.shape[1]).astype(np.int64)
     return nearest

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +28,8 @@ from synth_core.privacy.answer_form import Groups
 _MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MergedMarginal:
-    """A noisy marginal for which codes were merged first; `groups` has the group of each code, by attribute."""
-
-    measurement: Measurement
-    groups: Groups
+MergedMarginal: TypeAlias = tuple[Measurement, Groups]
+"""A noisy marginal for which codes were merged first, and the group of each code, by attribute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,10 +121,7 @@ def public_quality(
         answers_unused: number of other stored answers, by kind.
     """
     domain = synthetic.domain
-    answers = [
-        *((m, (None,) * m.noisy.ndim) for m in measurements),
-        *((m.measurement, m.groups) for m in merged),
-    ]
+    answers: list[MergedMarginal] = [*((m, (None,) * m.noisy.ndim) for m in measurements), *merged]
     counted = synthetic.tables([measurement.clique for measurement, _ in answers])
     scale = total / synthetic.rows
     return PublicQuality(
@@ -170,7 +164,7 @@ def _judged(measurement: Measurement, expected: NDArray[np.float64], total: floa
     )
 
 
-def _column_answer(name: str, answers: Sequence[tuple[Measurement, Groups]], total: float) -> ColumnAnswer | None:
+def _column_answer(name: str, answers: Sequence[MergedMarginal], total: float) -> ColumnAnswer | None:
     """All answers that hold the column with all its codes, summed down to it and combined by inverse variance."""
     weights, sums = [], []
     for measurement, groups in answers:

@@ -21,14 +21,7 @@ from synth_core.cluster import Cluster
 from synth_core.domain import Clique, Domain, breaking_rows
 from synth_core.evaluation.distances import Codes, relative_entropy
 from synth_core.privacy.wall import wall
-from synth_core.storage.counting import (
-    Piece,
-    add_counts,
-    asked_columns,
-    batched_cliques,
-    count_pieces,
-    read_piece,
-)
+from synth_core.storage.counting import Piece, add_counts, asked_columns, batched_cliques, count_pieces, read_piece
 
 SAMPLE_ROWS = 50_000
 """Rows of each table that are judged one by one: SVM and propensity use 30,000 of them at most."""

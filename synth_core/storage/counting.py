@@ -17,7 +17,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -144,10 +144,7 @@ def asked_columns(domain: Domain, cliques: Iterable[Clique]) -> Clique:
 def add_counts(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Sum the partial counts of some partitions."""
     with wall():
-        total = parts[0].copy()
-        for part in parts[1:]:
-            total += part
-        return total
+        return reduce(np.add, parts)
 
 
 def _count_flat(codes: Mapping[str, Codes], domain: Domain, cliques: Sequence[Clique]) -> NDArray[np.int64]:
