@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
+from scipy.spatial.distance import cdist
 
 from synth_core.arrays import default_backend
+from synth_core.cluster import Cluster
 from synth_core.domain import Domain
 from synth_core.errors import needing
 from synth_core.evaluation.distances import Codes
@@ -31,18 +33,6 @@ TEST_ROWS = 10_000
 MAX_CLASSES = 64
 """Columns with more codes are not targets unless asked for: one SVM is trained for each class."""
 _SPLIT_SEED = 2
-
-
-class Spread(Protocol):
-    """Runs a function on each item, perhaps on other machines; `Cluster.map` is one."""
-
-    def __call__(self, work: Callable[..., Any], items: Sequence[Any], **constants: Any) -> list[Any]:
-        """The results, in the order of the items."""
-
-
-def one_by_one(work: Callable[..., Any], items: Sequence[Any], **constants: Any) -> list[Any]:
-    """Run a function on each item, here and now."""
-    return [work(item, **constants) for item in items]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,13 +92,11 @@ def usual_targets(domain: Domain) -> tuple[str, ...]:
     return tuple(name for name in domain if 1 < domain.size(name) <= MAX_CLASSES)
 
 
-def target_errors(
-    parts: Split, domain: Domain, *, targets: Sequence[str], spread: Spread = one_by_one
-) -> tuple[TargetError, ...]:
+def target_errors(parts: Split, domain: Domain, *, targets: Sequence[str], cluster: Cluster) -> tuple[TargetError, ...]:
     """Train on synthetic and on real rows and test both on the held-out rows, each target a task of its own."""
     if len(domain) < 2:
         return ()  # no other column to predict from
-    return tuple(spread(target_error, targets, parts=parts, domain=domain))
+    return tuple(cluster.map(target_error, targets, parts=parts, domain=domain))
 
 
 def target_error(target: str, *, parts: Split, domain: Domain) -> TargetError:
@@ -241,11 +229,6 @@ def closeness(real: Codes, synthetic: Codes) -> Closeness:
 
 def _nearest(probes: Codes, rows: Codes) -> NDArray[np.int64]:
     """For each probe the least number of columns in which it differs from any of the rows."""
-    columns = np.ascontiguousarray(rows.T)
-    nearest = np.empty(len(probes), dtype=np.int64)
-    for number, probe in enumerate(probes):
-        differing = np.zeros(len(rows), dtype=np.uint16)
-        for column, code in zip(columns, probe, strict=True):
-            differing += column != code
-        nearest[number] = differing.min()
+    shares = cdist(probes, rows, "hamming").min(axis=1)
+    nearest: NDArray[np.int64] = np.rint(shares * rows.shape[1]).astype(np.int64)
     return nearest

@@ -25,7 +25,8 @@ MARGINALS = 300
 """Marginals drawn for each alpha (PrivMRF, Section 5); all of them where there are fewer."""
 MARGINAL_SEED = 2021
 """Fixed, so that every table of a domain is judged on the same marginals."""
-_Z95 = NormalDist().inv_cdf(0.975)
+Z95 = NormalDist().inv_cdf(0.975)
+"""Standard deviations on either side of a mean that hold 95 % of a normal distribution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,7 @@ def summarize(values: Sequence[float], *, population: int | None = None) -> Summ
     array = np.asarray(values, dtype=np.float64)
     m, total = len(array), population or len(array)
     spread = float(array.std(ddof=1)) / math.sqrt(m) if m > 1 else 0.0
-    half = _Z95 * spread * math.sqrt(max(0, total - m) / max(1, total - 1))
+    half = Z95 * spread * math.sqrt(max(0, total - m) / max(1, total - 1))
     mean = float(array.mean())
     return Summary(
         mean=mean,

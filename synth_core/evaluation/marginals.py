@@ -185,7 +185,9 @@ def correlation_difference(real: CodedTable, synthetic: CodedTable) -> NDArray[n
 def _correlations(table: CodedTable) -> NDArray[np.float64]:
     domain = table.domain
     columns = list(table.tables([(attribute,) for attribute in domain]))
-    centred = [_centred(counts) for counts in columns]
+    codes_of = [np.arange(len(counts), dtype=np.float64) for counts in columns]
+    means = [float(counts @ codes) / table.rows for counts, codes in zip(columns, codes_of, strict=True)]
+    centred = [codes - mean for codes, mean in zip(codes_of, means, strict=True)]
     variances = [float(counts @ codes**2) for counts, codes in zip(columns, centred, strict=True)]
     found = np.diag([1.0 if variance > 0 else 0.0 for variance in variances])
     places = list(combinations(range(len(domain)), 2))
@@ -194,13 +196,6 @@ def _correlations(table: CodedTable) -> NDArray[np.float64]:
         scale = np.sqrt(variances[i] * variances[j])
         found[i, j] = found[j, i] = float(centred[i] @ counts @ centred[j]) / scale if scale > 0 else 0.0
     return found
-
-
-def _centred(counts: Counts) -> NDArray[np.float64]:
-    """A column's codes less their mean."""
-    codes = np.arange(len(counts), dtype=np.float64)
-    mean = float(counts @ codes) / int(counts.sum())
-    return codes - mean
 
 
 FEWEST_ROWS = 100

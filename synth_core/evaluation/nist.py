@@ -114,11 +114,10 @@ def _conjunctions(domain: Domain, levels: Levels) -> Conjunctions:
 
 
 def _codes_asked(size: int, rng: np.random.Generator, *, ordered: bool) -> NDArray[np.bool_]:
+    asked = np.zeros(size, dtype=np.bool_)
     if ordered:
         low, high = np.sort(rng.integers(size, size=2))
-        places = np.arange(size)
-        inside: NDArray[np.bool_] = (places >= low) & (places <= high)
-        return inside
-    asked = np.zeros(size, dtype=np.bool_)
-    asked[rng.permutation(size)[: rng.integers(1, size + 1)]] = True
+        asked[low : high + 1] = True
+    else:
+        asked[rng.permutation(size)[: rng.integers(1, size + 1)]] = True
     return asked

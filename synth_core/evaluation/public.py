@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
-from statistics import NormalDist
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,22 +20,16 @@ from pydantic import TypeAdapter, ValidationError
 
 from synth_core.domain import Clique
 from synth_core.errors import SourceError
-from synth_core.evaluation.distances import tvd
+from synth_core.evaluation.distances import Z95, tvd
 from synth_core.evaluation.tables import CodedTable
 from synth_core.measurement import Measurement, merge_codes
 from synth_core.privacy.answer_form import Groups
 
-Z95 = NormalDist().inv_cdf(0.975)
-"""Standard deviations on either side of a mean that hold 95 % of a normal distribution."""
 _MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MergedMarginal:
-    """A noisy marginal for which codes were merged first; `groups` has the group of each code, by attribute."""
-
-    measurement: Measurement
-    groups: Groups
+MergedMarginal: TypeAlias = tuple[Measurement, Groups]
+"""A noisy marginal for which codes were merged first, and the group of each code, by attribute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,10 +121,7 @@ def public_quality(
         answers_unused: number of other stored answers, by kind.
     """
     domain = synthetic.domain
-    answers = [
-        *((m, (None,) * m.noisy.ndim) for m in measurements),
-        *((m.measurement, m.groups) for m in merged),
-    ]
+    answers: list[MergedMarginal] = [*((m, (None,) * m.noisy.ndim) for m in measurements), *merged]
     counted = synthetic.tables([measurement.clique for measurement, _ in answers])
     scale = total / synthetic.rows
     return PublicQuality(
@@ -173,7 +164,7 @@ def _judged(measurement: Measurement, expected: NDArray[np.float64], total: floa
     )
 
 
-def _column_answer(name: str, answers: Sequence[tuple[Measurement, Groups]], total: float) -> ColumnAnswer | None:
+def _column_answer(name: str, answers: Sequence[MergedMarginal], total: float) -> ColumnAnswer | None:
     """All answers that hold the column with all its codes, summed down to it and combined by inverse variance."""
     weights, sums = [], []
     for measurement, groups in answers:

@@ -9,7 +9,7 @@ to the lowest limit before they are added, so the result does not depend on how 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -21,11 +21,7 @@ from synth_core.cluster import Cluster
 from synth_core.domain import Clique, Domain, breaking_rows
 from synth_core.evaluation.distances import Codes, relative_entropy
 from synth_core.privacy.wall import wall
-from synth_core.storage.counting import count_codes
-from synth_core.storage.ingest import read_codes
-
-Piece: TypeAlias = str | Mapping[str, NDArray[Any]]
-"""An encoded partition's address, or columns in memory."""
+from synth_core.storage.counting import Piece, add_counts, asked_columns, batched_cliques, count_pieces, read_piece
 
 SAMPLE_ROWS = 50_000
 """Rows of each table that are judged one by one: SVM and propensity use 30,000 of them at most."""
@@ -60,7 +56,7 @@ class CodedTable:
 
     def __init__(self, pieces: Sequence[Piece], domain: Domain, *, cluster: Cluster | None = None) -> None:
         self._pieces = list(pieces)
-        self._cluster = cluster or Cluster()
+        self.cluster = cluster or Cluster()
         self._known: dict[Clique, Counts] = {}
         self._room = BATCH_CELLS
         self.domain = domain
@@ -111,9 +107,9 @@ class CodedTable:
         Returns:
             Counts of each, some counted at a time; small ones are remembered.
         """
-        for batch in _batches(cliques, self.domain.cells):
+        for batch in batched_cliques(cliques, self.domain.cells, room=BATCH_CELLS):
             missing = [clique for clique in batch if clique not in self._known]
-            counted = self._total(_count, _added, cliques=missing) if missing else []
+            counted = count_pieces(self._pieces, self.domain, missing, self.cluster) if missing else []
             found = self._known | dict(zip(missing, counted, strict=True))
             for clique, table in zip(missing, counted, strict=True):
                 if table.size <= self._room:
@@ -130,7 +126,7 @@ class CodedTable:
         Returns:
             The occupied cells of each, or a random part of them where there are very many.
         """
-        for batch in _batches(cliques, lambda clique: min(self.domain.cells(clique), DENSE_CELLS)):
+        for batch in batched_cliques(cliques, self._held_cells, room=BATCH_CELLS):
             dense = [clique for clique in batch if self.domain.cells(clique) <= DENSE_CELLS]
             found = dict(zip(dense, map(occupied_cells, self.tables(dense)), strict=True))
             sparse = [clique for clique in batch if clique not in found]
@@ -146,7 +142,7 @@ class CodedTable:
         Returns:
             For each conjunction, how many rows have one of the codes asked for in every attribute it names.
         """
-        found: Counts = self._total(_match, _sum, conjunctions=conjunctions)
+        found: Counts = self._total(_match, add_counts, conjunctions=conjunctions)
         return found
 
     def breaking(self, rules: Sequence[str]) -> dict[str, int]:
@@ -158,7 +154,10 @@ class CodedTable:
         Returns:
             For each rule, how many rows break it.
         """
-        return dict(zip(rules, self._total(_break, _sum, rules=rules).tolist(), strict=True))
+        return dict(zip(rules, self._total(_break, add_counts, rules=rules).tolist(), strict=True))
+
+    def _held_cells(self, clique: Clique) -> int:
+        return min(self.domain.cells(clique), DENSE_CELLS)
 
     def _sparse(self, cliques: Sequence[Clique]) -> list[Cells]:
         """The limits found in the first piece are where the others begin."""
@@ -173,43 +172,12 @@ class CodedTable:
     def _total(
         self, work: Callable[..., Any], add: Callable[..., Any], *, items: Sequence[Any] = (), **asked: Any
     ) -> Any:
-        return self._cluster.map_reduce(work, items or self._pieces, add, domain=self.domain, **asked)
-
-
-def _batches(cliques: Sequence[Clique], cells: Callable[[Clique], int]) -> Iterator[list[Clique]]:
-    batch: list[Clique] = []
-    room = BATCH_CELLS
-    for clique in cliques:
-        if batch and cells(clique) > room:
-            yield batch
-            batch, room = [], BATCH_CELLS
-        batch.append(clique)
-        room -= cells(clique)
-    if batch:
-        yield batch
-
-
-def _columns(piece: Piece, wanted: Sequence[str]) -> dict[str, NDArray[Any]]:
-    return read_codes(piece, wanted) if isinstance(piece, str) else {name: piece[name] for name in wanted}
-
-
-def _asked(domain: Domain, cliques: Sequence[Clique]) -> Clique:
-    return domain.clique(attribute for clique in cliques for attribute in clique)
-
-
-@wall()
-def _count(piece: Piece, *, domain: Domain, cliques: Sequence[Clique]) -> list[Counts]:
-    return count_codes(_columns(piece, _asked(domain, cliques)), domain, cliques)
-
-
-@wall()
-def _added(parts: Sequence[list[Counts]]) -> list[Counts]:
-    return [sum(tables[1:], start=tables[0]) for tables in zip(*parts, strict=True)]
+        return self.cluster.map_reduce(work, items or self._pieces, add, domain=self.domain, **asked)
 
 
 @wall()
 def _count_cells(piece: Piece, *, domain: Domain, asked: Sequence[tuple[Clique, int]]) -> list[Cells]:
-    columns = _columns(piece, _asked(domain, [clique for clique, _ in asked]))
+    columns = read_piece(piece, asked_columns(domain, (clique for clique, _ in asked)))
     return [
         count_cells([columns[a] for a in clique], domain.shape(clique), halvings=halvings) for clique, halvings in asked
     ]
@@ -222,7 +190,7 @@ def _merged(parts: Sequence[list[Cells]]) -> list[Cells]:
 
 @wall()
 def _match(piece: Piece, *, domain: Domain, conjunctions: Conjunctions) -> Counts:
-    columns = list(_columns(piece, domain.attributes).values())
+    columns = list(read_piece(piece, domain.attributes).values())
     questions = zip(conjunctions.places, conjunctions.codes, strict=True)
     return np.array([_matching([columns[k] for k in places], codes) for places, codes in questions])
 
@@ -237,15 +205,9 @@ def _matching(columns: Sequence[NDArray[Any]], codes: NDArray[np.bool_]) -> int:
 
 @wall()
 def _break(piece: Piece, *, domain: Domain, rules: Sequence[str]) -> Counts:
-    local = domain.project(_asked(domain, domain.rule_cliques) or domain.attributes[:1])
-    rows = np.column_stack(list(_columns(piece, local.attributes).values()))
+    local = domain.project(asked_columns(domain, domain.rule_cliques))
+    rows = np.column_stack(list(read_piece(piece, local.attributes).values()))
     return np.array([breaking_rows(rows, local, rule=rule).sum() for rule in rules], dtype=np.int64)
-
-
-@wall()
-def _sum(parts: Sequence[Counts]) -> Counts:
-    total: Counts = np.sum(parts, axis=0)
-    return total
 
 
 Drawn: TypeAlias = tuple[NDArray[np.float64], Codes]
@@ -255,7 +217,7 @@ Drawn: TypeAlias = tuple[NDArray[np.float64], Codes]
 def _draw(numbered: tuple[int, Piece], *, domain: Domain) -> Drawn:
     number, piece = numbered
     with wall():
-        rows = np.column_stack(list(_columns(piece, domain.attributes).values()))
+        rows = np.column_stack(list(read_piece(piece, domain.attributes).values()))
         return _fewest_drawn([(np.random.default_rng([_SEED, number]).random(len(rows)), rows)])
 
 

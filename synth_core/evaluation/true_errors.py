@@ -20,10 +20,8 @@ from synth_core.domain import Domain
 from synth_core.errors import SourceError
 from synth_core.evaluation.classification import (
     Closeness,
-    Spread,
     TargetError,
     closeness,
-    one_by_one,
     propensity_mse,
     split_rows,
     target_errors,
@@ -40,13 +38,7 @@ from synth_core.evaluation.marginals import (
     workload_error,
     worst_cells,
 )
-from synth_core.evaluation.nist import (
-    Levels,
-    PayGap,
-    classification_score,
-    clustering_score,
-    regression_score,
-)
+from synth_core.evaluation.nist import Levels, PayGap, classification_score, clustering_score, regression_score
 from synth_core.evaluation.tables import CodedTable
 from synth_core.schema import Schema
 from synth_core.schema.codec import encode
@@ -197,8 +189,8 @@ def compare_codes(real: Codes, synthetic: Codes, domain: Domain, **asked: Any) -
     Raises:
         SourceError: a table has too few rows or a code outside the domain.
     """
-    _check(real, domain, table="real", fewest=_FEWEST_REAL_ROWS)
-    _check(synthetic, domain, table="synthetic", fewest=1)
+    _check(real, domain, table="real")
+    _check(synthetic, domain, table="synthetic")
     return compare_tables(CodedTable.of(real, domain), CodedTable.of(synthetic, domain), **asked)
 
 
@@ -210,7 +202,6 @@ def compare_tables(
     levels: Levels | None = None,
     pay_gap: PayGap | None = None,
     violations: Mapping[str, int] | None = None,
-    spread: Spread = one_by_one,
     progress: PartProgress | None = None,
 ) -> Evaluation:
     """Compare two tables of any size.
@@ -224,7 +215,6 @@ def compare_tables(
         levels: the number each code stands for, by ordered column (`numeric_levels`).
         pay_gap: columns of the NIST regression score; without them there is none.
         violations: rows that break each rule (`rule_violations`).
-        spread: runs a function on each item, perhaps on other machines.
         progress: called with what was just finished, how many parts are done, and of how many.
 
     Returns:
@@ -233,8 +223,9 @@ def compare_tables(
     Raises:
         SourceError: a table has too few rows.
     """
-    _check_rows(real.rows, table="real", fewest=_FEWEST_REAL_ROWS)
-    _check_rows(synthetic.rows, table="synthetic", fewest=1)
+    for name, table, fewest in (("real", real, _FEWEST_REAL_ROWS), ("synthetic", synthetic, 1)):
+        if table.rows < fewest:
+            raise SourceError(f"the {name} table has too few rows to compare; give at least {fewest}")
     domain = real.domain
     chosen = usual_targets(domain) if targets is None else domain.clique(targets)
     numbers = itertools.count(1)
@@ -253,7 +244,7 @@ def compare_tables(
     scores = _scores(real, synthetic, levels=levels or {}, pay_gap=pay_gap) | _k_marginal(pairs)
     subgroups, near = subgroup_errors(real, synthetic), closeness(real.sample, synthetic.sample)
     advance("subgroups and scores")
-    svm = target_errors(split_rows(real.sample, synthetic.sample), domain, targets=chosen, spread=spread)
+    svm = target_errors(split_rows(real.sample, synthetic.sample), domain, targets=chosen, cluster=real.cluster)
     advance("predictions")
     return Evaluation(
         real_rows=real.rows,
@@ -346,21 +337,14 @@ def encode_rows(frame: pd.DataFrame, schema: Schema, *, source: str) -> Codes:
     Raises:
         SourceError: a column is missing, or a value is not declared; the text names the column.
     """
-    columns: Mapping[str, Any] = encode(frame, schema, source=source)
-    return np.column_stack([columns[name] for name in schema.domain])
+    return np.column_stack(list(encode(frame, schema, source=source).values()))
 
 
-def _check(codes: Codes, domain: Domain, *, table: str, fewest: int) -> None:
+def _check(codes: Codes, domain: Domain, *, table: str) -> None:
     if codes.ndim != 2 or codes.shape[1] != len(domain):
         raise SourceError(f"the {table} table needs one column for each of the schema's columns, in their order")
-    _check_rows(len(codes), table=table, fewest=fewest)
     for name, size, column in zip(domain.attributes, domain.sizes, codes.T, strict=True):
-        if column.min() < 0 or column.max() >= size:
+        if len(column) and (column.min() < 0 or column.max() >= size):
             raise SourceError(
                 f"the {table} table, column {name!r}: a code is outside the domain; encode it by this schema"
             )
-
-
-def _check_rows(rows: int, *, table: str, fewest: int) -> None:
-    if rows < fewest:
-        raise SourceError(f"the {table} table has too few rows to compare; give at least {fewest}")

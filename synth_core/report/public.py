@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from synth_core.domain import Clique
-from synth_core.evaluation.distances import tvd
-from synth_core.evaluation.public import Z95, BoughtError, MeasuredMarginal, PublicQuality
+from synth_core.evaluation.distances import Z95, tvd
+from synth_core.evaluation.public import BoughtError, MeasuredMarginal, PublicQuality
 from synth_core.models.junction_tree import JunctionTree
 from synth_core.privacy.wording import loss_text
 from synth_core.release.certificate import account_sentence

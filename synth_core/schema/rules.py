@@ -10,16 +10,7 @@ from __future__ import annotations
 from typing import Annotated, NamedTuple, TypeAlias
 
 import numpy as np
-from pydantic import (
-    BeforeValidator,
-    Discriminator,
-    Field,
-    StrictFloat,
-    StrictInt,
-    StrictStr,
-    Tag,
-    model_validator,
-)
+from pydantic import BeforeValidator, Discriminator, Field, StrictFloat, StrictInt, StrictStr, Tag, model_validator
 
 from synth_core.schema.columns.base import ColumnBase, Declaration, Item, Range
 

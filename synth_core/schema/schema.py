@@ -137,10 +137,9 @@ class DeclaredSchema(Declaration):
     def _plain(self) -> Any:
         """The declaration as lists and mappings, defaults left out but each column's kind kept."""
         raw = self.model_dump(exclude_defaults=True, by_alias=True)
-        for given, column in zip(raw["columns"], self.columns, strict=True):
-            given["kind"] = column.kind
-        raw["columns"] = [{"name": c.pop("name"), "kind": c.pop("kind"), **c} for c in raw["columns"]]
-        return _lists(raw)
+        columns = zip(self.columns, raw["columns"], strict=True)
+        raw["columns"] = [{"name": column.name, "kind": column.kind, **given} for column, given in columns]
+        return raw
 
     @model_validator(mode="wrap")
     @classmethod
@@ -321,17 +320,9 @@ def _place(loc: tuple[int | str, ...], data: object) -> tuple[int | str, ...]:
     return (f"{word} {name!r}", *loc[2:])
 
 
-def _lists(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _lists(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_lists(item) for item in value]
-    return value
-
-
 def _keyed_by_text(value: Any) -> Any:
     """The value with each mapping that JSON would change, because of its keys, as a list of pairs."""
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_keyed_by_text(item) for item in value]
     if not isinstance(value, dict):
         return value

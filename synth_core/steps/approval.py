@@ -189,10 +189,7 @@ def _in_words(run: StepRun, records: list[Record], quality: PublicQuality) -> st
         ("Method", f"{spec.method}, preset {spec.preset}"),
         ("Synthetic records", f"{quality.rows:,} in {spec.shards} file(s)"),
         *((f"Mean error, {e.alpha}-way", f"{e.mean:.4f} ± {e.margin:.4f} (bought)") for e in quality.bought),
-        (
-            "Rules broken",
-            ", ".join(f"{rule}: {count}" for rule, count in quality.violations.items()) or "none",
-        ),
+        ("Rules broken", ", ".join(f"{rule}: {count}" for rule, count in quality.violations.items()) or "none"),
     ]
     cells = [(name, value.replace("|", r"\|")) for name, value in rows]
     return "\n".join(["| Privacy certificate | |", "|---|---|", *(f"| {a} | {b} |" for a, b in cells)])

@@ -27,13 +27,7 @@ from synth_core.evaluation import (
     rule_violations,
 )
 from synth_core.evaluation.distances import alpha_way
-from synth_core.evaluation.public import (
-    BoughtError,
-    MergedMarginal,
-    PublicQuality,
-    bought_error,
-    public_quality,
-)
+from synth_core.evaluation.public import BoughtError, MergedMarginal, PublicQuality, bought_error, public_quality
 from synth_core.files import write_text
 from synth_core.ledger.book import cost_by_step, counted_records
 from synth_core.measurement import Measurement
@@ -76,7 +70,6 @@ def evaluate(run: StepRun) -> Path:
 
 
 def _compare(run: StepRun, synthetic: CodedTable, quality: PublicQuality) -> None:
-    """Write the evaluation and the internal report."""
     real = CodedTable([str(path) for path in run.partitions], run.domain, cluster=run.cluster)
     evaluation = compare_tables(
         real,
@@ -84,7 +77,6 @@ def _compare(run: StepRun, synthetic: CodedTable, quality: PublicQuality) -> Non
         levels=numeric_levels(run.schema),
         pay_gap=declared_pay_gap(run.schema),
         violations=quality.violations,
-        spread=run.cluster.map,
         progress=lambda what, done, parts: run.progress(f"{what} ({done} of {parts})"),
     )
     write_text(run.paths.evaluation, evaluation.to_json())
@@ -127,21 +119,14 @@ def _public_quality(run: StepRun, synthetic: CodedTable) -> PublicQuality:
     spec = run.spec
     total = max(1.0, load_model(run.paths.model).total)
     division = Division.load(run.paths.division) if spec.strata else None
-    answers = stored_answers(
-        run.ledger,
-        run.domain,
-        dataset=spec.dataset,
-        release=spec.release,
-        snapshot=run.snapshot.digest,
-        division=division,
-    )
-    bought = _bought(run, synthetic, total) if spec.quality_share else []
+    which = {"dataset": spec.dataset, "release": spec.release, "snapshot": run.snapshot.digest}
+    answers = stored_answers(run.ledger, run.domain, **which, division=division)
     return public_quality(
         synthetic,
         measurements=answers.marginals,
         merged=answers.merged,
         total=total,
-        bought=bought,
+        bought=_bought(run, synthetic, total) if spec.quality_share else [],
         violations=rule_violations(synthetic, run.schema),
         answers_used=answers.used,
         answers_unused=answers.unused,
@@ -265,9 +250,7 @@ def stored_answers(
     """
     found = StoredAnswers()
     whole: list[_Table] = []
-    parts: dict[Stratum, list[_Table]] = {}
-    if division is not None:
-        parts = {division.stratum(part): [] for part in division.parts}
+    parts: dict[Stratum, list[_Table]] = {division.stratum(p): [] for p in division.parts} if division else {}
     for record in ledger.records(dataset=dataset, release=release):
         if record.state is State.MEASURED and record.step != JUDGING:
             tables, others = _read(ledger, record)
@@ -317,7 +300,7 @@ def _use(sources: list[_Table], table: _Table, domain: Domain, found: StoredAnsw
     found.used += len(sources)
     measurement = Measurement(table.clique, table.noisy, math.sqrt(table.variance))
     if table.groups:
-        found.merged.append(MergedMarginal(measurement, table.groups))
+        found.merged.append((measurement, table.groups))
     else:
         found.marginals.append(measurement)
 

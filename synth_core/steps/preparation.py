@@ -79,9 +79,7 @@ def _prepared(wanted: ReleaseSpec, paths: ReleasePaths, runner: Runner) -> str:
 def _write_settings(wanted: ReleaseSpec, schema: DeclaredSchema, paths: ReleasePaths) -> None:
     """Make the zones and keep what is to be run in them."""
     paths.create()
-    if (
-        not paths.spec.exists() and not paths.published
-    ):  # the schema of a release that goes on may have bins that it has bought
+    if not paths.spec.exists() and not paths.published:  # a begun release's schema may hold bins that it has bought
         with atomic_write(paths.schema) as temporary:
             schema.save(temporary)
     with atomic_write(paths.spec) as temporary:

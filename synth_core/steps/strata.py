@@ -35,13 +35,7 @@ from synth_core.steps import conversation
 from synth_core.steps.context import StepRun, open_run
 from synth_core.storage.ingest import Snapshot, divide_rows
 from synth_core.synthesizers.base import Scores, Structure, load_scores, save_scores, save_structure
-from synth_core.synthesizers.consistency import (
-    Upper,
-    agree_with_upper,
-    fit_margins,
-    nearest_non_negative,
-    stratum_rows,
-)
+from synth_core.synthesizers.consistency import Upper, agree_with_upper, fit_margins, nearest_non_negative, stratum_rows
 
 
 @dataclass(frozen=True)

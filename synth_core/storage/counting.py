@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,9 @@ from synth_core.errors import SourceError
 from synth_core.privacy.queries import Counts
 from synth_core.privacy.wall import Private, wall
 from synth_core.storage.ingest import read_codes
+
+Piece: TypeAlias = str | Mapping[str, Codes]
+"""An encoded partition's address, or columns in memory."""
 
 CELLS_PER_PASS = 20_000_000
 """Tables counted in one pass over the data: bounds what a worker holds and sends (8 bytes a cell)."""
@@ -106,13 +109,15 @@ class PartitionCounts(_Counts):
         self._cluster = cluster
 
     def _count(self, cliques: Sequence[Clique]) -> list[Counts]:
-        tables: list[Counts] = []
-        for batch in _batches(cliques, self._domain):
-            counted = self._cluster.map_reduce(
-                count_partition, self._partitions, add_counts, domain=self._domain, cliques=tuple(batch)
-            )
-            tables += _tables(counted, self._domain, batch)
-        return tables
+        batches = batched_cliques(cliques, self._domain.cells, room=CELLS_PER_PASS)
+        counted = (count_pieces(self._partitions, self._domain, batch, self._cluster) for batch in batches)
+        return [table for tables in counted for table in tables]
+
+
+def count_pieces(pieces: Sequence[Piece], domain: Domain, cliques: Sequence[Clique], cluster: Cluster) -> list[Counts]:
+    """Exact tables of the cliques over all pieces of a table, counted in one pass wherever the pieces lie."""
+    counted = cluster.map_reduce(count_partition, pieces, add_counts, domain=domain, cliques=tuple(cliques))
+    return _tables(counted, domain, cliques)
 
 
 def count_codes(codes: Mapping[str, Codes], domain: Domain, cliques: Sequence[Clique]) -> list[Counts]:
@@ -120,20 +125,26 @@ def count_codes(codes: Mapping[str, Codes], domain: Domain, cliques: Sequence[Cl
     return _tables(_count_flat(codes, domain, cliques), domain, cliques)
 
 
-def count_partition(path: str, *, domain: Domain, cliques: Sequence[Clique]) -> NDArray[np.int64]:
+def count_partition(piece: Piece, *, domain: Domain, cliques: Sequence[Clique]) -> NDArray[np.int64]:
     """Exact tables of the cliques over one encoded partition, one after the other; runs on a worker."""
-    wanted = domain.clique(attribute for clique in cliques for attribute in clique) or domain.attributes[:1]
     with wall():
-        return _count_flat(read_codes(Path(path), wanted), domain, cliques)
+        return _count_flat(read_piece(piece, asked_columns(domain, cliques)), domain, cliques)
+
+
+def read_piece(piece: Piece, columns: Sequence[str]) -> dict[str, Codes]:
+    """The named columns of one piece, in the given order."""
+    return read_codes(piece, columns) if isinstance(piece, str) else {name: piece[name] for name in columns}
+
+
+def asked_columns(domain: Domain, cliques: Iterable[Clique]) -> Clique:
+    """The attributes of all the cliques, or the first one where they have none."""
+    return domain.clique(attribute for clique in cliques for attribute in clique) or domain.attributes[:1]
 
 
 def add_counts(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Sum the partial counts of some partitions."""
     with wall():
-        total = parts[0].copy()
-        for part in parts[1:]:
-            total += part
-        return total
+        return reduce(np.add, parts)
 
 
 def _count_flat(codes: Mapping[str, Codes], domain: Domain, cliques: Sequence[Clique]) -> NDArray[np.int64]:
@@ -175,16 +186,16 @@ def _tables(flat: NDArray[np.int64], domain: Domain, cliques: Sequence[Clique]) 
     return [part.reshape(shape) for part, shape in zip(np.split(flat, ends[:-1]), shapes, strict=False)]
 
 
-def _batches(cliques: Sequence[Clique], domain: Domain) -> list[list[Clique]]:
+def batched_cliques(cliques: Sequence[Clique], cells: Callable[[Clique], int], *, room: int) -> list[list[Clique]]:
+    """The cliques in their order, in batches of at most `room` cells; a larger one is alone."""
     batches: list[list[Clique]] = []
-    room = 0
+    left = 0
     for clique in cliques:
-        cells = domain.cells(clique)
-        if not batches or cells > room:
+        if not batches or cells(clique) > left:
             batches.append([])
-            room = CELLS_PER_PASS
+            left = room
         batches[-1].append(clique)
-        room -= cells
+        left -= cells(clique)
     return batches
 
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from synth_core.cluster import Cluster
-from synth_core.domain import Codes
+from synth_core.domain import Codes, Domain
 from synth_core.errors import SourceError
 from synth_core.files import atomic_write, flush_to_disk, write_text
 from synth_core.privacy.wall import wall
@@ -111,7 +111,9 @@ def ingest_partitions(
         if progress is not None:
             for number in range(1, len(files) + 1):
                 progress(f"encoding file {number} of {len(files)}")
-        encoded = encode_sources(files, schema, building, bound=bound, cluster=place)
+        found = [piece for of_file in place.map(_pieces, files, schema=schema) for piece in of_file]
+        jobs = [(piece, building / f"piece-{number:06d}.arrow") for number, piece in enumerate(found)]
+        encoded = place.map(_encode_piece, jobs, schema=schema, bound=bound)
         groups = partition_slices(encoded, rows_per_partition)
         if not groups:
             raise SourceError("the source has no rows; check its path and that its files are complete")
@@ -119,10 +121,9 @@ def ingest_partitions(
         place.map(_write_partition, list(zip(groups, parts, strict=True)))
         for piece in encoded:
             piece.path.unlink()
-        digest = _TableDigest(schema, key)
-        for codes in map(read_codes, parts) if bound is None else _bounded(parts, bound):
-            digest.update(codes)
-    return Snapshot(digest.hexdigest(), tuple(part.name for part in parts))
+        tables = map(read_codes, parts) if bound is None else _bounded(parts, bound)
+        digest = _table_digest(tables, schema.domain, key)
+    return Snapshot(digest, tuple(part.name for part in parts))
 
 
 def coarsen_partitions(
@@ -182,20 +183,6 @@ class Slice:
     stop: int
 
 
-def encode_sources(
-    addresses: Sequence[str],
-    schema: Schema,
-    site: Path,
-    *,
-    bound: ContributionBound | None,
-    cluster: Cluster,
-) -> list[Slice]:
-    """Encode every piece of the files into the building site, in the order of the files and their rows."""
-    found = [piece for of_file in cluster.map(_pieces, addresses, schema=schema) for piece in of_file]
-    jobs = [(piece, site / f"piece-{number:06d}.arrow") for number, piece in enumerate(found)]
-    return cluster.map(_encode_piece, jobs, schema=schema, bound=bound)
-
-
 def partition_slices(encoded: Sequence[Slice], rows: int) -> list[list[Slice]]:
     """The same rows in the same order, in groups of `rows`; the last group may be shorter, never empty."""
     groups: list[list[Slice]] = []
@@ -211,13 +198,6 @@ def partition_slices(encoded: Sequence[Slice], rows: int) -> list[list[Slice]]:
             missing -= stop - start
             start = stop
     return groups
-
-
-def read_slices(slices: Sequence[Slice]) -> dict[str, Codes]:
-    """The slices' rows, joined."""
-    tables = [_encoded_table(s.path).slice(s.start, s.stop - s.start) for s in slices]
-    joined = pa.concat_tables(tables)
-    return {name: joined.column(name).to_numpy() for name in joined.column_names}
 
 
 def _pieces(address: str, *, schema: Schema) -> list[Piece]:
@@ -249,7 +229,8 @@ def _write_partition(job: tuple[list[Slice], Path]) -> None:
     """Join the slices of one partition; runs on a worker."""
     slices, path = job
     with wall():
-        write_codes(read_slices(slices), path)
+        joined = pa.concat_tables(_encoded_table(s.path).slice(s.start, s.stop - s.start) for s in slices)
+        write_codes({name: joined.column(name).to_numpy() for name in joined.column_names}, path)
 
 
 def _bounded(partitions: list[Path], bound: ContributionBound) -> Iterator[dict[str, Codes]]:
@@ -281,26 +262,18 @@ def _fingerprint(address: str, *, key: bytes) -> str:
     return f"file {digest.hexdigest()}"
 
 
-class _TableDigest:
-    """Keyed digest of a table of codes, fed in any pieces.
+def _table_digest(pieces: Iterable[dict[str, Codes]], domain: Domain, key: bytes) -> str:
+    """Keyed digest of a table of codes, in any pieces.
 
     Each column has its own HMAC over its codes in row order, so pieces do not matter; the table's digest is
     the HMAC of the columns' names, sizes and digests, so neither their order nor their borders are ambiguous.
     """
-
-    def __init__(self, schema: Schema, key: bytes) -> None:
-        self._key = key
-        self._sizes = dict(zip(schema.domain.attributes, schema.domain.sizes, strict=True))
-        self._columns = {name: hmac.new(key, digestmod="sha256") for name in self._sizes}
-
-    def update(self, codes: dict[str, Codes]) -> None:
-        for name, digest in self._columns.items():
-            column = codes[name]
-            digest.update(np.ascontiguousarray(column, dtype=column.dtype.newbyteorder("<")).data)
-
-    def hexdigest(self) -> str:
-        lines = [[name, size, self._columns[name].hexdigest()] for name, size in self._sizes.items()]
-        return hmac.new(self._key, json.dumps(lines).encode(), digestmod="sha256").hexdigest()
+    digests = {name: hmac.new(key, digestmod="sha256") for name in domain}
+    for codes in pieces:
+        for name, digest in digests.items():
+            digest.update(np.ascontiguousarray(codes[name], dtype=codes[name].dtype.newbyteorder("<")).data)
+    lines = [[name, domain.size(name), digest.hexdigest()] for name, digest in digests.items()]
+    return hmac.new(key, json.dumps(lines).encode(), digestmod="sha256").hexdigest()
 
 
 def divide_rows(
@@ -326,24 +299,16 @@ def divide_rows(
     with _whole(target) as building:
         for folder, _ in parts:
             (building / folder).mkdir()
-        paths = [str(path) for path in partitions]
-        starts = range(0, len(paths), PARTITIONS_AT_ONCE)
-        jobs = [(number, paths[at : at + PARTITIONS_AT_ONCE]) for number, at in enumerate(starts)]
-        cluster.map(
-            write_parts,
-            jobs,
-            building=str(building),
-            column=column,
-            parts=tuple(parts),
-            dropped=tuple(dropped),
-        )
+        starts = range(0, len(partitions), PARTITIONS_AT_ONCE)
+        jobs = [(number, partitions[at : at + PARTITIONS_AT_ONCE]) for number, at in enumerate(starts)]
+        cluster.map(write_parts, jobs, building=building, column=column, parts=parts, dropped=dropped)
         (building / WAY).write_text(way, encoding="utf-8")
 
 
 def write_parts(
-    job: tuple[int, list[str]],
+    job: tuple[int, Sequence[Path]],
     *,
-    building: str,
+    building: Path,
     column: str,
     parts: Sequence[tuple[str, tuple[int, ...]]],
     dropped: Sequence[str],
@@ -362,7 +327,7 @@ def write_parts(
             kept = {name: values[mine] for name, values in codes.items() if name not in dropped}
             if len(own) > 1:
                 kept[column] = _numbers([(code,) for code in own])[strata[mine]]
-            write_codes(kept, Path(building) / folder / f"part-{number:05d}.parquet")
+            write_codes(kept, building / folder / f"part-{number:05d}.parquet")
 
 
 def _numbers(sets: Sequence[tuple[int, ...]]) -> NDArray[Any]:

@@ -38,12 +38,7 @@ from synth_core.domain import Codes
 from synth_core.errors import SourceError
 from synth_core.schema import Schema
 from synth_core.schema.codec import check_names, encode
-from synth_core.storage.contribution import (
-    ContributionBound,
-    check_unit_column,
-    check_unit_type,
-    unit_hashes,
-)
+from synth_core.storage.contribution import ContributionBound, check_unit_column, check_unit_type, unit_hashes
 from synth_core.storage.locations import ENDINGS, PARQUET_ENDINGS, open_file
 
 CSV_BLOCK_BYTES = 16 << 20

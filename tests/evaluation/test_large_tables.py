@@ -106,7 +106,7 @@ def test_large_marginals_are_counted_some_at_a_time_and_small_ones_once(monkeypa
     monkeypatch.setattr(tables, "BATCH_CELLS", 1000)
     count = Cluster.map_reduce
     monkeypatch.setattr(
-        Cluster, "map_reduce", lambda *args, **asked: passes.append(asked["cliques"]) or count(*args, **asked)
+        Cluster, "map_reduce", lambda *args, **asked: passes.append(list(asked["cliques"])) or count(*args, **asked)
     )
     cliques = [("a",), ("a", "b"), ("a", "d"), ("b", "d"), ("a", "b")]
     for clique, found in zip(cliques, table.tables(cliques), strict=True):

@@ -28,6 +28,7 @@ from synth_core.evaluation.classification import (
     closeness,
     propensity_mse,
     split_rows,
+    target_error,
     target_errors,
 )
 from synth_core.evaluation.distances import alpha_way
@@ -263,8 +264,8 @@ def test_targets_are_spread_over_a_cluster_with_the_same_result():
     real, synthetic = rng.integers((2, 2, 3), size=(2, 600, 3))
     parts = split_rows(real, synthetic)
     with connect(None) as cluster:
-        spread = target_errors(parts, ABC, targets=["a", "c"], spread=cluster.map)
-    assert spread == target_errors(parts, ABC, targets=["a", "c"])
+        spread = target_errors(parts, ABC, targets=["a", "c"], cluster=cluster)
+    assert spread == tuple(target_error(name, parts=parts, domain=ABC) for name in ("a", "c"))
 
 
 @pytest.mark.slow

@@ -218,9 +218,7 @@ class Categorical(ColumnBase):
             raise ValueError(f"values: {_first_twice(self.values)!r} is declared twice; name each value once")
         if self.unseen == "other" and OTHER in self.values:
             raise ValueError(f"values: {OTHER!r} is the code of unseen values; remove it or use unseen: refuse")
-        for value in self.labels:
-            if value not in self.values:
-                raise ValueError(f"labels: {value!r} is not among the values; add it there or remove its label")
+        self._check_declared("labels", self.labels, "add it there or remove its label")
         self._check_recode()
         if self.compare is not None:
             self._check_comparison(self.compare)
@@ -228,30 +226,30 @@ class Categorical(ColumnBase):
             self._check_partition([value for group in self.hierarchy.values() for value in group])
         return self
 
+    def _check_declared(self, key: str, values: Iterable[int | str], remedy: str) -> None:
+        for value in values:
+            if value not in self.values:
+                raise ValueError(f"{key}: {value!r} is not among the values; {remedy}")
+
     def _check_recode(self) -> None:
-        for value, target in self.recode.items():
+        for value in self.recode:
             if type(value) is not type(self.values[0]):
                 raise ValueError(f"recode: {value!r} is not written as the values are; text or whole numbers, as they")
             if value in self.values:
                 raise ValueError(f"recode: {value!r} is among the values; only undeclared ones become others")
-            if target not in self.values:
-                raise ValueError(f"recode: {target!r} is not among the values; add it there")
+        self._check_declared("recode", self.recode.values(), "add it there")
 
     def _check_comparison(self, compare: Comparison) -> None:
         if self.reads is not None:
             raise ValueError("compare: it names what is read itself; remove reads")
         if self.name in compare.columns:
             raise ValueError("compare: a column is not compared to derive itself; give this one another name")
-        for result in (compare.then, compare.otherwise):
-            if result not in self.values:
-                raise ValueError(f"compare: {result!r} is not among the values; add it there")
+        self._check_declared("compare", (compare.then, compare.otherwise), "add it there")
         if compare.then == compare.otherwise:
             raise ValueError("compare: then and otherwise are the same; the comparison would say nothing")
 
     def _check_partition(self, grouped: list[int | str]) -> None:
-        for value in grouped:
-            if value not in self.values:
-                raise ValueError(f"hierarchy: {value!r} is not among the values; remove it")
+        self._check_declared("hierarchy", grouped, "remove it")
         if len(set(grouped)) < len(grouped):
             raise ValueError(f"hierarchy: {_first_twice(grouped)!r} is in two groups; keep it in one")
         for value in self.values:

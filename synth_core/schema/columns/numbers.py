@@ -197,7 +197,7 @@ class NumberBase(ColumnBase):
         numbers, found = read_numbers(cells, known, self, source)
         plain = found == NUMBER
         self._check_numbers(numbers[plain], source)
-        marks = np.searchsorted(self._open_edges(), numbers, side="right") - 1
+        marks = np.searchsorted(self._open_edges(self.edges), numbers, side="right") - 1
         if self.unseen == "clip":
             np.clip(marks, 0, self.declared - 1, out=marks)
         else:
@@ -207,9 +207,9 @@ class NumberBase(ColumnBase):
     def _check_numbers(self, numbers: NDArray[np.float64], source: str) -> None:
         """Refuse numbers that the kind cannot hold."""
 
-    def _open_edges(self) -> NDArray[np.float64]:
-        """Edges such that every bin is closed below and open above."""
-        return np.array(self.edges, dtype=np.float64)
+    def _open_edges(self, edges: tuple[Any, ...]) -> NDArray[np.float64]:
+        """The edges such that every bin is closed below and open above."""
+        return np.array(edges, dtype=np.float64)
 
     def _cells(self, codes: Codes, rng: np.random.Generator) -> pa.Array:
         """A number in each row's bin; where what is not in universe is a word, text."""
@@ -278,10 +278,6 @@ class NumberBase(ColumnBase):
         """Whether the greatest number of a range belongs to it."""
 
     @abstractmethod
-    def _greatest(self, edges: tuple[Any, ...]) -> Any:
-        """The greatest number of the last bin."""
-
-    @abstractmethod
     def _equal_edges(self, low: Any, high: Any, *, count: int) -> tuple[Any, ...]:
         """The edges of `count` bins of equal width."""
 
@@ -305,7 +301,7 @@ class NumberBase(ColumnBase):
         if self.hierarchy is not None:
             self._check_coarser(self.hierarchy)
         mark = self.not_in_universe
-        if not isinstance(mark, str | None) and edges[0] <= mark <= self._greatest(edges):
+        if not isinstance(mark, str | None) and edges[0] <= mark < self._open_edges(edges)[-1]:
             raise ValueError(f"not_in_universe: {mark!r} lies in the bins; use a number beyond them, or text")
         return self
 
@@ -344,9 +340,6 @@ class Integer(NumberBase):
     bounds: tuple[Whole, Whole] | None = None
     bins: WholeBins
     hierarchy: tuple[Whole, ...] | None = None
-
-    def _greatest(self, edges: tuple[int, ...]) -> int:
-        return edges[-1] - 1
 
     def _equal_edges(self, low: int, high: int, *, count: int) -> tuple[int, ...]:
         return tuple(low + i * (high + 1 - low) // count for i in range(count + 1))
@@ -397,9 +390,6 @@ class Real(NumberBase):
     bins: FiniteBins
     hierarchy: tuple[Finite, ...] | None = None
 
-    def _greatest(self, edges: tuple[float, ...]) -> float:
-        return edges[-1]
-
     def _equal_edges(self, low: float, high: float, *, count: int) -> tuple[float, ...]:
         return (*(low + (high - low) * (i / count) for i in range(count)), high)
 
@@ -407,10 +397,10 @@ class Real(NumberBase):
         *inner, last = pairwise(self.edges)
         return (*(f"[{a:g}, {b:g})" for a, b in inner), f"[{last[0]:g}, {last[1]:g}]")
 
-    def _open_edges(self) -> NDArray[np.float64]:
-        edges = super()._open_edges()
-        edges[-1] = np.nextafter(edges[-1], np.inf)  # the last bin is closed
-        return edges
+    def _open_edges(self, edges: tuple[float, ...]) -> NDArray[np.float64]:
+        found = super()._open_edges(edges)
+        found[-1] = np.nextafter(found[-1], np.inf)  # the last bin is closed
+        return found
 
     def _drawn(self, codes: Codes, rng: np.random.Generator) -> NDArray[np.float64]:
         """A sum may round up to the upper edge, the next bin's, and is held below it."""
