@@ -7,14 +7,7 @@ import pandas as pd
 import pytest
 
 from synth_core import Schema, synthesize
-from synth_core.errors import (
-    BudgetRefused,
-    LedgerError,
-    RefusalsExhausted,
-    SchemaError,
-    SourceError,
-    SpecError,
-)
+from synth_core.errors import BudgetRefused, LedgerError, RefusalsExhausted, SchemaError, SourceError, SpecError
 from synth_core.ledger.sql import SqlLedger
 from synth_core.privacy.accounts import Account, State
 from synth_core.privacy.budget import epsilon_of

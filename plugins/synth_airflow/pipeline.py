@@ -23,15 +23,7 @@ from airflow.sdk import (
 
 from synth_airflow.gate import DisclosureGate
 from synth_airflow.listeners import FirstQueued
-from synth_airflow.operators import (
-    EXTRACT,
-    ListParts,
-    Prepare,
-    Publish,
-    StepPart,
-    StepTask,
-    failed,
-)
+from synth_airflow.operators import EXTRACT, ListParts, Prepare, Publish, StepPart, StepTask, failed
 from synth_core.steps import PIPELINE, PartId, Step
 
 TAGS = ["census", "privacy", "release"]

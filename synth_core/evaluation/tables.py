@@ -175,24 +175,25 @@ class CodedTable:
         return self.cluster.map_reduce(work, items or self._pieces, add, domain=self.domain, **asked)
 
 
-@wall()
 def _count_cells(piece: Piece, *, domain: Domain, asked: Sequence[tuple[Clique, int]]) -> list[Cells]:
-    columns = read_piece(piece, asked_columns(domain, (clique for clique, _ in asked)))
-    return [
-        count_cells([columns[a] for a in clique], domain.shape(clique), halvings=halvings) for clique, halvings in asked
-    ]
+    with wall():
+        columns = read_piece(piece, asked_columns(domain, (clique for clique, _ in asked)))
+        return [
+            count_cells([columns[a] for a in clique], domain.shape(clique), halvings=halvings)
+            for clique, halvings in asked
+        ]
 
 
-@wall()
 def _merged(parts: Sequence[list[Cells]]) -> list[Cells]:
-    return [merge_cells(pieces) for pieces in zip(*parts, strict=True)]
+    with wall():
+        return [merge_cells(pieces) for pieces in zip(*parts, strict=True)]
 
 
-@wall()
 def _match(piece: Piece, *, domain: Domain, conjunctions: Conjunctions) -> Counts:
-    columns = list(read_piece(piece, domain.attributes).values())
-    questions = zip(conjunctions.places, conjunctions.codes, strict=True)
-    return np.array([_matching([columns[k] for k in places], codes) for places, codes in questions])
+    with wall():
+        columns = list(read_piece(piece, domain.attributes).values())
+        questions = zip(conjunctions.places, conjunctions.codes, strict=True)
+        return np.array([_matching([columns[k] for k in places], codes) for places, codes in questions])
 
 
 def _matching(columns: Sequence[NDArray[Any]], codes: NDArray[np.bool_]) -> int:
@@ -203,11 +204,11 @@ def _matching(columns: Sequence[NDArray[Any]], codes: NDArray[np.bool_]) -> int:
     return len(left)
 
 
-@wall()
 def _break(piece: Piece, *, domain: Domain, rules: Sequence[str]) -> Counts:
-    local = domain.project(asked_columns(domain, domain.rule_cliques))
-    rows = np.column_stack(list(read_piece(piece, local.attributes).values()))
-    return np.array([breaking_rows(rows, local, rule=rule).sum() for rule in rules], dtype=np.int64)
+    with wall():
+        local = domain.project(asked_columns(domain, domain.rule_cliques))
+        rows = np.column_stack(list(read_piece(piece, local.attributes).values()))
+        return np.array([breaking_rows(rows, local, rule=rule).sum() for rule in rules], dtype=np.int64)
 
 
 Drawn: TypeAlias = tuple[NDArray[np.float64], Codes]
@@ -221,13 +222,13 @@ def _draw(numbered: tuple[int, Piece], *, domain: Domain) -> Drawn:
         return _fewest_drawn([(np.random.default_rng([_SEED, number]).random(len(rows)), rows)])
 
 
-@wall()
 def _fewest_drawn(parts: Sequence[Drawn]) -> Drawn:
-    draws, rows = (np.concatenate(side) for side in zip(*parts, strict=True))
-    if len(draws) <= SAMPLE_ROWS:
-        return draws, rows
-    kept = np.sort(np.argpartition(draws, SAMPLE_ROWS)[:SAMPLE_ROWS])
-    return draws[kept], rows[kept]
+    with wall():
+        draws, rows = (np.concatenate(side) for side in zip(*parts, strict=True))
+        if len(draws) <= SAMPLE_ROWS:
+            return draws, rows
+        kept = np.sort(np.argpartition(draws, SAMPLE_ROWS)[:SAMPLE_ROWS])
+        return draws[kept], rows[kept]
 
 
 LARGEST_MARGINAL = 2**62

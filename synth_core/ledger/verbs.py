@@ -30,15 +30,7 @@ from synth_core.ledger.refusals import (
     require_small_delta,
     require_sound,
 )
-from synth_core.ledger.rows import (
-    Row,
-    canonical,
-    facts_of,
-    facts_without_request,
-    hash_of,
-    pack_answer,
-    unpack_answer,
-)
+from synth_core.ledger.rows import Row, canonical, facts_of, facts_without_request, hash_of, pack_answer, unpack_answer
 from synth_core.privacy.accounts import (
     ZERO,
     Account,

@@ -12,13 +12,7 @@ import numpy as np
 import opendp.prelude as dp
 
 from synth_core.privacy.entropy import SystemEntropy
-from synth_core.privacy.noise import (
-    GRID,
-    discrete_gaussian,
-    discrete_laplace,
-    exponential_choice,
-    noisy_counts,
-)
+from synth_core.privacy.noise import GRID, discrete_gaussian, discrete_laplace, exponential_choice, noisy_counts
 
 SIZE = 10_000_000
 SIGMA = 27  # records; what a release at epsilon 0.8 adds to a marginal

@@ -4,16 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.page_blocks import (
-    Block,
-    BlockFailed,
-    blocks,
-    conversation,
-    matches,
-    page_before,
-    run_block,
-    run_page,
-)
+from support.page_blocks import Block, BlockFailed, blocks, conversation, matches, page_before, run_block, run_page
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(

@@ -14,13 +14,7 @@ from support.tabulation import tabulate
 from synth_core.domain import Domain
 from synth_core.evaluation import Evaluation, compare_codes
 from synth_core.privacy.wording import scientific
-from synth_core.report.exhibits import (
-    MAX_BARS,
-    MAX_HEATMAP_COLUMNS,
-    budget_exhibit,
-    column_exhibits,
-    pairs_exhibit,
-)
+from synth_core.report.exhibits import MAX_BARS, MAX_HEATMAP_COLUMNS, budget_exhibit, column_exhibits, pairs_exhibit
 from synth_core.report.internal import internal_report
 from synth_core.report.page import Guarantee, SpendLine
 from synth_core.schema import Categorical, Schema

@@ -19,14 +19,7 @@ from synth_core.errors import SourceError, SynthError
 from synth_core.evaluation import CodedTable, compare_codes, compare_tables, tables
 from synth_core.evaluation.distances import tvd
 from synth_core.evaluation.marginals import marginal_errors
-from synth_core.evaluation.tables import (
-    Conjunctions,
-    align_cells,
-    count_cells,
-    distances,
-    merge_cells,
-    occupied_cells,
-)
+from synth_core.evaluation.tables import Conjunctions, align_cells, count_cells, distances, merge_cells, occupied_cells
 
 DOMAIN = Domain(
     ("a", "b", "c", "d"),

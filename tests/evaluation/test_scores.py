@@ -32,18 +32,8 @@ from synth_core.evaluation.classification import (
     target_errors,
 )
 from synth_core.evaluation.distances import alpha_way
-from synth_core.evaluation.marginals import (
-    FEWEST_ROWS,
-    correlation_difference,
-    subgroup_errors,
-    workload_error,
-)
-from synth_core.evaluation.nist import (
-    classification_score,
-    clustering_score,
-    gini,
-    regression_score,
-)
+from synth_core.evaluation.marginals import FEWEST_ROWS, correlation_difference, subgroup_errors, workload_error
+from synth_core.evaluation.nist import classification_score, clustering_score, gini, regression_score
 from synth_core.schema import Categorical, Integer, Schema
 
 ABC = Domain.of({"a": 2, "b": 2, "c": 3})

@@ -9,16 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sqlalchemy import create_engine, text
-from support.earlier_ledger import (
-    DATASET,
-    RELEASE,
-    STRATA,
-    ask_everything,
-    ask_part,
-    counts,
-    spending,
-    stored,
-)
+from support.earlier_ledger import DATASET, RELEASE, STRATA, ask_everything, ask_part, counts, spending, stored
 
 from synth_core.ledger.head import head_text
 from synth_core.ledger.rows import hash_of

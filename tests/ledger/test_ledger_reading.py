@@ -8,14 +8,7 @@ from collections.abc import Callable
 import pytest
 from support.ledger_examples import DATASET, RUNNER, TENTH, account, answered, opened, request
 
-from synth_core.errors import (
-    BudgetRefused,
-    ClusterError,
-    LedgerError,
-    RefusalsExhausted,
-    SourceError,
-    WallError,
-)
+from synth_core.errors import BudgetRefused, ClusterError, LedgerError, RefusalsExhausted, SourceError, WallError
 from synth_core.ledger.sql import SqlLedger
 from synth_core.privacy.accounts import State, refusals
 from synth_core.privacy.reading import count_refusals

@@ -30,14 +30,7 @@ from support.ledger_examples import (
 from synth_core.errors import LedgerError
 from synth_core.ledger.chain import SINCE
 from synth_core.ledger.head import head_text
-from synth_core.ledger.rows import (
-    Row,
-    canonical,
-    facts_of,
-    facts_without_request,
-    hash_of,
-    pack_answer,
-)
+from synth_core.ledger.rows import Row, canonical, facts_of, facts_without_request, hash_of, pack_answer
 from synth_core.ledger.sql import SqlLedger
 from synth_core.ledger.tables import ANSWERS, RECORDS
 from synth_core.ledger.verbs import Page

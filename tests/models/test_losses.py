@@ -11,12 +11,7 @@ from synth_core.models.junction_tree import junction_tree
 from synth_core.models.linear import LinearMeasurement, Queries, contract_axes, estimate_total
 from synth_core.models.losses import AbsoluteLoss, DualQueryLoss, Problem, SquaredLoss, merge_measurements
 from synth_core.models.maximum_entropy import estimate
-from synth_core.models.mirror_descent import (
-    accelerate_descent,
-    descend_mirror,
-    estimate_by_loss,
-    recover_model,
-)
+from synth_core.models.mirror_descent import accelerate_descent, descend_mirror, estimate_by_loss, recover_model
 
 DOMAIN = Domain.of({"a": 3, "b": 4, "c": 2})
 RECORDS = 5_000.0

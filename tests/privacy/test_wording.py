@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 
 from synth_core.errors import SpecError
 from synth_core.privacy.budget import check_delta, epsilon_of, mu2_of, mu_of, round_down, round_up
-from synth_core.privacy.wording import (
-    exact_text,
-    left_figure,
-    left_text,
-    loss_figure,
-    loss_text,
-    scientific,
-)
+from synth_core.privacy.wording import exact_text, left_figure, left_text, loss_figure, loss_text, scientific
 
 ROOT = Path(__file__).resolve().parents[2]
 TO_NEAREST = re.compile(

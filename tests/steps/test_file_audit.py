@@ -6,14 +6,7 @@ import pyarrow.csv as pa_csv
 import pytest
 
 from synth_core.audit.adversary import run_audit
-from synth_core.audit.cases import (
-    DOMAIN,
-    HOSTILE_LINES,
-    ROWS,
-    file_worlds,
-    neighbouring_files,
-    verb_experiments,
-)
+from synth_core.audit.cases import DOMAIN, HOSTILE_LINES, ROWS, file_worlds, neighbouring_files, verb_experiments
 from synth_core.privacy.wall import open_private
 from synth_core.storage import sources
 

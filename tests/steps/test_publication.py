@@ -14,14 +14,7 @@ from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.accounts import State
 from synth_core.release.paths import SIGNED, ReleasePaths
 from synth_core.release.verify import verify_release
-from synth_core.steps import (
-    STEPS,
-    ask_approval,
-    finished,
-    prepare,
-    run_step,
-    summary,
-)
+from synth_core.steps import STEPS, ask_approval, finished, prepare, run_step, summary
 
 
 @pytest.fixture(scope="module")

@@ -10,14 +10,7 @@ from support.strata_release import write_release as write_strata
 from typer.testing import CliRunner
 
 from synth_core.cli import app
-from synth_core.errors import (
-    BudgetRefused,
-    LedgerError,
-    RefusalsExhausted,
-    SharedRows,
-    SourceError,
-    SpecError,
-)
+from synth_core.errors import BudgetRefused, LedgerError, RefusalsExhausted, SharedRows, SourceError, SpecError
 from synth_core.events.journal import Kind, read
 from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.accounts import Account, State

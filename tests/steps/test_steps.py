@@ -18,17 +18,7 @@ from synth_core.privacy.accounts import State
 from synth_core.privacy.budget import epsilon_of
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.verify import verify_release
-from synth_core.steps import (
-    PIPELINE,
-    STEPS,
-    cancel,
-    find_step,
-    finished,
-    list_parts,
-    prepare,
-    run_step,
-    summary,
-)
+from synth_core.steps import PIPELINE, STEPS, cancel, find_step, finished, list_parts, prepare, run_step, summary
 from synth_core.steps.sample import rows_of_shard
 
 

@@ -8,15 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from support.strata_release import (
-    DISTRICTS,
-    STATES,
-    ledger_of,
-    people,
-    run_steps,
-    with_the_same_answers,
-    write_release,
-)
+from support.strata_release import DISTRICTS, STATES, ledger_of, people, run_steps, with_the_same_answers, write_release
 
 from synth_core.errors import SourceError, SpecError
 from synth_core.evaluation.distances import tvd

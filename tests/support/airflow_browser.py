@@ -45,10 +45,7 @@ class Person:
 
     def press(self, xpath: str) -> None:
         """Click on the first such element; one that Airflow draws anew at that moment is looked for again."""
-        from selenium.common.exceptions import (
-            ElementClickInterceptedException,
-            StaleElementReferenceException,
-        )
+        from selenium.common.exceptions import ElementClickInterceptedException, StaleElementReferenceException
 
         def pressed(_: Any) -> bool:
             try:

@@ -6,13 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synth_core.domain import Domain
-from synth_core.synthesizers.structure import (
-    Candidates,
-    all_pairs,
-    attribute_graph,
-    pair_matrix,
-    without_subsets,
-)
+from synth_core.synthesizers.structure import Candidates, all_pairs, attribute_graph, pair_matrix, without_subsets
 
 DOMAIN = Domain.of({"a": 2, "b": 3, "c": 4, "d": 5, "e": 2})
 

@@ -14,19 +14,7 @@ from contest import execution
 from contest.environments import python_of
 from contest.execution import Outcome, execute
 from contest.figures import draw
-from contest.jobs import (
-    FOLDS,
-    OURS,
-    PEERS,
-    REAL_ROWS,
-    Contestant,
-    DataSet,
-    Job,
-    Peer,
-    contestants,
-    jobs,
-    load,
-)
+from contest.jobs import FOLDS, OURS, PEERS, REAL_ROWS, Contestant, DataSet, Job, Peer, contestants, jobs, load
 from contest.results import Results, judge
 from contest.with_mbi import spanning_tree, zcdp
 from synth_core.domain import Domain
