@@ -21,8 +21,11 @@ from synth_core.errors import ClusterError, needing
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 LOST = "the Dask scheduler was lost while it worked; run the step again when it answers"
-MATTERING = ("python", "dask", "distributed", "numpy", "numba", "pyarrow", "synth_core")
-"""What must be the same on client and workers (Python in its first two numbers)."""
+"""What a step says whose scheduler went away."""
+PROTOCOL = ("python", "dask", "distributed")
+"""What must be the same on client, scheduler and workers (Python as 3.x): it decides how messages are written."""
+LIBRARIES = ("numpy", "numba", "pyarrow", "synth_core")
+"""What must also be the same on workers, which read the functions and arrays that the scheduler passes on unread."""
 IN_MEMORY: dict[str, Any] = {"data": dict}
 """Argument of every local worker: results stay in a plain mapping, which writes nothing to a disk. A nanny passes it on
 to each worker that it starts again."""
@@ -42,8 +45,8 @@ TASKS_PER_THREAD = 4
 """Tasks for each thread into which work on many items is put: enough to be even, few enough to be passed on fast."""
 CONNECT_SECONDS = 20.0
 """How long a scheduler may take to answer before it is taken for missing."""
-TELL_SECONDS = 10.0
-"""How often the log hears of work under way."""
+LOG_SECONDS = 10.0
+"""Seconds between two log lines about work under way."""
 FAN_IN = 8
 """Partial results added up at once: a shallow tree whose nodes fit in a worker's memory."""
 
@@ -183,23 +186,23 @@ def _delayed(work: Callable[..., T], items: Sequence[Any], constants: Mapping[st
 
 
 def _results(futures: Sequence[Any]) -> list[Any]:
-    """What the futures computed, in their order; the log hears of quarters of long work.
+    """What the futures computed, in their order; quarters of long work are logged.
 
-    How many pieces there are is not told: pieces are of even size, so their number says how many rows there are.
+    The number of pieces is not logged: pieces are of even size, so their number says how many rows there are.
     """
     found: list[Any] = []
-    quarter, told = 0, time.monotonic()
+    quarter, logged = 0, time.monotonic()
     for future in futures:
         found.append(_result(future))
         reached = 4 * len(found) // len(futures)
-        if quarter < reached < 4 and time.monotonic() - told > TELL_SECONDS:
-            quarter, told = reached, time.monotonic()
+        if quarter < reached < 4 and time.monotonic() - logged > LOG_SECONDS:
+            quarter, logged = reached, time.monotonic()
             _log.info("%d %% of this work is finished", 25 * quarter)
     return found
 
 
 def _result(future: Any) -> Any:
-    """What a future computed; that the scheduler was lost meanwhile says nothing of the data, so it may be told."""
+    """What a future computed; a lost scheduler says nothing about the data, so it is reported as such."""
     from distributed.client import CancelledError
     from distributed.comm import CommClosedError
 
@@ -213,14 +216,14 @@ def _result(future: Any) -> Any:
 def connect(address: str | None) -> Iterator[Cluster]:
     """Open the cluster at `address`: `tcp://host:port`, `tls://host:port`, a word of `LOCAL`, or None for none at all.
 
-    Where the cluster is, and where it can be watched, is told to the log.
+    Logs where the cluster is and where it can be watched.
     """
     if address is None:
         yield Cluster()
         return
     with _settings(MODELS_TRAVEL), _client(address) as client:
         try:
-            check_versions(client.get_versions(packages=list(MATTERING[3:])))
+            check_versions(client.get_versions(packages=list(LIBRARIES)))
         except OSError:
             raise ClusterError(LOST) from None
         cluster = Cluster(client)
@@ -302,16 +305,16 @@ def check_versions(found: Mapping[str, Any]) -> None:
     """Refuse a cluster on which other versions run than here, given what `Client.get_versions` found.
 
     Functions and arrays travel to workers as pickles, which other versions may misread, and a fit must not depend on
-    where it ran. The scheduler passes them on unread, so only Dask's own versions matter there.
+    where it ran.
     """
     here = _versions(found["client"])
     workers = [_versions(raw) for raw in found["workers"].values()]
-    differing = _differing(here, workers, MATTERING)
+    differing = _differing(here, workers, (*PROTOCOL, *LIBRARIES))
     if differing:
         raise ClusterError(
             f"Dask workers have {differing}; install the same lock file on them as here and start them again"
         )
-    differing = _differing(here, [_versions(found["scheduler"])], MATTERING[:3])
+    differing = _differing(here, [_versions(found["scheduler"])], PROTOCOL)
     if differing:
         raise ClusterError(
             f"the Dask scheduler has {differing}; install the same lock file on it as here and start it again"

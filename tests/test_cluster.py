@@ -14,7 +14,7 @@ from distributed.comm import CommClosedError
 from distributed.security import Security
 
 from synth_core import cluster as clusters
-from synth_core.cluster import MATTERING, TASKS_PER_THREAD, Cluster, check_versions, connect
+from synth_core.cluster import LIBRARIES, PROTOCOL, TASKS_PER_THREAD, Cluster, check_versions, connect
 from synth_core.errors import ClusterError
 
 HERE = {
@@ -42,7 +42,7 @@ def found(*, where="worker", **versions):
     }
 
 
-@pytest.mark.parametrize("name", MATTERING)
+@pytest.mark.parametrize("name", [*PROTOCOL, *LIBRARIES])
 def test_workers_of_another_version_are_refused_with_the_remedy(name):
     with pytest.raises(ClusterError, match=rf"workers have {name} 1\.0 instead of .*install the same lock file"):
         check_versions(found(**{name: "1.0.0" if name == "python" else "1.0"}))
@@ -53,7 +53,7 @@ def test_workers_that_lack_a_package_are_refused():
         check_versions(found(synth_core=None, numba=None))
 
 
-@pytest.mark.parametrize("name", MATTERING[:3])
+@pytest.mark.parametrize("name", PROTOCOL)
 def test_a_scheduler_of_another_version_is_refused(name):
     with pytest.raises(ClusterError, match=rf"scheduler has {name} 1\.0 instead of"):
         check_versions(found(where="scheduler", **{name: "1.0.0" if name == "python" else "1.0"}))
@@ -88,7 +88,7 @@ def test_a_scheduler_lost_at_once_is_a_cluster_error(monkeypatch):
 
 
 def test_the_log_hears_where_the_cluster_is_and_how_work_goes_on(caplog, monkeypatch):
-    monkeypatch.setattr(clusters, "TELL_SECONDS", -1.0)
+    monkeypatch.setattr(clusters, "LOG_SECONDS", -1.0)
     caplog.set_level(logging.INFO, logger="synth_core.cluster")
     with LocalCluster(processes=False, n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as local:
         with connect(local.scheduler_address) as cluster:

@@ -64,7 +64,7 @@ def script(stage: Sequence[Instruction], context: str) -> str:
 
 
 def commands(dockerfile: Path) -> list[str]:
-    """What the image runs; asked for help, it tells whether the program and its subcommands are there."""
+    """What the image runs; asked for help, it shows whether the program and its subcommands are there."""
     return [shlex.join(json.loads(rest)) for word, rest in instructions(dockerfile) if word == "CMD"]
 
 

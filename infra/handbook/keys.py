@@ -84,58 +84,62 @@ def key_tables(model: type[BaseModel]) -> str:
     return "\n\n".join(parts)
 
 
-def key_table(told: dict[str, Any]) -> str:
+def key_table(declared: dict[str, Any]) -> str:
     """One line for each key: what it means, what it takes, what it is without it."""
-    required = set(told.get("required", ()))
+    required = set(declared.get("required", ()))
     lines = ["| key | meaning | takes | if left out |", "|---|---|---|---|"]
-    for key, value in told["properties"].items():
+    for key, value in declared["properties"].items():
         default = "refused" if key in required else _default(value)
-        meaning = value.get("description") or _meaning(told["title"], key)
+        meaning = value.get("description") or _meaning(declared["title"], key)
         lines.append(f"| `{key}` | {meaning} | {takes(value)} | {default} |")
     return "\n".join(line.replace("\n", " ") for line in lines)
 
 
-def takes(told: dict[str, Any]) -> str:
+def takes(declared: dict[str, Any]) -> str:
     """A JSON schema's type and limits in words."""
-    if "const" in told:
-        return f"`{told['const']}`"
-    if "enum" in told:
-        return " or ".join(f"`{value}`" for value in told["enum"])
-    if alternatives := told.get("anyOf") or told.get("oneOf"):
+    if "const" in declared:
+        return f"`{declared['const']}`"
+    if "enum" in declared:
+        return " or ".join(f"`{value}`" for value in declared["enum"])
+    if alternatives := declared.get("anyOf") or declared.get("oneOf"):
         words = [takes(one) for one in alternatives if one.get("type") != "null"]
         return " or ".join(dict.fromkeys(words))
-    if "$ref" in told:
-        name = told["$ref"].rsplit("/", 1)[-1]
+    if "$ref" in declared:
+        name = declared["$ref"].rsplit("/", 1)[-1]
         return f"[{name}](#{name.lower()})"
-    if told["type"] == "array":
-        return _list(told)
-    if told["type"] == "object":
-        inside = told.get("additionalProperties")
+    if declared["type"] == "array":
+        return _list(declared)
+    if declared["type"] == "object":
+        inside = declared.get("additionalProperties")
         return f"mapping of names to {takes(inside)}" if isinstance(inside, dict) else "mapping"
-    return TYPES[told["type"]] + _limits(told)
+    return TYPES[declared["type"]] + _limits(declared)
 
 
-def _list(told: dict[str, Any]) -> str:
-    if "prefixItems" in told:
-        return f"list of {len(told['prefixItems'])} of: {TYPES[told['prefixItems'][0]['type']]}"
-    inside = told["items"]
+def _list(declared: dict[str, Any]) -> str:
+    if "prefixItems" in declared:
+        return f"list of {len(declared['prefixItems'])} of: {TYPES[declared['prefixItems'][0]['type']]}"
+    inside = declared["items"]
     plain = {key: value for key, value in inside.items() if key not in ("minimum", "maximum")}
     return f"list of {takes(plain)}"
 
 
-def _limits(told: dict[str, Any]) -> str:
+def _limits(declared: dict[str, Any]) -> str:
     words = {
         "exclusiveMinimum": "above",
         "minimum": "at least",
         "exclusiveMaximum": "below",
         "maximum": "at most",
     }
-    found = [f"{word} {told[key]:,}" for key, word in words.items() if key in told and abs(told[key]) <= LARGEST_SHOWN]
+    found = [
+        f"{word} {declared[key]:,}"
+        for key, word in words.items()
+        if key in declared and abs(declared[key]) <= LARGEST_SHOWN
+    ]
     return f", {', '.join(found)}" if found else ""
 
 
-def _default(told: dict[str, Any]) -> str:
-    default = told.get("default")
+def _default(declared: dict[str, Any]) -> str:
+    default = declared.get("default")
     if default is None or default in ([], {}, "") or (isinstance(default, float) and math.isinf(default)):
         return "none"
     return f"`{default if isinstance(default, str) else json.dumps(default)}`"

@@ -1,7 +1,7 @@
 """Writes the generated parts of the reference pages from the code: `python -m infra.handbook.reference`.
 
 A page says where with a pair of comments, `<!-- generated: name -->` and `<!-- end -->`; the words around them are a
-person's. `make docs` runs this first, and a test tells when a page is no longer what the code says.
+person's. `make docs` runs this first, and a test fails when a page is no longer what the code says.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ PLACES = {
     "internal report": "internal report",
     "ledger": "ledger",
 }
-TOLD = FINISHED | {"up_for_retry", "skipped"}
+SHOWN = FINISHED | {"up_for_retry", "skipped"}
 
 
 def main() -> int:
@@ -67,7 +67,7 @@ def run(api: AirflowApi, running: Service, *, params: dict[str, Any]) -> str:
         instances = api.task_instances(DAG, name)
         for instance in sorted(instances, key=lambda one: one["end_date"] or ""):
             event = tuple(instance[key] for key in ("task_id", "map_index", "try_number", "state"))
-            if instance["state"] in TOLD and event not in seen:
+            if instance["state"] in SHOWN and event not in seen:
                 seen.add(event)
                 say(f"  {time.monotonic() - began:5.0f} s  {_label(instance):<10} {instance['state']}")
         if state in FINISHED:

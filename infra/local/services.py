@@ -89,7 +89,7 @@ def dask_cluster(site: Site, *, workers: int = 2, port: int = 0) -> Iterator[Das
     """A Dask scheduler and its workers beside Airflow; yields where they answer.
 
     Tasks connect to it, because a cluster of processes cannot be started inside an Airflow task. It speaks TLS, and
-    whoever has no certificate cannot use it: on the loopback interface every process of the machine can reach it.
+    a process without the certificate cannot use it: on the loopback interface any process of the machine reaches it.
     """
     credentials, described = Credentials(site.home / "dask-tls"), site.home / "dask.json"
     credentials.renew()
@@ -144,7 +144,7 @@ def _session(pid: int) -> int | None:
 
 
 def _alive(pid: int) -> bool:
-    """A dead orphan may stay in the process table for as long as nobody collects it."""
+    """A dead orphan may stay in the process table until its parent collects it."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

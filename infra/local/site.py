@@ -49,7 +49,7 @@ class Dask:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A certificate and its key in a folder that only its owner may enter; whoever has both may use the cluster."""
+    """A certificate and its key in a folder that only its owner may enter; both together give access to the cluster."""
 
     folder: Path
 

@@ -1,5 +1,5 @@
 """What has to happen around a release's run: its pools exist when it starts, its tasks start quickly, its hold is
-closed whoever ends it, and people are told when it is late.
+closed however it ends, and people are notified when it is late.
 
 A person can end a run in ways that no task notices (mark it failed or successful, delete its tasks), so this listens to
 runs. It needs SYNTH_WORKSPACE in the scheduler and the API server.
@@ -50,7 +50,7 @@ def on_starting() -> None:
 
 @hookimpl
 def on_dag_run_running(dag_run: DagRun) -> None:
-    """Make the pools that the run's tasks ask for and nobody has made: without, Airflow would never start them.
+    """Make the pools that the run's tasks ask for and that are missing: Airflow would never start these.
 
     It happens in the scheduler's own transaction, in which the run is started. One that has been made by hand, or by
     another scheduler at the same moment, stays as it is.
@@ -103,9 +103,9 @@ def _releases(dag_run: DagRun) -> bool:
 
 
 async def late(**kwargs: Any) -> None:
-    """A run has missed its deadline: record it and tell people, from the triggerer."""
+    """A run has missed its deadline: record it and notify people, from the triggerer."""
     from synth_core.events.journal import Event, Kind, append
-    from synth_core.events.notices import tell
+    from synth_core.events.notices import notify
     from synth_core.privacy.accounts import Runner
 
     run = (kwargs.get("context") or {}).get("dag_run") or {}
@@ -117,14 +117,14 @@ async def late(**kwargs: Any) -> None:
     )
     if workspace := Settings.from_environment().workspace:
         await asyncio.to_thread(append, Path(workspace), event)
-    await asyncio.to_thread(tell, event)
+    await asyncio.to_thread(notify, event)
 
 
 class FirstQueued(BaseDeadlineReference):
     """The moment at which a run was queued first, from which its deadline counts.
 
     Airflow's own `DAGRUN_QUEUED_AT` is computed anew when a task is cleared, and Airflow 3.3.2 fails there with a
-    server error as long as the deadline lies ahead: nobody could clear a task of a run that failed or waits. Deadlines
+    server error as long as the deadline lies ahead: no task of a run that failed or waits could be cleared. Deadlines
     of another reference stay as they are.
     """
 
@@ -139,7 +139,7 @@ class FirstQueued(BaseDeadlineReference):
 
 
 class ReleaseWatchPlugin(AirflowPlugin):
-    """What Airflow is told."""
+    """What Airflow registers."""
 
     name = "release_watch"
     deadline_references = [FirstQueued]  # noqa: RUF012

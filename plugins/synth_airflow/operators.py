@@ -81,10 +81,10 @@ class Prepare(ReleaseOperator):
     def _wanted(self, context: Context) -> tuple[dict[str, Any], Path]:
         if self.spec_file is None:
             return release_spec(context["params"], run_id=context["ti"].run_id)
-        from synth_core.release.spec import ReleaseSpec, dated
+        from synth_core.release.spec import ReleaseSpec, date_release
 
         run = context["dag_run"]
-        spec = dated(ReleaseSpec.load(Path(self.spec_file)), run.run_after, planned=run.run_type == "scheduled")
+        spec = date_release(ReleaseSpec.load(Path(self.spec_file)), run.run_after, planned=run.run_type == "scheduled")
         return spec.dump(), Path(_workspace({}))
 
 
@@ -149,7 +149,7 @@ class Publish(StepTask):
 
     def work(self, context: Context, where: str | None) -> str:
         """Publish, and say so in the asset's event and to those who follow lineage."""
-        from synth_core.events.notices import tell_lineage
+        from synth_core.events.notices import send_lineage
 
         manifest = super().work(context, where)
         context["outlet_events"][EXTRACT].extra = {
@@ -157,7 +157,7 @@ class Publish(StepTask):
             "manifest": manifest,
         }
         look_after(Path(manifest).parents[2])
-        tell_lineage(Path(manifest), runner(context))
+        send_lineage(Path(manifest), runner(context))
         return manifest
 
 
@@ -192,7 +192,7 @@ def cluster() -> str | None:
 
 
 def runner(context: Context, *, actor: str = "") -> Runner:
-    """Who runs the step, for the ledger's records: the actor, else whoever triggered the run."""
+    """Who runs the step, for the ledger's records: the actor, else the user who triggered the run."""
     from synth_core.privacy.accounts import Runner
 
     instance = context["ti"]
@@ -207,7 +207,7 @@ def runner(context: Context, *, actor: str = "") -> Runner:
 
 
 def look_after(workspace: Path) -> None:
-    """Record and tell what is new about caps and chain; trouble with that is never a release's trouble."""
+    """Record and report what is new about caps and chain; trouble with that is never a release's trouble."""
     from synth_core.events.office import Office, look
 
     try:
@@ -217,22 +217,22 @@ def look_after(workspace: Path) -> None:
 
 
 def failed(context: Context) -> None:
-    """After a final failure: tell people, and free what the release had set aside and not spent. Charges stay.
+    """After a final failure: notify people, and free what the release had set aside and not spent. Charges stay.
 
-    A task that stopped because its release had been ended says nothing: whoever ended it knows, and the hold may belong
-    to a run that has resumed the release.
+    A task that stopped because its release had been ended reports nothing: the person who ended it knows,
+    and the hold may belong to a run that has resumed the release.
     """
     from synth_core import steps
     from synth_core.errors import ReleaseEnded, SynthError
     from synth_core.events.journal import failure_of
-    from synth_core.events.notices import tell
+    from synth_core.events.notices import notify
 
     instance, error = context["ti"], context.get("exception")
     if isinstance(error, ReleaseEnded):
         return
     address = instance.xcom_pull(task_ids="prepare")
     release = Path(address).parent.name if address else ""
-    tell(failure_of(error, release=release, step=instance.task_id, runner=runner(context)))
+    notify(failure_of(error, release=release, step=instance.task_id, runner=runner(context)))
     if address:
         try:
             steps.cancel(address, reason=f"task {instance.task_id} failed", runner=runner(context))

@@ -29,7 +29,7 @@ RELEASE_TAG = "privacy"
 
 
 def create_app() -> FastAPI:
-    """The pages, guarded by Airflow's own login: whoever may read DAGs sees them, whoever may edit DAGs edits."""
+    """The pages, guarded by Airflow's own login: users who may read DAGs see them, users who may edit DAGs edit."""
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
     from airflow.api_fastapi.core_api.security import get_user
@@ -114,7 +114,7 @@ class DaskDashboardLink(BaseOperatorLink):
 
 
 class PrivacyBudgetPlugin(AirflowPlugin):
-    """What Airflow is told."""
+    """What Airflow registers."""
 
     name = "privacy_budget"
     fastapi_apps = [{"app": LateApp(), "url_prefix": f"/{PREFIX}", "name": "Privacy budget"}]  # noqa: RUF012

@@ -104,7 +104,7 @@ def _step_tasks(step: Step, before: Any, *, gate: bool, parts: Mapping[str, Sequ
 
 
 def deadline(hours: float, *, dataset: str = "") -> DeadlineAlert:
-    """People are told when a run is not finished so many hours after it was queued."""
+    """Notify people when a run is not finished `hours` after it was queued."""
     return DeadlineAlert(
         reference=FirstQueued(),
         interval=timedelta(hours=hours),

@@ -117,7 +117,7 @@ def _utc(moment: datetime) -> DateTime:
 
 
 class ReleaseSchedulePlugin(AirflowPlugin):
-    """What Airflow is told."""
+    """What Airflow registers."""
 
     name = "release_schedule"
     timetables = [ReleaseCron, ReleaseCalendar]  # noqa: RUF012

@@ -38,7 +38,7 @@ Worlds = tuple[CountSource, CountSource]
 """A table without and the same table with the canary record."""
 
 HOT_MU2 = Fraction(9)
-"""The budget of an audited step: mu = 3 is where few runs tell right from wrong."""
+"""The budget of an audited step: mu = 3 is where few runs separate right from wrong."""
 
 RUNS = 2000
 """Conversations of an audit, half of them with the canary."""
@@ -55,7 +55,7 @@ def run_audit(
 ) -> AuditCertificate:
     """Run the experiment `runs` times, half in each world, and certify what it loses of `granted_mu2`."""
     if runs < 100:
-        raise SpecError("an audit needs at least 100 runs; 2000 tell all known faults apart")
+        raise SpecError("an audit needs at least 100 runs; 2000 detect all known faults")
     entropy = SystemEntropy()
     evidence: tuple[list[Evidence], list[Evidence]] = ([], [])
     for run in range(runs):

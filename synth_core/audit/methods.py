@@ -20,6 +20,7 @@ from synth_core.synthesizers.methods import METHODS, synthesizer
 
 # The fit's estimation is post-processing and sees only answers, so the audit may cut it short.
 TOOLS = Tools(estimate=partial(estimate, max_passes=1))
+"""What a method fits with in an audit."""
 ACCOUNT = Account(dataset="audit", delta=1e-6, cap_epsilon=50.0)
 MARGIN = 1 - Fraction(1, 10**9)
 """Part of its grant that a step alone plans with: prices of choices are rounded, so shares are known to 1e-11 only."""

@@ -117,7 +117,7 @@ def efficiency(results: Sequence[Result]) -> float:
 
 
 def hours(found: dict[str, Law], size: tuple[int, int], *, workers: int, gpus: int, useful: float) -> dict[str, float]:
-    """Hours by the clock of each part on so many workers."""
+    """Hours by the clock of each part on this number of workers."""
     taken = {}
     for part, one in found.items():
         fixed, of_records = one.parts(*size)

@@ -57,7 +57,7 @@ class Result(NamedTuple):
     values: dict[str, float]
 
 
-def wanted(
+def list_tasks(
     parts: Sequence[str],
     *,
     rows: Sequence[int] = (),
@@ -81,7 +81,7 @@ def wanted(
     ]
 
 
-def benchmark(tasks: Iterable[Task], out: Path, *, tell: Callable[[str], None], again: bool = False) -> list[Result]:
+def benchmark(tasks: Iterable[Task], out: Path, *, report: Callable[[str], None], again: bool = False) -> list[Result]:
     """Run the tasks that are not in `out` yet, part by part, the smallest first; or, `again`, all of them.
 
     Stopping it loses the task under way and no other.
@@ -95,7 +95,7 @@ def benchmark(tasks: Iterable[Task], out: Path, *, tell: Callable[[str], None], 
         results[task] = _run(task, data)
         _save(list(results.values()), out)
         size = f"{task.rows:,} x {task.columns}, workers {task.workers}"
-        tell(f"{task.part}, {size}: {_in_words(results[task].values)}")
+        report(f"{task.part}, {size}: {_in_words(results[task].values)}")
     _save(list(results.values()), out)
     return list(results.values())
 

@@ -37,13 +37,15 @@ from synth_core.storage.counting import PartitionCounts, count_codes, count_part
 from synth_core.storage.ingest import ingest_partitions
 
 SAMPLE_ROWS = 1_000_000
-"""Other ways to count are timed on so many rows; their cost for a row does not depend on the number of rows."""
+"""Rows on which other ways to count are timed; their cost for a row does not depend on the number of rows."""
 
 SHARD_ROWS = 1_000_000
+"""Rows of one shard."""
 PASSES = 12
 """Passes over the data by each number of workers, in turn: the first one warms up."""
 
 BLOCK_ROWS = 250_000
+"""Rows generated at once."""
 COLUMNS: tuple[dict[str, Any], ...] = (
     {"name": "age", "kind": "integer", "bounds": [0, 99], "bins": 20},
     {"name": "class_of_worker", "values": 9},
@@ -117,7 +119,7 @@ def counting_on_workers(task: Task, folder: Path) -> Values:
 
 
 def _apart(place: Cluster, paths: Sequence[str], domain: Domain, pairs: Sequence[Clique]) -> float:
-    """Seconds of the slowest worker if each counts its share in one go and tells nobody: what the machine allows."""
+    """Seconds of the slowest worker if each counts its share in one go and sends nothing: what the machine allows."""
     workers = len(place.on_each_worker(os.getpid))
     shares = [paths[at::workers] for at in range(workers)]
     return max(place.map(_count_alone, shares, domain=domain, pairs=pairs))

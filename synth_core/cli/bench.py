@@ -34,15 +34,15 @@ def scale(
 
     Example: `synth bench scale --out bench-out/scale --rows 100000,1000000 --columns 15,30 --parts counting,release`
     """
-    from synth_core.bench.scale import benchmark, wanted
+    from synth_core.bench.scale import benchmark, list_tasks
 
-    tasks = wanted(
+    tasks = list_tasks(
         _list(parts),
         rows=_counts(rows, "--rows") if rows else [],
         columns=_counts(columns, "--columns") if columns else [],
         workers=_counts(workers, "--workers"),
     )
-    results = benchmark(tasks, out, tell=lambda line: typer.echo(line, err=True), again=again)
+    results = benchmark(tasks, out, report=lambda line: typer.echo(line, err=True), again=again)
     typer.echo(f"{out / 'scale.md'}: {len(results)} sizes")
 
 

@@ -135,7 +135,7 @@ def account(
     epsilon: Annotated[
         float | None,
         typer.Option(
-            help="The cap: the ledger refuses more, until somebody raises it with a reason. Needed for a new account."
+            help="The cap: the ledger refuses more, until it is raised, with a reason. Needed for a new account."
         ),
     ] = None,
     delta: Annotated[
@@ -216,7 +216,7 @@ def refusals(
     workspace: Workspace = HERE,
     ledger: Url = None,
 ) -> None:
-    """Change how many refusals may depend on a data set's records; each tells something of them without noise.
+    """Change how many refusals may depend on a data set's records; each reveals something of them without noise.
 
     Example: `synth ledger refusals census-2026 --limit 40 --reason "new form, decision 2026-15"`
     """

@@ -1,4 +1,4 @@
-"""Tell a person how far things are: a live line on a terminal, plain lines elsewhere."""
+"""Show how far things are: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 

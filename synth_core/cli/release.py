@@ -89,10 +89,10 @@ def run(
 
     Example: `synth run my-release/release.yaml --cluster local`
     """
-    from synth_core.steps import finished, prepare, published_manifest, run_step, summary
+    from synth_core.steps import finished_steps, prepare, published_manifest, run_step, summary
 
     address = prepare(spec, workspace=_workspace(spec, workspace))
-    done = () if again and not published_manifest(address) else finished(address)
+    done = () if again and not published_manifest(address) else finished_steps(address)
     for step in STEPS:
         if step in done:
             typer.echo(f"{step} — finished before", err=True)

@@ -1,5 +1,5 @@
-"""Measures over single rows: what a classifier learns from synthetic rows, whether it tells them apart, how close they
-are.
+"""Measures over single rows: what a classifier learns from synthetic rows, whether it separates them from real ones,
+how close they are.
 
 A linear SVM is trained by cuML where a GPU answers and cuML is installed, by scikit-learn everywhere else. That
 synthetic rows are not too close to real ones is a warning for reviewers, not a guarantee: the guarantee is the

@@ -1,7 +1,7 @@
 """The workspace's event log: what happened in its releases, one JSON line each, appended and never rewritten.
 
 It holds names, steps, durations and the texts of refusals, which by contract carry no value and no count. The text of
-any other exception never gets here, because it may quote data. Durations tell something of the data's size, so the
+any other exception never gets here, because it may quote data. Durations reveal something of the data's size, so the
 log lies beside the two zones and is not published.
 """
 
@@ -26,6 +26,7 @@ from synth_core.errors import ClusterError, SynthError, WallError
 from synth_core.privacy.accounts import Runner
 
 UNEXPECTED = "stopped by an unexpected error; the runner's log of this step says more"
+"""What an event says of an exception that is not ours."""
 
 _log = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ def read(workspace: Path) -> list[Event]:
 
 
 @contextmanager
-def watched(workspace: Path, *, dataset: str, release: str, step: str, runner: Runner) -> Iterator[None]:
+def record_outcome(workspace: Path, *, dataset: str, release: str, step: str, runner: Runner) -> Iterator[None]:
     """Record how a step ends: its duration, its refusal or its failure, which goes on to the caller unchanged."""
     start = time.monotonic()
     facts = Event(kind=Kind.STEP, dataset=dataset, release=release, step=step, runner=runner)
@@ -123,7 +124,7 @@ def watched(workspace: Path, *, dataset: str, release: str, step: str, runner: R
 
 
 def failure_of(error: BaseException | None, *, release: str, step: str, runner: Runner) -> Event:
-    """The event of a step that failed for good; only the texts of our own errors are fit to be told."""
+    """The event of a step that failed for good; only the texts of our own errors may be shown."""
     kind, text = _in_words(error)
     return Event(kind=kind, release=release, step=step, text=text, runner=runner)
 

@@ -37,6 +37,7 @@ PRODUCER = f"urn:synth-core:{version('synth-core')}"
 SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 FACET = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunFacet"
 TIMEOUT_SECONDS = 5
+"""Seconds that a receiver of notices or lineage may take to answer."""
 
 _log = logging.getLogger(__name__)
 
@@ -140,7 +141,7 @@ def configured() -> tuple[Webhook | Email, ...]:
     return channels
 
 
-def tell(event: Event, channels: Sequence[Webhook | Email] | None = None) -> list[str]:
+def notify(event: Event, channels: Sequence[Webhook | Email] | None = None) -> list[str]:
     """Send the event wherever it is wanted; returns what went wrong, in words, and never raises.
 
     The words name the kind of channel and of error only: a webhook's address is itself a secret.
@@ -170,7 +171,7 @@ _HEADLINES = {
     Kind.APPROVAL: "approval needed",
     Kind.DEADLINE: "late",
     Kind.CAP: "privacy budget running out",
-    Kind.LIMIT: "ALARM: refusals tell about confidential records",
+    Kind.LIMIT: "ALARM: refusals reveal something about confidential records",
     Kind.CHAIN: "ALARM: the privacy ledger is not as it was written",
 }
 
@@ -212,8 +213,8 @@ def _validated(values: Any, where: str) -> tuple[Webhook | Email, ...]:
         raise SpecError(f"{where}: {key}: {problem['msg'].removeprefix('Value error, ')}") from None
 
 
-def tell_lineage(manifest: Path, runner: Runner) -> None:
-    """Send the event of a published release, where somebody wants it."""
+def send_lineage(manifest: Path, runner: Runner) -> None:
+    """Send the event of a published release, where a receiver is set."""
     target = Settings.from_environment().lineage
     if not target:
         return
@@ -225,7 +226,7 @@ def tell_lineage(manifest: Path, runner: Runner) -> None:
         with Path(target).open("ab") as file:
             file.write(json.dumps(event).encode() + b"\n")
     except (OSError, ValueError, KeyError) as error:
-        _log.warning("lineage was not told: %s", type(error).__name__)
+        _log.warning("lineage was not sent: %s", type(error).__name__)
 
 
 def lineage_event(manifest: dict[str, Any], runner: Runner) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The one place where a workspace's ledger, releases and events are read for pages, metrics and alarms.
 
-`look` records and tells when a cap or a limit is near, or the chain is broken.
+`look` records and reports when a cap or a limit is near, or the chain is broken.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from synth_core.errors import LedgerError, SpecError
 from synth_core.events.journal import Event, Kind, append, read
-from synth_core.events.notices import tell
+from synth_core.events.notices import notify
 from synth_core.ledger.database import database_file, parse_url
 from synth_core.ledger.sql import SqlLedger, ledger_url, open_ledger
 from synth_core.privacy.accounts import Balance
@@ -144,7 +144,7 @@ def _rows(public: Path, shards: tuple[str, ...], _digest: str) -> int:
 
 
 def look(office: Office) -> list[Event]:
-    """What is new since the last look, recorded in the event log and told; safe to call as often as one likes."""
+    """What is new since the last look, recorded in the event log and reported; safe to call as often as one likes."""
     known = office.events()
     status = office.chain_status(fresh=timedelta(0))
     news = _chain_news(status.problems, known)
@@ -167,7 +167,7 @@ def look_at_refusals(office: Office) -> list[Event]:
 def _publish(office: Office, news: Sequence[Event]) -> None:
     for event in news:
         append(office.workspace, event)
-        tell(event)
+        notify(event)
 
 
 def refusal_news(balances: Iterable[Balance], known: Sequence[Event]) -> list[Event]:
@@ -178,7 +178,7 @@ def refusal_news(balances: Iterable[Balance], known: Sequence[Event]) -> list[Ev
         same = [one for one in known if one.kind is Kind.LIMIT and (one.dataset, one.limit) == (name, limit)]
         if level := _new_level(REFUSAL_LEVELS, given / limit if limit else 1.0, same):
             text = (
-                f"{given} of at most {limit} refusals have depended on the records of {name!r}, and each tells "
+                f"{given} of at most {limit} refusals have depended on the records of {name!r}, and each reveals "
                 f"something of them without noise; see who asked: synth ledger show --dataset {quote(name)} --last 0"
             )
             news.append(Event(kind=Kind.LIMIT, dataset=name, level=level, limit=limit, text=text))

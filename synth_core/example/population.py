@@ -24,7 +24,9 @@ Indices: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
 
 EXAMPLE_ROWS = 50_000
+"""People of the example, unless another number is asked for."""
 EXAMPLE_SEED = 1
+"""Seed of the example's people."""
 
 DATASET = "fictional-census"
 DELTA = 1e-6

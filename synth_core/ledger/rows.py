@@ -4,7 +4,7 @@ All facts are kept as text exactly as they are hashed, so that an auditor can re
 sha256 alone. A record whose `form` is empty was written before there was that column, and its hash does not cover it.
 
 Records that are shown have a snapshot's number within its release in place of its digest (`show_records`). The keyed
-digest of a snapshot is the same for the same data, in every release of a workspace. Shown to anybody, it would tell
+digest of a snapshot is the same for the same data, in every release of a workspace. Shown to others, it would reveal
 for free whether two releases were made from the same confidential rows. A number that starts anew in each release
 says only what the release itself shows: that it asked the same data again, or other data.
 """

@@ -331,7 +331,7 @@ class LedgerVerbs(ABC):
         account = account_in(page.book, dataset)
         for fingerprint in sorted(set(files)):
             require_own_rows(page.book, dataset, fingerprint)
-            # Every release leaves a record: with none for known files, records would tell that these were read before.
+            # Every release leaves a record: with none for known files, records would reveal that they were read before.
             if (dataset, release, fingerprint) not in page.book.bound:
                 facts = facts_without_request(runner, release) | {"snapshot": fingerprint}
                 page.append(State.BOUND, account, facts)

@@ -138,7 +138,7 @@ class SmallTables(NamedTuple):
 
 
 def representative_rows(domain: Domain, draw: Callable[[int], Codes], rows: int, *, rng: np.random.Generator) -> Codes:
-    """So many rows, chosen among POOL times as many that `draw` returns."""
+    """Rows chosen among POOL times as many that `draw` returns."""
     drawn = draw(rows * (POOL + 1))
     if not rows:
         return drawn

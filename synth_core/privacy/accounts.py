@@ -262,7 +262,7 @@ class Ledger(Protocol):
 
 
 def refusals(records: Iterable[Record]) -> int:
-    """How many refusals that depended on confidential records the records tell of."""
+    """Number of recorded refusals that depended on confidential records."""
     return sum(record.state is State.REFUSED for record in records)
 
 

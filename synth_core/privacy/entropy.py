@@ -38,7 +38,7 @@ class Entropy(Protocol):
 class SystemEntropy:
     """AES-256 in counter mode, keyed from the operating system; no seed goes in and no state comes out.
 
-    At most 2^28 blocks are drawn under one key. So, by the switching lemma, whoever cannot break AES can tell
+    At most 2^28 blocks are drawn under one key. So, by the switching lemma, an adversary who cannot break AES can tell
     them from truly random words with an advantage of at most 2^-73. A forked child takes a new key before its
     first word, because one key stream used twice would give two answers the same noise. It is known by two signs: the
     interpreter counts forks, which a process number that is used again cannot hide, and the process number changes

@@ -81,7 +81,7 @@ class Strategy:
         for matrix in self.matrices:
             if not ((matrix == 0) | (matrix == 1)).all() or not (matrix.sum(axis=0) == 1).all():
                 return None
-            if not matrix[-1].any():  # the last group tells how many there are
+            if not matrix[-1].any():  # the last group is the number of groups
                 return None
             same = matrix.shape[0] == matrix.shape[1] and (np.diagonal(matrix) == 1).all()
             found.append(None if same else tuple(matrix.argmax(axis=0).tolist()))

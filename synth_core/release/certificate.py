@@ -5,7 +5,7 @@ Both are computed from the ledger's records and nothing else, so that anybody ca
 The account is stated as of one record, the publication record, which the step `publish` writes before it computes
 anything. The ledger is one chain, so of two releases that are published at the same time the later record counts the
 earlier release, and the earlier record counts the later release as one under way. The record's number is part of the
-signed manifest: whoever has the ledger computes the same numbers again, whatever was charged since.
+signed manifest: a holder of the ledger computes the same numbers again, whatever was charged since.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ from synth_core.privacy.wording import exact_text, loss_text
 from synth_core.release.manifest import BOUGHT
 
 FORMAT = 2
+"""Version of the certificate's layout."""
 TO_BE_FILLED = "(to be filled in by the publisher)"
+"""What stands where only the publisher knows the answer."""
 
 STEP = "publish"
 """The step whose notes in the ledger are publication records."""
@@ -204,7 +206,7 @@ def _statements(records: Sequence[Record]) -> list[Record]:
 def certificate(manifest: dict[str, Any], records: Sequence[Record]) -> dict[str, Any]:
     """The guarantee of a manifest's release with every charged question, in the order in which they were asked.
 
-    Snapshots are numbered: prices add up over them, and their digests would tell whether two releases saw equal rows.
+    Snapshots are numbered: prices add up over them, and their digests would reveal whether two releases saw equal rows.
     """
     charged = charged_records(records)
     numbers = snapshot_numbers(record.snapshot for record in charged)

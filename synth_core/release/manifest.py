@@ -18,6 +18,7 @@ from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
 
 FORMAT = 3
+"""Version of the manifest's layout."""
 
 DECLARED, BOUGHT = "declared in the public schema", "private quantiles, bought"
 """Where a column's codes come from."""
@@ -37,7 +38,7 @@ def build(
 ) -> dict[str, Any]:
     """The manifest of a release, still without its artifacts.
 
-    No digest of the source is part of it: one that is the same for equal data would tell anybody whether two releases
+    No digest of the source is part of it: one that is the same for equal data would show anybody whether two releases
     were made from the same confidential rows. The ledger keeps it, under a key.
 
     Args:

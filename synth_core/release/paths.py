@@ -150,7 +150,7 @@ class ReleasePaths:
     def artifacts(self, spec: ReleaseSpec) -> dict[str, list[Path]]:
         """Every file of the release by the step that writes it; only what proves the manifest is not among them.
 
-        Whoever asks whether a step is finished, what a person approves, or what is published asks here.
+        The one answer to whether a step is finished, what a person approves, and what is published.
 
         Args:
             spec: The release's spec; it says how many shards there are, and whether there are strata.

@@ -23,7 +23,7 @@ PERIODS = {"month": 1, "quarter": 3, "half-year": 6, "year": 12}
 WORDS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 LAST = -1
 SHORTEST = {1: 28, 3: 90, 6: 181, 12: 365}
-"""Days of the shortest period of so many months."""
+"""Days of the shortest period of this number of months."""
 
 PHRASE = re.compile(
     r"(?P<ordinal>[a-z]+|\d+(?:st|nd|rd|th)) (?P<day>working day|day|[a-z]+day) "
@@ -188,7 +188,7 @@ def _number(ordinal: str) -> int | None:
 
 
 def _fewest(day: str, days: int) -> int:
-    """How many days of a kind each period of so many days has at least, whatever weekday it begins with."""
+    """How many days of a kind each period of this many days has at least, whatever weekday it begins with."""
     if day == "day":
         return days
     weeks, rest = divmod(days, 7)

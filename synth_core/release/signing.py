@@ -102,7 +102,7 @@ def fingerprint(pem: str) -> str:
     return " ".join(digest[at : at + 4] for at in range(0, len(digest), 4))
 
 
-def signed_by(content: bytes, signed: str, pem: str) -> bool:
+def is_signed_by(content: bytes, signed: str, pem: str) -> bool:
     """Whether the signature is that of the content by the key, both written as `signature` and `public_pem` do.
 
     Another spelling of the same bytes is refused, so that no byte of either file can be changed unseen.

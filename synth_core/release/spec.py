@@ -157,7 +157,7 @@ class ReleaseSpec(BaseModel):
         examples=["census"],
     )
     deadline_hours: Annotated[float, Field(gt=0, le=8760)] | None = _field(
-        "Deadline", "hours after which people are told that an Airflow run is not finished", None, examples=[12]
+        "Deadline", "hours after which people are notified that an Airflow run is not finished", None, examples=[12]
     )
 
     @classmethod
@@ -278,7 +278,7 @@ def read_releases(folder: Path) -> Releases:
     return Releases(tuple(found.values()), tuple(broken))
 
 
-def dated(spec: ReleaseSpec, moment: datetime, *, planned: bool) -> ReleaseSpec:
+def date_release(spec: ReleaseSpec, moment: datetime, *, planned: bool) -> ReleaseSpec:
     """The spec of the single release that a series makes at a moment; its name carries the date.
 
     `planned` says that cron or calendar named the moment. Moments that may share a day carry the time too.

@@ -167,7 +167,7 @@ class Division:
             raise SourceError("the strata are not known yet; run the step `score` first") from None
 
 
-def laid_out(strata: Strata, schema: Schema) -> Layout:
+def lay_out_strata(strata: Strata, schema: Schema) -> Layout:
     """The declared strata in codes; whatever does not fit the schema is refused by name."""
     column = _column(strata.by, schema)
     names = [str(value) for value in column.values]
@@ -188,7 +188,7 @@ def laid_out(strata: Strata, schema: Schema) -> Layout:
     return layout
 
 
-def divided(layout: Layout, rows: Sequence[float], *, pool_below: int | None) -> Division:
+def divide_strata(layout: Layout, rows: Sequence[float], *, pool_below: int | None) -> Division:
     """One part for each stratum, but one for each declared pool and one for all small strata of an upper code.
 
     What is small is decided by noisy numbers alone, so the division is post-processing.

@@ -180,7 +180,7 @@ def _signature_check(content: bytes, folder: Path, known: signing.KnownKey | Non
         except (OSError, ValueError):
             return Check("signature", "", (f"{name}: is missing or cannot be read",))
     signed, pem = texts
-    found = [] if signing.signed_by(content, signed, pem) else [f"{MANIFEST}: does not match its signature"]
+    found = [] if signing.is_signed_by(content, signed, pem) else [f"{MANIFEST}: does not match its signature"]
     if known is None:
         says = (
             f"{MANIFEST} is signed by the key in this folder, {_signer(folder)}, which proves nothing about who "
@@ -204,8 +204,8 @@ def _files_check(manifest: dict[str, Any], folder: Path) -> Check:
     try:
         found = manifests.problems(manifest, folder)
     except OSError:
-        found = ["files: some may not be read; ask whoever keeps the folder for access"]
-    # Whoever reads the table reads every file in its folder; hidden ones are passed over by all readers.
+        found = ["files: some may not be read; ask the owner of the folder for access"]
+    # Readers of the table read every file in its folder; all of them pass hidden ones over.
     extra = [name for name in others if name.startswith("extract/") and not Path(name).name.startswith(".")]
     found += [f"{name}: is not listed in the manifest" for name in extra]
     says = f"{len(names)} files, each with the checksum that the manifest states"
@@ -256,7 +256,7 @@ def _ledger_check(manifest: dict[str, Any], folder: Path) -> Check:
 
 
 def _file_problems(file: Path | None) -> list[str]:
-    """What the records do not tell: indexes that disagree with them, tables or triggers declared otherwise."""
+    """What the records do not show: indexes that disagree with them, tables or triggers declared otherwise."""
     if file is None:
         return []
     with closing(sqlite3.connect(file)) as database:

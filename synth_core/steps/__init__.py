@@ -218,7 +218,7 @@ def run_step(
     step = find_step(name)
     if name != "publish" and (manifest := published_manifest(address)):
         return manifest
-    with open_run(address, cluster=cluster, runner=runner, progress=progress) as run, run.watched(name):
+    with open_run(address, cluster=cluster, runner=runner, progress=progress) as run, run.record_outcome(name):
         return str(step.run(run) if part is None else _parts(step).run(run, part))
 
 
@@ -254,7 +254,7 @@ def published_manifest(address: str) -> str | None:
     return str(paths.manifest) if paths.published else None
 
 
-def finished(address: str) -> tuple[str, ...]:
+def finished_steps(address: str) -> tuple[str, ...]:
     """The steps that a runner which goes on may pass over.
 
     A step is finished when its files are there. `publish` is finished when the release is signed, has ended its hold in
@@ -286,9 +286,9 @@ def summary(address: str) -> dict[str, Any]:
 
 
 def ask_approval(address: str, *, runner: Runner | None = None) -> tuple[str, str] | None:
-    """Tell people that the release waits for them; the draft's digest and certificate, None if nobody need approve.
+    """Notify people that the release waits for them; the draft's digest and certificate, None without approval.
 
-    Nobody need approve what its spec does not submit to approval, or what is published already.
+    No approval is needed for what its spec does not submit to it, or what is published already.
     """
     from synth_core.steps.approval import ask
     from synth_core.steps.context import open_run

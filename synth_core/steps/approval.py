@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from typing import NamedTuple
 from synth_core.errors import PublishError
 from synth_core.evaluation.public import PublicQuality
 from synth_core.events.journal import Event, Kind, append
-from synth_core.events.notices import tell
+from synth_core.events.notices import notify
 from synth_core.files import sha256_file
 from synth_core.ledger.book import cost_by_step
 from synth_core.privacy.accounts import Record
@@ -30,13 +31,17 @@ from synth_core.release.spec import ROUTINE
 from synth_core.steps.context import StepRun
 
 STEP = "approve"
+"""The step under which decisions stand in the ledger."""
 APPROVED, REJECTED = "approved", "rejected"
+DECISION = re.compile(rf"(?P<word>{APPROVED}|{REJECTED}) draft (?P<digest>[0-9a-f]+) on ")
+"""What a decision's record in the ledger begins with."""
 REMEDY = "approve it in Airflow, or with `synth approve`"
+"""How a waiting release goes on."""
 ADDRESSES = ("source", "schema")
 """Keys of a spec that say where files lie, which may be mounted elsewhere when the release goes on."""
 
 DIGITS = 32
-"""Hexadecimal digits of a draft's digest: 128 bits, so that nobody finds another draft with the same one."""
+"""Hexadecimal digits of a draft's digest: 128 bits, so that no other draft with the same one can be found."""
 
 
 class Draft(NamedTuple):
@@ -74,7 +79,7 @@ def draft(run: StepRun) -> Draft:
 
 
 def ask(run: StepRun) -> Draft:
-    """Tell people that a release waits for them."""
+    """Notify people that a release waits for them."""
     waiting = draft(run)
     event = Event(
         kind=Kind.APPROVAL,
@@ -85,7 +90,7 @@ def ask(run: StepRun) -> Draft:
         runner=run.runner,
     )
     append(run.paths.workspace, event)
-    tell(event)
+    notify(event)
     return waiting
 
 
@@ -103,24 +108,21 @@ def decide(run: StepRun, *, approved: bool, seen: str) -> None:
             f"release {run.spec.release!r} is not the draft that was decided about; look at it and decide again"
         )
     word = APPROVED if approved else REJECTED
-    run.note(STEP, f"{word} draft {seen} on {datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f}")
+    run.note(STEP, f"{word} draft {seen} on {datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f}")  # as DECISION reads it
     if not approved:
         run.end(f"rejected by {run.runner.actor}")
 
 
 def decision(run: StepRun) -> Decision | None:
     """The last decision about a release."""
-    made = [
-        record for record in run.records() if record.step == STEP and record.purpose.split()[0] in (APPROVED, REJECTED)
-    ]
-    if not made:
-        return None
-    word, _, digest, *_ = made[-1].purpose.split()
-    return Decision(word == APPROVED, digest, made[-1].runner.actor, made[-1].at)
+    for record in reversed(run.records()):
+        if record.step == STEP and (made := DECISION.match(record.purpose)):
+            return Decision(made["word"] == APPROVED, made["digest"], record.runner.actor, record.at)
+    return None
 
 
 def require_approval(run: StepRun) -> Decision | None:
-    """Refuse to publish what nobody has approved as it is; None where the spec asks for no approval."""
+    """Refuse to publish what was not approved as it is; None where the spec asks for no approval."""
     if not run.spec.approval:
         return None
     name, made = run.spec.release, decision(run)

@@ -13,7 +13,7 @@ from typing import TypeVar
 from synth_core.cluster import Cluster, connect
 from synth_core.domain import Domain
 from synth_core.errors import SpecError, SynthError
-from synth_core.events.journal import watched
+from synth_core.events.journal import record_outcome
 from synth_core.events.office import Office, look_at_refusals
 from synth_core.files import atomic_write
 from synth_core.ledger.sql import SqlLedger, open_ledger
@@ -114,10 +114,10 @@ class StepRun:
             look_at_refusals(Office(self.paths.workspace))
             raise
 
-    def watched(self, step: str) -> AbstractContextManager[None]:
+    def record_outcome(self, step: str) -> AbstractContextManager[None]:
         """Record in the workspace's event log how the step ends."""
         facts = {"dataset": self.spec.dataset, "release": self.spec.release}
-        return watched(self.paths.workspace, **facts, step=step, runner=self.runner)
+        return record_outcome(self.paths.workspace, **facts, step=step, runner=self.runner)
 
     def records(self) -> list[Record]:
         """The release's own records in the ledger, oldest first."""

@@ -29,7 +29,7 @@ from synth_core.synthesizers.base import (
 )
 
 GPU_CELLS = 300_000
-"""Cliques of so many cells go to a GPU worker; a guess of where the journey pays, never measured on a GPU."""
+"""Minimum cells of a clique that is sent to a GPU worker: a guess of where that pays, never measured on a GPU."""
 
 
 def score(run: StepRun) -> Path:

@@ -47,7 +47,9 @@ from synth_core.steps.ingest import snapshot_key
 from synth_core.storage.ingest import ingest_partitions
 
 BOUGHT_ALPHAS = (1, 2, 3)
-LARGEST_BOUGHT_TABLE = 1_000_000
+"""Numbers of columns of the marginals whose mean error is bought."""
+MAX_BOUGHT_CELLS = 1_000_000
+"""Upper limit of the cells of a marginal whose error is bought."""
 
 TABLES = (Kind.MARGINAL, Kind.MERGED)
 """Kinds of answers that a table of rows can be compared with."""
@@ -137,7 +139,7 @@ def _bought(run: StepRun, synthetic: CodedTable, total: float) -> list[BoughtErr
     """Buy mean errors against the real rows, for marginals of one, two and three columns at the same price each."""
     curator: Curator = run.curator("evaluate")
     cliques = {
-        alpha: [c for c in alpha_way(run.domain, alpha) if run.domain.cells(c) <= LARGEST_BOUGHT_TABLE]
+        alpha: [c for c in alpha_way(run.domain, alpha) if run.domain.cells(c) <= MAX_BOUGHT_CELLS]
         for alpha in BOUGHT_ALPHAS
     }
     asked = {alpha: found for alpha, found in cliques.items() if found}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from synth_core.errors import PublishError, SpecError, SynthError
-from synth_core.events.journal import watched
+from synth_core.events.journal import record_outcome
 from synth_core.files import atomic_write
 from synth_core.ledger.sql import SqlLedger, open_ledger
 from synth_core.models.feasibility import check_rules
@@ -22,7 +22,7 @@ from synth_core.release.budget import divide_budget
 from synth_core.release.certificate import last_turn
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ROUTINE, ReleaseSpec
-from synth_core.release.strata import divided, laid_out
+from synth_core.release.strata import divide_strata, lay_out_strata
 from synth_core.schema import DeclaredSchema, Schema
 from synth_core.steps.context import PUBLISHED, this_runner
 from synth_core.storage.contribution import check_unit_declared
@@ -39,7 +39,7 @@ def prepare_release(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: 
     """Check the spec and hold its budget; returns the address of the prepared release."""
     wanted = ReleaseSpec.load(spec) if isinstance(spec, Path) else ReleaseSpec.parse(dict(spec))
     paths, who = ReleasePaths(workspace.resolve(), wanted.release), runner or this_runner()
-    watch = watched(paths.workspace, dataset=wanted.dataset, release=wanted.release, step="prepare", runner=who)
+    watch = record_outcome(paths.workspace, dataset=wanted.dataset, release=wanted.release, step="prepare", runner=who)
     with watch if paths.workspace.is_dir() else nullcontext():
         return _prepared(wanted, paths, who)
 
@@ -113,16 +113,16 @@ def check_bins(spec: ReleaseSpec, schema: DeclaredSchema) -> None:
 
 def check_strata(spec: ReleaseSpec, schema: Schema, account: Account) -> None:
     """Refuse strata that do not fit schema, account or method, however the rows of strata will turn out."""
-    assert spec.strata is not None  # noqa: S101 - whoever calls this has looked
+    assert spec.strata is not None  # noqa: S101 - checked by the caller
     if account.rows_per_unit > 1:
         raise SpecError(
             f"strata: one {account.unit} of dataset {account.dataset!r} may have records in several strata; "
             "only an account with one row per unit can be stratified"
         )
-    layout = laid_out(spec.strata, schema)
-    extremes = [divided(layout, [math.inf] * len(layout.names), pool_below=None)]
+    layout = lay_out_strata(spec.strata, schema)
+    extremes = [divide_strata(layout, [math.inf] * len(layout.names), pool_below=None)]
     if spec.strata.pool_below is not None:
-        extremes.append(divided(layout, [0.0] * len(layout.names), pool_below=1))
+        extremes.append(divide_strata(layout, [0.0] * len(layout.names), pool_below=1))
     domains = dict.fromkeys(d.domain(schema.domain, part) for d in extremes for part in d.parts)
     method = synthesizer(spec.method, spec.preset, spec.options)
     for domain in domains:
@@ -194,7 +194,7 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> lis
     bought = [(name, mu2) for name, mu2 in beside.items() if mu2]
     strata = spec.strata
     if strata is not None:
-        division = divided(layout := laid_out(strata, schema), [0.0] * len(layout.names), pool_below=None)
+        division = divide_strata(layout := lay_out_strata(strata, schema), [0.0] * len(layout.names), pool_below=None)
         domain = division.domain(domain, division.parts[0])
     plan = method.plan(domain, budget.method)
     shares = [

@@ -219,7 +219,7 @@ def _remove_others(folder: Path, *, keep: set[str]) -> None:
 
 
 def _rename(paths: ReleasePaths) -> None:
-    """Publish the draft; the rename is on the disk before anybody is told of it."""
+    """Publish the draft; the rename is on the disk before anything reports it."""
     try:
         paths.draft.rename(paths.public)
     except OSError:

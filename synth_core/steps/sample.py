@@ -1,7 +1,7 @@
 """Step 5: draw the synthetic table from the model, shard by shard.
 
 Drawing rows is post-processing: it is seeded by the spec's seed and the shard's number, so a shard is the same
-whoever draws it, whenever, beside however many others.
+whichever worker draws it, whenever, beside however many others.
 """
 
 from __future__ import annotations

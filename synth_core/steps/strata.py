@@ -30,7 +30,7 @@ from synth_core.models.mixture import AnyModel, Component, Mixture, Model, load_
 from synth_core.privacy.accounts import Runner
 from synth_core.privacy.curator import Spending
 from synth_core.privacy.strategies import Strategy
-from synth_core.release.strata import Division, Layout, Part, divided, laid_out
+from synth_core.release.strata import Division, Layout, Part, divide_strata, lay_out_strata
 from synth_core.steps import conversation
 from synth_core.steps.context import StepRun, open_run
 from synth_core.storage.ingest import Snapshot, divide_rows
@@ -181,8 +181,8 @@ def _divide(run: StepRun) -> tuple[Division, Scores]:
     Both questions are about all records. A record lies in one cell of each table, so a table has sensitivity 1, and the
     division, computed from the noisy answers and public declarations alone, costs nothing more.
     """
-    assert run.spec.strata is not None  # noqa: S101 - whoever calls this has looked
-    strata, layout, curator = run.spec.strata, laid_out(run.spec.strata, run.schema), run.curator("score")
+    assert run.spec.strata is not None  # noqa: S101 - checked by the caller
+    strata, layout, curator = run.spec.strata, lay_out_strata(run.spec.strata, run.schema), run.curator("score")
     (counts,) = curator.measure([(layout.by,)], run.budget.stratum_rows, purpose="rows of each stratum")
     uppers: list[Upper] = []
     if layout.upper_of is not None:
@@ -192,14 +192,14 @@ def _divide(run: StepRun) -> tuple[Division, Scores]:
             upright = answer.strategy.clique[0] == layout.by
             uppers.append(Upper(name, answer.noisy if upright else answer.noisy.T, answer.sigma))
     rows = stratum_rows(counts, uppers, upper_of=layout.upper_of)
-    division = divided(layout, rows.tolist(), pool_below=strata.pool_below)
+    division = divide_strata(layout, rows.tolist(), pool_below=strata.pool_below)
     above = [Measurement((str(strata.within), u.attribute), u.noisy, u.sigma) for u in uppers]
     return division, Scores(float(rows.sum()), (), (counts, *above))
 
 
 def _summed_above(layout: Layout, domain: Domain, attribute: str) -> Strategy:
     """The table of the level above with one attribute, as sums over the strata: each record counts once."""
-    assert layout.upper_of is not None  # noqa: S101 - whoever calls this has looked
+    assert layout.upper_of is not None  # noqa: S101 - checked by the caller
     above = np.zeros((len(layout.upper_names), domain.size(layout.by)), dtype=np.int64)
     above[list(layout.upper_of), np.arange(domain.size(layout.by))] = 1
     matrices = {layout.by: above, attribute: np.eye(domain.size(attribute), dtype=np.int64)}

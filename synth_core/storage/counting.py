@@ -201,7 +201,7 @@ def batched_cliques(cliques: Sequence[Clique], cells: Callable[[Clique], int], *
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the compiled loops are told, and where each table lies in the result."""
+    """Arguments of the compiled loops, and where each table lies in the result."""
 
     lanes: tuple[Clique, ...]
     sizes: Index
@@ -217,7 +217,7 @@ class Plan:
 
 @lru_cache(maxsize=8)
 def plan(domain: Domain, cliques: tuple[Clique, ...], records: int) -> Plan:
-    """The cheapest way found to count the cliques over about so many records at a time.
+    """The cheapest way found to count the cliques over about `records` records at a time.
 
     The result holds the cliques' tables one after the other.
     """

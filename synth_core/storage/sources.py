@@ -54,7 +54,7 @@ _LINE_BYTES = 1 << 16
 """Bytes that are read at once while the end of a line is looked for."""
 
 ANY_FILE = "the source"
-"""What a refusal about records calls their file: which of many files it is would tell something about the records."""
+"""What a refusal about records calls their file: which of many files it is would reveal something about the records."""
 
 T = TypeVar("T")
 

@@ -94,7 +94,7 @@ class ABSyn(OneWayFirst):
     def _structure(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """Algorithm 3; post-processing.
 
-        Triples tell about their pairs as well, so their budget counts when pairs are weighed against noise.
+        Triples inform about their pairs as well, so their budget counts when pairs are weighed against noise.
         """
         domain = self._compression(curator.domain, scores).domain
         budget = plan.mu2("pairs") + (plan.mu2("triples") if self.triples else 0)

@@ -41,7 +41,7 @@ def make_consistent(
     Shared sets are taken from small to large, beginning with the empty one: the totals. On each, the tables that hold
     it agree on the mean of what they say, weighted by inverse variance (3.1), and each spreads its difference evenly
     over its cells (3.2). `total`, if given, is the total of all tables. A measurement of the empty clique, a noisy
-    number of records, takes part like any other. With `hierarchies`, a table of an attribute also tells about its
+    number of records, takes part like any other. With `hierarchies`, a table of an attribute also informs about its
     coarser versions; as these come first, agreement goes top-down.
 
     Agreement once reached stays: a step on B moves a table's sums over B' only through its sums over B and B'

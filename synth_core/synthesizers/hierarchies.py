@@ -52,7 +52,7 @@ class Hierarchies:
         return (attribute, *(name for name, level in self.levels.items() if level.attribute == attribute))
 
     def extended(self, clique: Clique) -> frozenset[str]:
-        """The clique's attributes with every coarser version of each: all that its table tells about."""
+        """The clique's attributes with every coarser version of each: all that its table informs about."""
         found: set[str] = set()
         for name in clique:
             versions = self.versions(self.attribute(name))

@@ -31,7 +31,7 @@ Sample = tuple[dict[str, str], float]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One family of samples with the same name, told apart by their labels; names of counters end in `_total`."""
+    """One family of samples with the same name, distinguished by their labels; names of counters end in `_total`."""
 
     name: str
     help: str

@@ -142,7 +142,7 @@ def test_a_refusal_is_final_says_its_line_and_gives_the_rest_back(release_dag, d
 
 def test_a_task_whose_release_was_ended_ends_nothing_and_tells_nobody(release_dag, diary, monkeypatch):
     told = []
-    monkeypatch.setattr("synth_core.events.notices.tell", lambda event: told.append(event) or [])
+    monkeypatch.setattr("synth_core.events.notices.notify", lambda event: told.append(event) or [])
     diary.refusals["score"] = [ReleaseEnded("release 'r1' was ended while step 'score' was at work")]
     run = release_dag.test(logical_date=None)
     assert run.state == "failed"
@@ -193,7 +193,7 @@ def test_names_made_from_runs_are_names(run_id):
 
 def test_people_are_told_of_a_final_failure_and_not_of_a_retry(release_dag, diary, monkeypatch):
     told = []
-    monkeypatch.setattr("synth_core.events.notices.tell", lambda event: told.append(event) or [])
+    monkeypatch.setattr("synth_core.events.notices.notify", lambda event: told.append(event) or [])
     monkeypatch.setattr(release_dag.get_task("score"), "retry_delay", timedelta(seconds=0))
     diary.refusals["score"] = [ClusterError("no Dask scheduler answers")]
     diary.refusals["fit"] = [BudgetRefused("no room")]

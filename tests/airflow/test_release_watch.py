@@ -87,7 +87,7 @@ def test_a_ledger_out_of_reach_is_a_warning(watch, ledger, monkeypatch, capsys):
 
 def test_a_late_run_is_recorded_and_told(watch, ledger, tmp_path, monkeypatch):
     told = []
-    monkeypatch.setattr("synth_core.events.notices.tell", lambda event: told.append(event) or [])
+    monkeypatch.setattr("synth_core.events.notices.notify", lambda event: told.append(event) or [])
     run = {"dag_id": "release_q", "dag_run_id": "r1"}
     asyncio.run(watch.late(hours=6.0, dataset="people", context={"dag_run": run}))
     (event,) = [event for event in read(tmp_path) if event.kind is Kind.DEADLINE]

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from synth_core.bench import capacity
-from synth_core.bench.scale import PARTS, benchmark, load, wanted
+from synth_core.bench.scale import PARTS, benchmark, list_tasks, load
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "capacity.md"
@@ -28,7 +28,7 @@ def main(parts: Sequence[str]) -> None:
     out.mkdir(parents=True, exist_ok=True)
     if parts:
         shutil.copy(HERE / "scale.jsonl", out)
-    benchmark(wanted(parts or PARTS), out, tell=print, again=bool(parts))
+    benchmark(list_tasks(parts or PARTS), out, report=print, again=bool(parts))
     for name in ("scale.jsonl", "scale.md"):
         shutil.copy(out / name, HERE)
     rewrite(PAGE, capacity.markdown(load(HERE / "scale.jsonl")))

@@ -39,7 +39,7 @@ class Setting:
     limit: float
 
 
-def benchmark(wanted: Sequence[Job], setting: Setting, *, tell: Callable[[str], None]) -> Results:
+def benchmark(wanted: Sequence[Job], setting: Setting, *, report: Callable[[str], None]) -> Results:
     """Run the jobs that are not in the table yet; stopping it at any time loses the job under way and no other."""
     setting.out.mkdir(parents=True, exist_ok=True)
     results = Results.open(setting.out / "utility.csv")
@@ -53,7 +53,7 @@ def benchmark(wanted: Sequence[Job], setting: Setting, *, tell: Callable[[str], 
         outcome = execute(job, dataset, delta=setting.delta, limit=setting.limit, cache=setting.cache)
         values = judge(job, dataset, outcome)
         results = results.with_job(job, delta=setting.delta, values=values, note=outcome.note)
-        tell(f"{number} of {len(wanted)}: {_line(job, values, outcome.note)}")
+        report(f"{number} of {len(wanted)}: {_line(job, values, outcome.note)}")
     if not results.frame.empty:
         draw(results.means(), setting.out)
         with atomic_write(setting.out / "utility.md") as temporary:
@@ -116,7 +116,7 @@ def main(arguments: Sequence[str]) -> None:
         measures=measured,
     )
     setting = Setting(data=given.data, out=given.out, cache=given.cache, delta=given.delta, limit=given.limit)
-    results = benchmark(list(wanted), setting, tell=lambda line: print(line, file=sys.stderr))
+    results = benchmark(list(wanted), setting, report=lambda line: print(line, file=sys.stderr))
     print(f"{given.out / 'utility.csv'}: {len(results.frame)} numbers")
 
 

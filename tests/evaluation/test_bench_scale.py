@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from synth_core.bench import capacity, scale, scale_tasks
-from synth_core.bench.scale import Result, exponent, growth, load, markdown, wanted
+from synth_core.bench.scale import Result, exponent, growth, list_tasks, load, markdown
 from synth_core.bench.scale_tasks import census_blocks, census_schema, write_source
 from synth_core.cli import app
 from synth_core.errors import SourceError, SpecError
@@ -56,11 +56,11 @@ def test_it_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
         return Result(*task, values={"cpu_s": 1.0})
 
     monkeypatch.setattr(scale, "_run", run)
-    tasks = wanted(["counting"], rows=[300, 200, 100], columns=[2], workers=[1])
+    tasks = list_tasks(["counting"], rows=[300, 200, 100], columns=[2], workers=[1])
     with pytest.raises(KeyboardInterrupt):
-        scale.benchmark(tasks, tmp_path, tell=lambda line: None)
+        scale.benchmark(tasks, tmp_path, report=lambda line: None)
     monkeypatch.setattr(scale, "_run", lambda task, folder: Result(*task, values={"cpu_s": 2.0}))
-    assert len(scale.benchmark(tasks, tmp_path, tell=lambda line: None)) == 3
+    assert len(scale.benchmark(tasks, tmp_path, report=lambda line: None)) == 3
     assert asked == [100, 200, 300]
     assert [r.values["cpu_s"] for r in load(tmp_path / "scale.jsonl")] == [1.0, 1.0, 2.0]
     assert "300" in (tmp_path / "scale.md").read_text()
@@ -84,23 +84,23 @@ def test_the_command_measures_in_a_process_of_its_own(tmp_path):
 
 
 def test_workers_matter_to_counting_on_workers_alone():
-    tasks = wanted(["ingest", "counting_on_workers"], rows=[5], columns=[2], workers=[1, 2])
+    tasks = list_tasks(["ingest", "counting_on_workers"], rows=[5], columns=[2], workers=[1, 2])
     assert tasks == [("ingest", 5, 2, 1), ("counting_on_workers", 5, 2, 1), ("counting_on_workers", 5, 2, 2)]
 
 
 def test_without_sizes_the_published_ones_are_measured():
-    assert {task[:3] for task in wanted(scale.PARTS)} == {
+    assert {task[:3] for task in list_tasks(scale.PARTS)} == {
         (part, *size) for part, sizes in scale.STANDARD.items() for size in sizes
     }
-    assert ("counting_on_workers", 10_000_000, 15, 2) in wanted(["counting_on_workers"])
+    assert ("counting_on_workers", 10_000_000, 15, 2) in list_tasks(["counting_on_workers"])
 
 
 def test_a_part_is_measured_again_where_it_is_asked_for(tmp_path, monkeypatch):
-    tasks = wanted(["ingest", "reading"], rows=[10], columns=[2])
+    tasks = list_tasks(["ingest", "reading"], rows=[10], columns=[2])
     for second in (False, True):
         value = 1.0 + second
         monkeypatch.setattr(scale, "_run", lambda task, folder, v=value: Result(*task, values={"cpu_s": v}))
-        scale.benchmark(tasks[: 2 - second], tmp_path, tell=lambda line: None, again=second)
+        scale.benchmark(tasks[: 2 - second], tmp_path, report=lambda line: None, again=second)
     assert [(r.part, r.values["cpu_s"]) for r in load(tmp_path / "scale.jsonl")] == [
         ("ingest", 2.0),
         ("reading", 1.0),
@@ -119,9 +119,9 @@ def test_the_memory_of_a_step_is_its_own():
 
 def test_refusals(tmp_path, monkeypatch):
     with pytest.raises(SpecError, match="--rows and --columns go together"):
-        wanted(["ingest"], rows=[1], columns=[], workers=[1])
+        list_tasks(["ingest"], rows=[1], columns=[], workers=[1])
     with pytest.raises(SpecError, match="--parts guessing is not among"):
-        wanted(["guessing"], rows=[1], columns=[1], workers=[1])
+        list_tasks(["guessing"], rows=[1], columns=[1], workers=[1])
     (tmp_path / "scale.jsonl").write_text('{"part": 1}\n')
     with pytest.raises(SourceError, match="is not a table of this benchmark"):
         load(tmp_path / "scale.jsonl")

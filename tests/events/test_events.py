@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from synth_core.errors import BudgetRefused, ClusterError, WallError
 from synth_core.events import journal as events
-from synth_core.events.journal import UNEXPECTED, Event, Kind, append, event_log, read, watched
+from synth_core.events.journal import UNEXPECTED, Event, Kind, append, event_log, read, record_outcome
 from synth_core.privacy.accounts import Runner
 
 WHO = {"dataset": "people", "release": "r1", "step": "fit", "runner": Runner(dag="d", run="r")}
@@ -70,7 +70,7 @@ def test_lines_of_many_processes_are_never_mixed(tmp_path):
 def test_a_finished_step_leaves_its_seconds(tmp_path, monkeypatch):
     clock = iter([100.0, 102.5])
     monkeypatch.setattr(events, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    with watched(tmp_path, **WHO):
+    with record_outcome(tmp_path, **WHO):
         pass
     (event,) = read(tmp_path)
     assert (event.kind, event.release, event.step, event.runner.run) == (Kind.STEP, "r1", "fit", "r")
@@ -87,7 +87,7 @@ def test_a_finished_step_leaves_its_seconds(tmp_path, monkeypatch):
     ],
 )
 def test_an_error_is_recorded_and_goes_on_unchanged(tmp_path, error, kind, text):
-    with pytest.raises(type(error)) as caught, watched(tmp_path, **WHO):
+    with pytest.raises(type(error)) as caught, record_outcome(tmp_path, **WHO):
         raise error
     assert caught.value is error
     (event,) = read(tmp_path)
@@ -96,6 +96,6 @@ def test_an_error_is_recorded_and_goes_on_unchanged(tmp_path, error, kind, text)
 
 
 def test_a_log_that_cannot_be_written_is_a_warning(tmp_path, caplog):
-    with watched(tmp_path / "missing", **WHO):
+    with record_outcome(tmp_path / "missing", **WHO):
         pass
     assert "was not recorded" in caplog.text

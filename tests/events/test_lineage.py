@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from synth_core.events.notices import lineage_event, tell_lineage
+from synth_core.events.notices import lineage_event, send_lineage
 from synth_core.privacy.accounts import Runner
 
 MANIFEST = {
@@ -48,8 +48,8 @@ def test_the_event_states_the_loss_and_no_count():
 
 def test_events_are_appended_to_a_file(manifest, tmp_path, monkeypatch):
     monkeypatch.setenv("SYNTH_LINEAGE", str(tmp_path / "lineage.jsonl"))
-    tell_lineage(manifest, RUNNER)
-    tell_lineage(manifest, RUNNER)
+    send_lineage(manifest, RUNNER)
+    send_lineage(manifest, RUNNER)
     lines = (tmp_path / "lineage.jsonl").read_text().splitlines()
     assert [json.loads(line)["job"]["name"] for line in lines] == ["census_release"] * 2
 
@@ -70,21 +70,21 @@ def test_events_are_posted_to_a_collector(manifest, monkeypatch):
         thread = threading.Thread(target=server.handle_request)
         thread.start()
         monkeypatch.setenv("SYNTH_LINEAGE", f"http://127.0.0.1:{server.server_port}/api/v1/lineage")
-        tell_lineage(manifest, RUNNER)
+        send_lineage(manifest, RUNNER)
         thread.join()
     assert received[0]["outputs"][0]["name"] == "people/r1"
 
 
 def test_a_collector_that_does_not_answer_is_a_warning(manifest, monkeypatch, caplog):
     monkeypatch.setenv("SYNTH_LINEAGE", "http://127.0.0.1:9/")
-    tell_lineage(manifest, RUNNER)
-    assert "lineage was not told: URLError" in caplog.text
+    send_lineage(manifest, RUNNER)
+    assert "lineage was not sent: URLError" in caplog.text
     manifest.write_text("{")
-    tell_lineage(manifest, RUNNER)
-    assert "lineage was not told: JSONDecodeError" in caplog.text
+    send_lineage(manifest, RUNNER)
+    assert "lineage was not sent: JSONDecodeError" in caplog.text
 
 
 def test_nobody_is_told_unless_asked_for(manifest, monkeypatch, tmp_path):
     monkeypatch.delenv("SYNTH_LINEAGE", raising=False)
-    tell_lineage(manifest, RUNNER)
+    send_lineage(manifest, RUNNER)
     assert list(tmp_path.iterdir()) == [manifest]

@@ -10,7 +10,7 @@ import pytest
 
 from synth_core.errors import SpecError
 from synth_core.events.journal import Event, Kind
-from synth_core.events.notices import Email, Webhook, configured, message, tell
+from synth_core.events.notices import Email, Webhook, configured, message, notify
 from synth_core.privacy.accounts import Runner
 
 REFUSED = Event(
@@ -89,7 +89,7 @@ def post_office():
 
 def test_a_webhook_gets_release_step_and_amounts(hook):
     url, posts = hook
-    assert tell(REFUSED, [Webhook(url=f"{url}/services/x")]) == []
+    assert notify(REFUSED, [Webhook(url=f"{url}/services/x")]) == []
     ((path, kind, body),) = posts
     assert (path, kind) == ("/services/x", "application/json")
     assert list(body) == ["text"]
@@ -102,7 +102,7 @@ def test_a_letter_arrives(post_office):
     channel = Email(
         kind="email", host="127.0.0.1", port=port, tls="none", sender="synth@a.example", to=["ops@a.example"]
     )
-    assert tell(REFUSED, [channel]) == []
+    assert notify(REFUSED, [channel]) == []
     (letter,) = letters
     assert "Subject: refused: r1, step prepare" in letter
     assert "To: ops@a.example" in letter
@@ -113,7 +113,7 @@ def test_a_letter_arrives(post_office):
 def test_no_letter_goes_out_in_clear_where_tls_was_asked_for(post_office, tls):
     port, letters = post_office
     channel = Email(kind="email", host="127.0.0.1", port=port, tls=tls, sender="s@a.example", to=["t@a.example"])
-    (trouble,) = tell(REFUSED, [channel])
+    (trouble,) = notify(REFUSED, [channel])
     assert "email" in trouble
     assert letters == []
 
@@ -123,7 +123,7 @@ def test_a_broken_channel_is_named_without_its_address_and_the_next_one_still_ge
     with socket.create_server(("127.0.0.1", 0)) as closed:
         nobody = f"http://127.0.0.1:{closed.getsockname()[1]}/secret"
     channels = [Webhook(url=nobody), Webhook(url=f"{url}/broken"), Webhook(url=f"{url}/slow", timeout=0.2)]
-    troubles = tell(REFUSED, [*channels, Webhook(url=f"{url}/good")])
+    troubles = notify(REFUSED, [*channels, Webhook(url=f"{url}/good")])
     assert [trouble.split(" failed: ")[0] for trouble in troubles] == [
         f"notification by webhook (channel {number})" for number in (1, 2, 3)
     ]
@@ -136,7 +136,7 @@ def test_a_channel_gets_only_what_it_asked_for(hook):
     chosen = Webhook(url=f"{url}/alarms", events=[Kind.CHAIN])
     usual = Webhook(url=f"{url}/usual")
     for kind in Kind:
-        assert tell(Event(kind=kind), [chosen, usual]) == []
+        assert notify(Event(kind=kind), [chosen, usual]) == []
     paths = [path for path, _, _ in posts]
     assert paths.count("/alarms") == 1
     assert paths.count("/usual") == len(Kind) - 1  # a finished step calls nobody
@@ -156,14 +156,14 @@ def test_the_environment_and_a_file_name_the_channels(hook, tmp_path, monkeypatc
     file.write_text("channels:\n- {kind: webhook, url: $HOOK, events: [refusal, cap]}\n")
     monkeypatch.setenv("SYNTH_NOTIFY", str(file))
     monkeypatch.setenv("SYNTH_NOTIFY_WEBHOOK", f"{url}/environment")
-    assert tell(REFUSED) == []
+    assert notify(REFUSED) == []
     assert [path for path, _, _ in posts] == ["/file", "/environment"]
 
 
 def test_without_channels_nothing_happens(monkeypatch):
     monkeypatch.delenv("SYNTH_NOTIFY", raising=False)
     assert configured() == ()
-    assert tell(REFUSED) == []
+    assert notify(REFUSED) == []
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_a_wrong_file_is_refused_and_told_nowhere_but_raises_nothing(tmp_path, m
         configured()
     assert says in str(refusal.value)
     assert "hunter2" not in str(refusal.value)
-    assert tell(REFUSED) == [str(refusal.value)]
+    assert notify(REFUSED) == [str(refusal.value)]
 
 
 def test_a_missing_file_is_refused(tmp_path, monkeypatch):

@@ -19,7 +19,7 @@ CAP = mu2_of(1.0, 1e-6)
 def told(monkeypatch):
     """What was told, instead of telling it."""
     events = []
-    monkeypatch.setattr("synth_core.events.office.tell", lambda event: events.append(event) or [])
+    monkeypatch.setattr("synth_core.events.office.notify", lambda event: events.append(event) or [])
     return events
 
 

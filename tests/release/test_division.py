@@ -13,7 +13,7 @@ from synth_core import Schema
 from synth_core.domain import Domain, Impossible
 from synth_core.errors import SourceError, SpecError
 from synth_core.release.spec import ReleaseSpec
-from synth_core.release.strata import Division, Strata, divided, laid_out
+from synth_core.release.strata import Division, Strata, divide_strata, lay_out_strata
 
 DISTRICTS = ["a1", "a2", "a3", "b1", "b2"]
 MEMBERS = {"A": ["a1", "a2", "a3"], "B": ["b1", "b2"]}
@@ -32,7 +32,7 @@ def schema(**changes):
 
 
 def layout(strata, **changes):
-    return laid_out(Strata.model_validate(strata), schema(**changes))
+    return lay_out_strata(Strata.model_validate(strata), schema(**changes))
 
 
 @pytest.mark.parametrize(
@@ -105,20 +105,20 @@ def test_strata_that_do_not_fit_the_schema_are_refused(strata, changes, message)
 def test_strata_of_a_single_column_are_refused():
     alone = Schema.from_sizes({"region": 3})
     with pytest.raises(SpecError, match="no column besides"):
-        laid_out(Strata(by="region"), alone)
+        lay_out_strata(Strata(by="region"), alone)
 
 
 def test_every_public_code_is_a_stratum_also_other_and_missing():
     found = layout("district", nullable=True, unseen="other")
     assert found.names == (*DISTRICTS, "(other)", "(missing)")
-    division = divided(found, [0.0] * 7, pool_below=None)
+    division = divide_strata(found, [0.0] * 7, pool_below=None)
     assert [part.codes for part in division.parts] == [(code,) for code in range(7)]
 
 
 def test_a_level_that_is_a_column_is_put_back_by_its_own_codes():
     found = layout("district within state", hierarchy=MEMBERS)
     assert (found.level, found.upper_names, found.upper_of) == ("state", ("B", "A"), (1, 1, 1, 0, 0))
-    division = divided(found, [100.0] * 5, pool_below=None)
+    division = divide_strata(found, [100.0] * 5, pool_below=None)
     whole = schema().domain
     assert division.domain(whole, division.parts[3]).attributes == ("age", "one")
     assert division.constants(division.parts[3]) == {"district": 3, "state": 0}
@@ -129,7 +129,7 @@ def test_a_level_that_is_a_column_is_put_back_by_its_own_codes():
 
 def test_small_strata_share_a_model_inside_their_level_and_pools_are_as_declared():
     found = layout({"by": "district", "within": "state", "pools": {"p": ["a3", "a1"]}}, hierarchy=MEMBERS)
-    division = divided(found, [1.0, 2.0, 3.0, 4.0, 5.0], pool_below=10)
+    division = divide_strata(found, [1.0, 2.0, 3.0, 4.0, 5.0], pool_below=10)
     assert [(part.name, part.codes) for part in division.parts] == [
         ("p", (0, 2)),
         ("a2", (1,)),
@@ -139,7 +139,7 @@ def test_small_strata_share_a_model_inside_their_level_and_pools_are_as_declared
     assert division.domain(schema().domain, pooled) == Domain(("district", "age", "one"), (2, 4, 1))
     assert division.constants(pooled) == {"state": 0}
     assert division.rows_of(pooled) == 9.0
-    flat = divided(layout("district"), [1.0, 200.0, 3.0, 400.0, 9.9], pool_below=10)
+    flat = divide_strata(layout("district"), [1.0, 200.0, 3.0, 400.0, 9.9], pool_below=10)
     assert [part.codes for part in flat.parts] == [(0, 2, 4), (1,), (3,)]
 
 
@@ -150,10 +150,10 @@ def test_rules_about_the_stratum_hold_inside_it():
         (Impossible("no old ones in 0", (("region", (0,)), ("age", (3,)))),),
     )
     sizes = Schema.from_sizes({"region": 3, "age": 4})
-    division = divided(laid_out(Strata(by="region"), sizes), [9, 9, 9], pool_below=1)
+    division = divide_strata(lay_out_strata(Strata(by="region"), sizes), [9, 9, 9], pool_below=1)
     inside = [division.domain(whole, part).impossible for part in division.parts]
     assert inside == [(Impossible("no old ones in 0", (("age", (3,)),)),), (), ()]
-    together = divided(division.layout, [0, 9, 0], pool_below=1)
+    together = divide_strata(division.layout, [0, 9, 0], pool_below=1)
     assert [part.codes for part in together.parts] == [(0, 2), (1,)]
     assert together.domain(whole, together.parts[0]).impossible == (
         Impossible("no old ones in 0", (("region", (0,)), ("age", (3,)))),
@@ -163,18 +163,18 @@ def test_rules_about_the_stratum_hold_inside_it():
 @settings(max_examples=50)
 @given(st.lists(st.floats(0, 100), min_size=5, max_size=5), st.none() | st.integers(1, 100))
 def test_parts_hold_each_stratum_once_and_are_known_by_what_they_hold(rows, below):
-    division = divided(layout("district within state", hierarchy=MEMBERS), rows, pool_below=below)
+    division = divide_strata(layout("district within state", hierarchy=MEMBERS), rows, pool_below=below)
     assert sorted(code for part in division.parts for code in part.codes) == list(range(5))
     assert [part.number for part in division.parts] == list(range(len(division.parts)))
     assert len({part.folder for part in division.parts}) == len(division.parts)
     assert math.isclose(sum(map(division.rows_of, division.parts)), sum(rows))
-    apart = divided(division.layout, rows, pool_below=None)
+    apart = divide_strata(division.layout, rows, pool_below=None)
     assert (apart.partition == division.partition) == (apart.parts == division.parts)
     assert len({division.stratum(part) for part in division.parts}) == len(division.parts)
 
 
 def test_a_division_is_read_as_it_was_written(tmp_path):
-    division = divided(layout("district within state", hierarchy=MEMBERS), [1, 2.5, 3, 40, 50], pool_below=10)
+    division = divide_strata(layout("district within state", hierarchy=MEMBERS), [1, 2.5, 3, 40, 50], pool_below=10)
     division.save(tmp_path / "strata.json")
     assert Division.load(tmp_path / "strata.json") == division
     (tmp_path / "strata.json").write_text("{}")

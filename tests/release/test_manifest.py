@@ -147,11 +147,11 @@ def test_a_signature_is_of_one_content_and_one_key(tmp_path):
     assert (tmp_path / "one.pem").stat().st_mode & 0o077 == 0
     other = signing.private_key(tmp_path / "two.pem", create=True)
     signed = signing.signature(b"content", key)
-    assert signing.signed_by(b"content", signed, signing.public_pem(key))
-    assert not signing.signed_by(b"Content", signed, signing.public_pem(key))
-    assert not signing.signed_by(b"content", signed, signing.public_pem(other))
-    assert not signing.signed_by(b"content", "§", signing.public_pem(key))
-    assert not signing.signed_by(b"content", signed, "no key")
+    assert signing.is_signed_by(b"content", signed, signing.public_pem(key))
+    assert not signing.is_signed_by(b"Content", signed, signing.public_pem(key))
+    assert not signing.is_signed_by(b"content", signed, signing.public_pem(other))
+    assert not signing.is_signed_by(b"content", "§", signing.public_pem(key))
+    assert not signing.is_signed_by(b"content", signed, "no key")
     assert signing.fingerprint(signing.public_pem(key)) != signing.fingerprint(signing.public_pem(other))
     again = signing.private_key(tmp_path / "one.pem", create=True)
     assert signing.public_pem(again) == signing.public_pem(key)
@@ -163,10 +163,10 @@ def test_no_byte_of_signature_or_key_can_be_changed(tmp_path):
     for bit in (1, 2, 32):
         for at, letter in enumerate(signed):
             changed = signed[:at] + chr(ord(letter) ^ bit) + signed[at + 1 :]
-            assert not signing.signed_by(b"content", changed, pem), at
+            assert not signing.is_signed_by(b"content", changed, pem), at
         for at, letter in enumerate(pem):
             changed = pem[:at] + chr(ord(letter) ^ bit) + pem[at + 1 :]
-            assert not signing.signed_by(b"content", signed, changed), at
+            assert not signing.is_signed_by(b"content", signed, changed), at
 
 
 def rsa_key():

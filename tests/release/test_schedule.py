@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from synth_core.errors import SpecError
 from synth_core.release.schedule import Schedule
-from synth_core.release.spec import ReleaseSpec, dated, read_releases
+from synth_core.release.spec import ReleaseSpec, date_release, read_releases
 
 BASIC = {
     "release": "q",
@@ -82,14 +82,14 @@ def test_moments_follow_each_other_across_daylight_saving(naive):
 
 def test_a_release_is_named_after_the_day_in_its_own_time_zone():
     late = datetime(2026, 1, 19, 23, 30, tzinfo=UTC)
-    planned = dated(spec(schedule={**VIENNA, "at": "00:30"}), late, planned=True)
+    planned = date_release(spec(schedule={**VIENNA, "at": "00:30"}), late, planned=True)
     assert planned.release == "q-2026-01-20"
     assert planned.schedule is None
-    assert dated(spec(schedule="30 23 * * *"), late, planned=True).release == "q-2026-01-19"
-    assert dated(spec(schedule="*/5 * * * *"), late, planned=True).release == "q-2026-01-19-233000"
-    assert dated(spec(schedule={"asset": "x"}), late, planned=False).release == "q-2026-01-19-233000"
-    assert dated(spec(schedule=VIENNA), late, planned=False).release == "q-2026-01-20-003000"
-    assert dated(spec(), late + timedelta(seconds=7), planned=False).release == "q-2026-01-19-233007"
+    assert date_release(spec(schedule="30 23 * * *"), late, planned=True).release == "q-2026-01-19"
+    assert date_release(spec(schedule="*/5 * * * *"), late, planned=True).release == "q-2026-01-19-233000"
+    assert date_release(spec(schedule={"asset": "x"}), late, planned=False).release == "q-2026-01-19-233000"
+    assert date_release(spec(schedule=VIENNA), late, planned=False).release == "q-2026-01-20-003000"
+    assert date_release(spec(), late + timedelta(seconds=7), planned=False).release == "q-2026-01-19-233007"
 
 
 def write(folder: Path, name: str, **changes) -> None:

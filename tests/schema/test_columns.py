@@ -138,7 +138,7 @@ REFUSED = [
     ({**WHOLE, "not_in_universe": 2**60}, "not_in_universe: a whole number is needed"),
     ({**WHOLE, "not_in_universe": True}, "not_in_universe: text or a number is needed"),
     ({**WHOLE, "not_in_universe": "-1"}, "not_in_universe: '-1' in quotes reads as a number"),
-    ({**WHOLE, "not_in_universe": ""}, "not_in_universe: empty text cannot be told from a missing value"),
+    ({**WHOLE, "not_in_universe": ""}, "not_in_universe: empty text cannot be distinguished from a missing value"),
     ({**WHOLE, "not_in_universe": "a\nb"}, "not_in_universe: line breaks"),
     ({"kind": "real", "bins": [0, 1], "not_in_universe": 1e301}, "not_in_universe: the number is too large"),
     ({**VALUES, "not_in_universe": "c"}, "not_in_universe: unknown key"),

@@ -44,7 +44,7 @@ def waiting(evaluated, tmp_path):
 def test_people_are_told_and_shown_the_certificate(waiting, monkeypatch):
     paths, address, _ = waiting
     told = []
-    monkeypatch.setattr("synth_core.steps.approval.tell", told.append)
+    monkeypatch.setattr("synth_core.steps.approval.notify", told.append)
     digest, text = ask_approval(address, runner=OFFICER)
     assert [event.kind for event in told] == [Kind.APPROVAL]
     assert told[0].release == "r1"

@@ -14,7 +14,7 @@ from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.accounts import State
 from synth_core.release.paths import SIGNED, ReleasePaths
 from synth_core.release.verify import verify_release
-from synth_core.steps import STEPS, ask_approval, finished, prepare, run_step, summary
+from synth_core.steps import STEPS, ask_approval, finished_steps, prepare, run_step, summary
 
 
 @pytest.fixture(scope="module")
@@ -151,11 +151,11 @@ def test_a_release_killed_at_any_change_of_the_file_system_is_a_draft_or_publish
         else:
             before += 1
             assert not paths.public.exists(), last
-            assert "publish" not in finished(str(paths.spec))
+            assert "publish" not in finished_steps(str(paths.spec))
             signed = None
         prepare(evaluated[1], workspace=paths.workspace)
         run_step("publish", str(paths.spec))
-        assert finished(str(paths.spec)) == STEPS, last
+        assert finished_steps(str(paths.spec)) == STEPS, last
         assert verify_release(paths.public) == []
         assert not is_held(paths)
         assert signed in (None, content(paths.public)), "what was published stays as it was"
@@ -182,10 +182,10 @@ def test_a_manifest_without_a_signature_is_not_a_finished_release(evaluated, tmp
     paths = copy_of(evaluated[0], tmp_path)
     die_before_the_hold_ends(paths)
     paths.signature.unlink()
-    assert "publish" not in finished(str(paths.spec))
+    assert "publish" not in finished_steps(str(paths.spec))
     run_all(evaluated[1], paths.workspace)
     assert verify_release(paths.public) == []
-    assert finished(str(paths.spec)) == STEPS
+    assert finished_steps(str(paths.spec)) == STEPS
 
 
 def test_a_published_release_that_lost_its_signature_is_not_published_again(published, tmp_path):
@@ -213,7 +213,7 @@ def test_running_a_published_release_again_changes_no_byte(published, tmp_path):
 def test_a_published_release_that_was_changed_is_not_finished_and_cannot_be_finished(published, tmp_path):
     paths = copy_of(published[0], tmp_path)
     paths.shard(1).write_bytes(b"other rows")
-    assert finished(str(paths.spec)) == STEPS[:-1]
+    assert finished_steps(str(paths.spec)) == STEPS[:-1]
     with pytest.raises(PublishError, match=r"'r1' was published, and has changed since: extract/part-00001.parquet"):
         run_step("publish", str(paths.spec))
 
@@ -223,9 +223,9 @@ def test_a_published_release_whose_hold_is_open_is_not_finished(evaluated, tmp_p
     die_before_the_hold_ends(paths)
     assert verify_release(paths.public) == []
     assert is_held(paths)
-    assert finished(str(paths.spec)) == STEPS[:-1]
+    assert finished_steps(str(paths.spec)) == STEPS[:-1]
     run_step("publish", str(paths.spec))
-    assert finished(str(paths.spec)) == STEPS
+    assert finished_steps(str(paths.spec)) == STEPS
     closed = SqlLedger(ledger_url(paths.workspace, None)).records(release="r1")[-1]
     assert (closed.state, closed.reason) == (State.CLOSED, "published")
 

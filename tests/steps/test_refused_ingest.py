@@ -155,7 +155,7 @@ def test_a_refusal_about_records_names_no_file(tmp_path):
 
 def test_people_are_called_at_half_of_the_limit_and_at_the_limit(tmp_path, monkeypatch):
     told = []
-    monkeypatch.setattr("synth_core.events.office.tell", lambda event: told.append(event) or [])
+    monkeypatch.setattr("synth_core.events.office.notify", lambda event: told.append(event) or [])
     spec = write_release(tmp_path, frame=spoilt(people()))
     ledger_of(tmp_path).set_refusal_limit("people", limit=4, actor="test", reason="a test")
     counts = []

@@ -18,7 +18,7 @@ from synth_core.privacy.accounts import State
 from synth_core.privacy.budget import epsilon_of
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.verify import verify_release
-from synth_core.steps import PIPELINE, STEPS, cancel, find_step, finished, list_parts, prepare, run_step, summary
+from synth_core.steps import PIPELINE, STEPS, cancel, find_step, finished_steps, list_parts, prepare, run_step, summary
 from synth_core.steps.sample import rows_of_shard
 
 
@@ -117,7 +117,7 @@ def test_running_again_costs_nothing_and_gives_the_same_digest(released):
     folder, address, spec = released
     before = summary(address)["digest"]
     charged = ledger_of(folder).balance("people").charged_mu2
-    assert finished(address) == STEPS
+    assert finished_steps(address) == STEPS
     run_all(spec, folder / "workspace")
     assert summary(address)["digest"] == before
     assert ledger_of(folder).balance("people").charged_mu2 == charged
@@ -218,7 +218,7 @@ def test_a_bad_source_is_refused_by_column_and_changes_nothing(tmp_path, break_i
     assert "\n" not in str(refusal.value)
     assert "old" not in str(refusal.value).split()
     assert ledger_of(tmp_path).balance("people").charged_mu2 == 0
-    assert finished(address) == ()
+    assert finished_steps(address) == ()
 
 
 def test_the_same_name_with_other_settings_is_refused(tmp_path):

@@ -50,7 +50,7 @@ def whole_or_text(value: object) -> object:
     if not isinstance(value, int | str):
         raise ValueError("a value is text or a whole number; put anything else in quotes")
     if value == "":
-        raise ValueError("empty text cannot be told from a missing value; declare nullable: true")
+        raise ValueError("empty text cannot be distinguished from a missing value; declare nullable: true")
     return one_line(value) if isinstance(value, str) else value
 
 

@@ -30,6 +30,7 @@ MAX_BINS = 1_000_000
 """Upper limit of the number of equal bins."""
 
 NOT_IN_UNIVERSE = "not in universe"
+"""Caption of the code for records to which the question does not apply."""
 
 MAX_GRID_CELLS = 2**16
 """Upper limit of `grid`."""
@@ -51,7 +52,7 @@ def _number_or_text(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError("text or a number is needed")
     if value == "":
-        raise ValueError("empty text cannot be told from a missing value; use a word")
+        raise ValueError("empty text cannot be distinguished from a missing value; use a word")
     if not isinstance(value, str):
         if not abs(value) <= REAL_LIMIT:
             raise ValueError("the number is too large; use text")
@@ -241,7 +242,7 @@ class NumberBase(ColumnBase):
         return 0 if isinstance(self.not_in_universe, str | None) else self.not_in_universe
 
     def _codes_of(self, item: int | float | str | Range) -> Any:
-        """Bins inside the item; a bin partly inside is refused, because codes could not tell its rows apart."""
+        """Bins inside the item; a bin partly inside is refused, because codes cannot separate its rows."""
         if item == self.not_in_universe:
             return self.outside_code
         span = _as_range(item)
@@ -296,7 +297,7 @@ class NumberBase(ColumnBase):
         if len(edges) < 2:
             raise ValueError("bins: at least two edges are needed")
         if any(low >= high for low, high in pairwise(edges)):
-            key = "bins: edges must increase" if self.bounds is None else "bounds: there is no room for so many bins"
+            key = "bins: edges must increase" if self.bounds is None else "bounds: there is no room for this many bins"
             raise ValueError(f"{key}; each bin needs a width above zero")
         if self.hierarchy is not None:
             self._check_coarser(self.hierarchy)
