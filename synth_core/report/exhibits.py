@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from synth_core.arrays import Floats
 from synth_core.evaluation.classification import TargetError
 from synth_core.evaluation.marginals import MarginalErrors
 from synth_core.privacy.wording import loss_text
@@ -17,7 +19,7 @@ from synth_core.report.page import MAX_LISTED, SpendLine, Table, percent, points
 from synth_core.schema import Column
 
 MAX_BARS = 20
-"""Upper limit of the values drawn as bars; the rarest are drawn as one."""
+"""Upper limit of the bars of a column: of more codes, neighbouring bins or the rarest values are drawn as one."""
 MAX_HEATMAP_COLUMNS = 40
 """Upper limit of the columns of a heatmap: those with the largest values."""
 _ROUND = re.compile(r"\bround \d+:? ?| \d+$")
@@ -45,18 +47,28 @@ def column_exhibits(
 ) -> tuple[Exhibit, ...]:
     """One exhibit for each column: the shares of its values in the reference and in the synthetic table.
 
-    The reference holds counts of the real rows in an internal report and noisy measurements in a public one;
-    noisy counts below zero are shown as zero.
+    Args:
+        columns: those to show, in their order.
+        reference: for each column the shares of its codes among all records. In a public report they are noisy: each
+            is right on average, also one below zero, which is written as it is and drawn as nothing.
+        synthetic: the same of the synthetic table.
+        reference_name: what the reference is called on the page.
+        tvd: the distance of the two, by column.
+
+    Returns:
+        An exhibit for each column, whose table has every value.
     """
     exhibits = []
     for column in columns:
-        left, right = _shares(reference[column.name]), _shares(synthetic[column.name])
-        labels, shown_left, shown_right = _most_common(column.captions, left, right)
+        left, right = (np.asarray(shares[column.name], dtype=np.float64) for shares in (reference, synthetic))
+        bars = _bars(column, left + right)
+        # Sums add shares below zero too, so that noise cancels in them.
+        drawn = [[max(0.0, float(shares[codes].sum())) for _, codes in bars] for shares in (left, right)]
         rows = zip(column.captions, left, right, strict=True)
         exhibits.append(
             Exhibit(
                 title=column.name,
-                svg=charts.paired_bars(labels, reference=shown_left, synthetic=shown_right),
+                svg=charts.paired_bars([label for label, _ in bars], reference=drawn[0], synthetic=drawn[1]),
                 alt=f"Bars of the shares of each value of {column.name}, {reference_name} beside synthetic; "
                 f"total variation distance {tvd[column.name]:.4f}.",
                 note=column.description,
@@ -203,22 +215,21 @@ def budget_exhibit(spends: Sequence[SpendLine], *, mu: float) -> Exhibit:
     )
 
 
-def _shares(counts: ArrayLike) -> list[float]:
-    held = np.clip(np.asarray(counts, dtype=np.float64), 0, None)
-    shares: list[float] = (held / max(held.sum(), 1e-300)).tolist()
-    return shares
+def _bars(column: Column, shares: Floats) -> list[tuple[str, list[int]]]:
+    """What is drawn, each bar with its label and its codes.
 
-
-def _most_common(
-    labels: Sequence[str], left: Sequence[float], right: Sequence[float]
-) -> tuple[list[str], list[float], list[float]]:
-    """The values to draw, in their declared order; the rarest are drawn as one when there are too many."""
-    if len(labels) <= MAX_BARS:
-        return list(labels), list(left), list(right)
-    order = np.argsort(-(np.asarray(left) + np.asarray(right)), kind="stable")
-    kept, rest = np.sort(order[: MAX_BARS - 1]), order[MAX_BARS - 1 :]
-    return (
-        [*(labels[i] for i in kept), f"{len(rest)} rarer values"],
-        [*(left[i] for i in kept), sum(left[i] for i in rest)],
-        [*(right[i] for i in kept), sum(right[i] for i in rest)],
-    )
+    Of too many bins, neighbours share a bar; of too many values without an order, the rarest by `shares` do.
+    """
+    codes, captions = list(range(column.size)), column.captions
+    if len(codes) <= MAX_BARS:
+        return [(captions[code], [code]) for code in codes]
+    if column.levels is None:
+        order = np.argsort(-shares, kind="stable").tolist()
+        rare = order[MAX_BARS - 1 :]
+        common = [(captions[code], [code]) for code in sorted(order[: MAX_BARS - 1])]
+        return [*common, (f"{len(rare)} rarer values", rare)]
+    bins, beyond = codes[: column.declared], codes[column.declared :]
+    width = math.ceil(len(bins) / (MAX_BARS - len(beyond)))
+    runs = [bins[at : at + width] for at in range(0, len(bins), width)]
+    bars = [(f"{captions[run[0]]} to {captions[run[-1]]}" if len(run) > 1 else captions[run[0]], run) for run in runs]
+    return [*bars, *((captions[code], [code]) for code in beyond)]

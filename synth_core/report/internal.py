@@ -81,7 +81,11 @@ def internal_report(
         suspicious=evaluation.closeness.suspicious,
         rules=rules_table(evaluation.violations, rows=evaluation.synthetic_rows),
         columns=exhibits.column_exhibits(
-            schema.columns, real_one_way, synthetic_one_way, reference_name="real", tvd=evaluation.one_way
+            schema.columns,
+            {name: np.asarray(counts) / evaluation.real_rows for name, counts in real_one_way.items()},
+            {name: np.asarray(counts) / evaluation.synthetic_rows for name, counts in synthetic_one_way.items()},
+            reference_name="real",
+            tvd=evaluation.one_way,
         ),
         one_way=evaluation.one_way,
         rows={"real": evaluation.real_rows, "synthetic": evaluation.synthetic_rows},

@@ -159,7 +159,7 @@ def closeness_table(near: Closeness) -> Table:
 
 def percent(share: float) -> str:
     """A share as text, with as many digits as a reader needs."""
-    return f"{share:.2%}" if share < 0.0995 else f"{share:.1%}"
+    return f"{share:.{2 if abs(share) < 0.0995 else 1}%}".replace("-", "−")
 
 
 def points(difference: float) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from synth_core.domain import Clique
-from synth_core.evaluation.distances import Z95, tvd
+from synth_core.evaluation.distances import Z95
 from synth_core.evaluation.public import BoughtError, MeasuredMarginal, PublicQuality
 from synth_core.models.junction_tree import JunctionTree
 from synth_core.privacy.wording import loss_text
@@ -107,11 +107,9 @@ def _tiles(quality: PublicQuality, guarantee: Guarantee, *, columns: int) -> lis
 def _columns(schema: Schema, quality: PublicQuality) -> tuple[Exhibit, ...]:
     """Each column's noisy answer beside the synthetic table, where the release has asked for it."""
     asked = [column for column in schema.columns if column.name in quality.columns]
-    noisy = {column.name: [max(0.0, share) for share in quality.columns[column.name].shares] for column in asked}
-    distances = {
-        name: tvd(np.asarray(shares), np.asarray(quality.synthetic[name])) if sum(shares) > 0 else 1.0
-        for name, shares in noisy.items()
-    }
+    noisy = {column.name: np.asarray(quality.columns[column.name].shares) for column in asked}
+    # Not divided by their sum, as the distances from all other noisy answers are not.
+    distances = {name: float(np.abs(shares - quality.synthetic[name]).sum()) / 2 for name, shares in noisy.items()}
     return exhibits.column_exhibits(asked, noisy, quality.synthetic, reference_name="noisy answer", tvd=distances)
 
 
@@ -215,7 +213,7 @@ def groups_table(schema: Schema, quality: PublicQuality) -> Table:
                 row = (
                     name,
                     percent(share),
-                    percent(max(answer.shares[code], 0.0)),
+                    percent(answer.shares[code]),
                     f"±{percent(margin / share)}",
                 )
                 lines.append((margin / share, row))

@@ -14,6 +14,7 @@ from support.tabulation import tabulate
 from synth_core.domain import Domain
 from synth_core.evaluation import Evaluation, compare_codes
 from synth_core.privacy.wording import scientific
+from synth_core.report import charts
 from synth_core.report.exhibits import MAX_BARS, MAX_HEATMAP_COLUMNS, budget_exhibit, column_exhibits, pairs_exhibit
 from synth_core.report.internal import internal_report
 from synth_core.report.page import Guarantee, SpendLine
@@ -210,21 +211,55 @@ def test_one_column_makes_a_report_without_marginals_and_predictions():
 
 def test_rare_values_are_drawn_as_one_and_listed_all():
     schema = Schema.from_sizes({"x": 41})
-    counts = np.arange(41)
-    (exhibit,) = column_exhibits(schema.columns, {"x": counts}, {"x": counts}, reference_name="real", tvd={"x": 0.0})
+    shares = np.arange(41) / 820
+    (exhibit,) = column_exhibits(schema.columns, {"x": shares}, {"x": shares}, reference_name="real", tvd={"x": 0.0})
     assert len(exhibit.table.rows) == 41
     assert f"{41 - MAX_BARS + 1} rarer values" in exhibit.svg
     assert ">40<" in exhibit.svg
     assert ">3<" not in exhibit.svg
 
 
-def test_noisy_counts_below_zero_are_shown_as_none():
-    schema = Schema.from_sizes({"x": 2})
-    (exhibit,) = column_exhibits(
-        schema.columns, {"x": [-5.0, 10.0]}, {"x": [1, 1]}, reference_name="measured", tvd={"x": 0.5}
+def drawn_bars(monkeypatch, column, noisy, synthetic):
+    """Labels and reference shares of the bars that are drawn."""
+    drawn = []
+    monkeypatch.setattr(
+        charts, "paired_bars", lambda labels, *, reference, synthetic: drawn.append((labels, reference)) or ""
     )
-    assert exhibit.table.rows == (("0", "0.00%", "50.0%", "+50.00"), ("1", "100.0%", "50.0%", "−50.00"))
+    shares = {column.name: noisy}, {column.name: synthetic}
+    (exhibit,) = column_exhibits([column], *shares, reference_name="noisy answer", tvd={column.name: 0.0})
+    assert len(exhibit.table.rows) == column.size
+    return dict(zip(*drawn[0], strict=True))
+
+
+def test_a_noisy_share_below_zero_is_written_as_it_is_and_drawn_as_nothing(monkeypatch):
+    (column,) = Schema.from_sizes({"x": 2}).columns
+    shares = {"x": [-0.05, 1.05]}, {"x": [0.5, 0.5]}
+    (exhibit,) = column_exhibits([column], *shares, reference_name="measured", tvd={"x": 0.5})
+    assert exhibit.table.rows == (("0", "−5.00%", "50.0%", "+55.00"), ("1", "105.0%", "50.0%", "−55.00"))
     assert exhibit.table.head[1] == "measured"
+    assert drawn_bars(monkeypatch, column, [-0.05, 1.05], [0.5, 0.5]) == {"0": 0.0, "1": 1.05}
+
+
+def test_a_share_among_many_noisy_ones_is_drawn_as_large_as_it_is(monkeypatch):
+    """With 271 codes, cutting noise below zero off and dividing by the sum once made 33 % of 40.2 %."""
+    (column,) = Schema.from_sizes({"x": 271}).columns
+    noise = np.resize([0.004, -0.004], 270)
+    drawn = drawn_bars(monkeypatch, column, [0.402, *(0.598 / 270 + noise)], np.full(271, 1 / 271))
+    assert drawn["0"] == 0.402
+    assert sum(drawn.values()) == pytest.approx(1.0)
+    assert f"{271 - MAX_BARS + 1} rarer values" in drawn
+
+
+def test_neighbouring_bins_share_a_bar_and_none_is_left_out(monkeypatch):
+    schema = Schema.model_validate(
+        {"columns": [{"name": "age", "kind": "integer", "bounds": [0, 99], "bins": 50, "nullable": True}]}
+    )
+    shares = np.full(51, 1 / 51)
+    drawn = drawn_bars(monkeypatch, schema.columns[0], shares, shares)
+    assert len(drawn) <= MAX_BARS
+    assert list(drawn)[:2] == ["0–1 to 4–5", "6–7 to 10–11"]
+    assert sum(drawn.values()) == pytest.approx(1.0)
+    assert list(drawn.values())[-1] == pytest.approx(1 / 51)
 
 
 @pytest.mark.slow
