@@ -43,10 +43,13 @@ def show(
     ledger: Url = None,
     dataset: Annotated[str | None, typer.Option(help="Only this data set.")] = None,
     release: Annotated[str | None, typer.Option(help="Only this release.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every question on a line of its own, and all lines.")
+    ] = False,
     last: Annotated[int, typer.Option(help="How many lines to show; 0 for all.", min=0)] = 40,
     as_json: Annotated[bool, typer.Option("--json", help="All of it, as JSON.")] = False,
 ) -> None:
-    """Show what was spent, what is left, and how long it lasts.
+    """Show what was spent, what is left, and how long it lasts: a line for each step and round with what it cost.
 
     Example: `synth ledger show -w my-release/workspace --release pilot-1`
     """
@@ -75,7 +78,8 @@ def show(
     console = Console()
     for balance, forecast in accounts:
         name = balance.account.dataset
-        console.print(spends_table(name, [record for record in records if record.dataset == name], last=last))
+        own = [record for record in records if record.dataset == name]
+        console.print(records_table(name, own) if everything else groups_table(name, own, last=last))
         console.print(balance_panel(balance, forecast))
 
 
@@ -261,30 +265,65 @@ def _actor() -> str:
         return f"uid {os.getuid()}"
 
 
-def spends_table(dataset: str, records: Sequence[Record], *, last: int) -> Table:
-    """The account's records, a line for each spend, the last ones if asked."""
+def groups_table(dataset: str, records: Sequence[Record], *, last: int) -> Table:
+    """The account's records, a line for each step and round, the last ones if asked."""
+    from synth_core.ledger.book import group_records
     from synth_core.web.views import standing
 
-    lines = standing(records)
-    shown = lines[-last:] if last else lines
+    groups = group_records(standing(records))
+    shown = groups[-last:] if last else groups
+    hidden = (
+        f"{len(groups) - len(shown)} earlier lines are not shown; --last 0 shows them. " if last < len(groups) else ""
+    )
+    caption = f"{hidden if last else ''}--all shows each question by itself; `synth ledger export` writes every record."
+    table = _table(dataset, caption, ("date", "release", "step", "what", "state", "questions", "mu²"))
+    for group in shown:
+        states = dict.fromkeys(record.state.value for record in group.records)
+        questions = sum(record.mechanism.count for record in group.records)
+        table.add_row(
+            f"{group.records[0].at:%Y-%m-%d}",
+            group.release,
+            group.step,
+            group.purpose,
+            ", ".join(states),
+            f"{questions:,}" if questions else "",
+            f"{float(group.mu2):.3g}" if group.mu2 else "",
+        )
+    return table
+
+
+def records_table(dataset: str, records: Sequence[Record]) -> Table:
+    """The account's records, a line for each spend."""
+    from synth_core.web.views import standing
+
     caption = "Each spend is on one line, with its latest state; `synth ledger export` writes every record."
-    if len(shown) < len(lines):
-        caption = f"{len(lines) - len(shown)} earlier lines are not shown; --last 0 shows all. {caption}"
-    table = Table(title=f"Ledger of {dataset}", caption=caption, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.title_justify = table.caption_justify = "left"
-    for name in ("#", "time (UTC)", "release", "step", "purpose", "state", "mechanism", "mu²"):
-        table.add_column(name, overflow="fold", no_wrap=name not in ("release", "step", "purpose"))
-    for record in shown:
+    table = _table(dataset, caption, ("#", "release", "step", "what", "state", "mechanism", "mu²"))
+    for record in standing(records):
         asked = record.mechanism
         table.add_row(
             str(record.id),
-            f"{record.at:%Y-%m-%d %H:%M}",
             record.release,
             record.step,
             record.purpose or record.reason,
             record.state.value,
             f"{asked.count} {asked.name.removeprefix('discrete_')}" if asked.count else "",
             f"{float(record.mu2):.3g}" if record.mu2 else "",
+        )
+    return table
+
+
+def _table(dataset: str, caption: str, columns: Sequence[str]) -> Table:
+    """An empty table that wraps names and purposes, never numbers, where a terminal is narrow."""
+    table = Table(title=f"Ledger of {dataset}", caption=caption, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.title_justify = table.caption_justify = "left"
+    for name in columns:
+        wraps, number = name in ("release", "what"), name in ("#", "questions", "mu²")
+        table.add_column(
+            name,
+            overflow="fold",
+            no_wrap=not wraps,
+            min_width=10 if wraps else None,
+            justify="right" if number else "left",
         )
     return table
 

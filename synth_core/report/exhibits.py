@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from numpy.typing import ArrayLike
 from synth_core.arrays import Floats
 from synth_core.evaluation.classification import TargetError
 from synth_core.evaluation.marginals import MarginalErrors
+from synth_core.ledger.book import round_of
 from synth_core.privacy.wording import loss_text
 from synth_core.report import charts
 from synth_core.report.page import MAX_LISTED, SpendLine, Table, percent, points
@@ -182,7 +184,7 @@ def predictions_exhibit(targets: Sequence[TargetError]) -> Exhibit:
 
 
 def budget_exhibit(spends: Sequence[SpendLine], *, mu: float) -> Exhibit:
-    """Where the privacy budget went: the share of mu² of every purpose, and every ledger line behind it.
+    """Where the privacy budget went: the share of mu² of every purpose, and what each round and purpose took.
 
     Questions that differ only in a round's or a choice's number have one bar together.
     """
@@ -191,6 +193,9 @@ def budget_exhibit(spends: Sequence[SpendLine], *, mu: float) -> Exhibit:
         purpose = _ROUND.sub("", line.purpose)
         label = f"{line.step}: {purpose}" if purpose else line.step
         shares[label] = shares.get(label, 0.0) + (line.mu2 / mu**2 if mu else 0.0)
+    by_round: dict[tuple[str, str], list[SpendLine]] = defaultdict(list)
+    for line in spends:
+        by_round[line.step, round_of(line.purpose)].append(line)
     spent = sum(shares.values())
     return Exhibit(
         title="Budget by step",
@@ -198,20 +203,23 @@ def budget_exhibit(spends: Sequence[SpendLine], *, mu: float) -> Exhibit:
         alt=f"Bars of the share of the privacy budget each step used; together {percent(spent)}.",
         note=f"Share of the release's μ² = {loss_text(mu**2, 6)}; {percent(spent)} of it was used.",
         table=Table(
-            head=("step", "purpose", "mechanism", "queries", "noise scale", "μ²", "state"),
-            rows=tuple(
-                (
-                    line.step,
-                    line.purpose,
-                    line.mechanism,
-                    f"{line.queries:,}",
-                    "–" if line.scale is None else f"{line.scale:.4g}",
-                    f"{line.mu2:.3g}",
-                    line.state,
-                )
-                for line in spends
-            ),
+            head=("step", "purpose", "mechanism", "questions", "noise scale", "μ²", "state"),
+            rows=tuple(_budget_row(step, purpose, lines) for (step, purpose), lines in by_round.items()),
         ),
+    )
+
+
+def _budget_row(step: str, purpose: str, lines: Sequence[SpendLine]) -> tuple[str, ...]:
+    scales = [line.scale for line in lines if line.scale is not None]
+    least, most = (f"{value:.4g}" for value in (min(scales), max(scales))) if scales else ("–", "–")
+    return (
+        step,
+        purpose,
+        ", ".join(dict.fromkeys(line.mechanism.replace("_", " ") for line in lines)),
+        f"{sum(line.queries for line in lines):,}",
+        least if least == most else f"{least} to {most}",
+        f"{sum(line.mu2 for line in lines):.3g}",
+        ", ".join(dict.fromkeys(line.state for line in lines)),
     )
 
 

@@ -278,7 +278,7 @@ def test_small_numbers_are_written_as_people_write_them():
     assert scientific(2.5e-10) == "2.5\u00a0×\u00a010⁻¹⁰"
 
 
-def test_rounds_share_a_bar_and_keep_their_lines():
+def test_purposes_share_a_bar_and_each_round_has_a_line():
     line = {
         "step": "fit",
         "mechanism": "exponential",
@@ -289,7 +289,12 @@ def test_rounds_share_a_bar_and_keep_their_lines():
     }
     purposes = ["round 0: choice 0", "round 0: choice 1", "round 12: choice 0", "error of 1-way marginals"]
     exhibit = budget_exhibit([SpendLine(purpose=purpose, **line) for purpose in purposes], mu=0.2)
-    assert len(exhibit.table.rows) == 4
+    assert [row[:4] for row in exhibit.table.rows] == [
+        ("fit", "round 0", "exponential", "2"),
+        ("fit", "round 12", "exponential", "1"),
+        ("fit", "error of 1-way marginals", "exponential", "1"),
+    ]
+    assert [row[5] for row in exhibit.table.rows] == ["0.02", "0.01", "0.01"]
     assert "75.0%" in exhibit.svg
     assert "error of 1-way marginals" in exhibit.svg
     assert "round" not in exhibit.svg

@@ -61,11 +61,13 @@ def test_every_command_helps_with_an_example() -> None:
 def test_show_is_readable(workspace: Path) -> None:
     shown = synth("show", "-w", str(workspace)).output
     (line,) = [line for line in shown.splitlines() if "pairs" in line]
-    assert line.split()[3:] == ["pilot", "fit", "pairs", "measured", "2", "gaussian", "0.0252"]
+    assert line.split()[1:] == ["pilot", "fit", "pairs", "measured", "2", "0.0252"]
     assert "protects   one person (neighbours: add or remove one record)" in shown
     assert "cap        epsilon 2        mu² 0.2516" in shown
     assert "spent      epsilon 0.5632   mu² 0.02516" in shown
     assert "left       epsilon 1.6398   mu² 0.1761" in shown
+    (line,) = [line for line in synth("show", "-w", str(workspace), "--all").output.splitlines() if "pairs" in line]
+    assert line.split()[1:] == ["pilot", "fit", "pairs", "measured", "2", "gaussian", "0.0252"]
     assert max(len(line) for line in shown.splitlines()) <= 100
 
 
@@ -81,7 +83,7 @@ def test_show_can_be_narrowed(workspace: Path) -> None:
     assert "model chosen" in only
     assert "pairs" not in only
     last = synth("show", "-w", str(workspace), "--last", "1").output
-    assert "3 earlier lines are not shown; --last 0 shows all" in last
+    assert "3 earlier lines are not shown; --last 0 shows them" in last
     assert "pairs" in synth("show", "-w", str(workspace), "--last", "0").output
 
 
