@@ -58,7 +58,10 @@ def _read(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        if path.is_dir() or path.suffix == ".parquet":
+        if path.is_dir():  # shards of one kind; releases of earlier versions have CSV beside Parquet
+            shards = sorted(path.glob("*.parquet")) or sorted(path.glob("*.csv"))
+            return pd.concat(map(_read, shards), ignore_index=True)
+        if path.suffix == ".parquet":
             return pd.read_parquet(path)
         return pd.read_csv(path, dtype=str, keep_default_na=False, na_values=[""])
     except (OSError, ValueError):

@@ -112,7 +112,9 @@ class ReleasePaths:
     model = _File(_home, "model.npz")
     """Result of the step `fit`."""
     extract = _File(_home, "extract")
-    """Folder of the synthetic table's shards."""
+    """Folder of the synthetic table's shards, all Parquet, so that readers take the folder for the table."""
+    csv_extract = _File(_home, "extract-csv")
+    """Folder of the same shards as CSV, where the spec asks for them."""
     quality = _File(_home, "quality.json")
     """Quality from noisy answers, public."""
     public_report = _File(_home, "report.html")
@@ -135,7 +137,7 @@ class ReleasePaths:
     def shards(self, count: int, *, csv: bool) -> list[Path]:
         """Every file of the synthetic table: Parquet, and the same rows as CSV where the spec asks for it."""
         parquet = [self.shard(number) for number in range(count)]
-        return [*parquet, *(path.with_suffix(".csv") for path in parquet if csv)]
+        return [*parquet, *(self.csv_extract / f"{path.stem}.csv" for path in parquet if csv)]
 
     def stratum(self, folder: str) -> StratumPaths:
         """The addresses of one part of a release with strata."""

@@ -113,7 +113,7 @@ class ReleaseSpec(BaseModel):
         "noisy",
     )
     shards: int = _field("Shards", "number of files of the extract, drawn in parallel", 4, ge=1, le=10_000)
-    csv: bool = _field("CSV", "whether the shards are written as CSV files too", False)
+    csv: bool = _field("CSV", "whether the shards are written as CSV files too, in a folder of their own", False)
     seed: int = _field(
         "Sampling seed",
         "seed of the row sampler, which is post-processing; privacy noise has no seed",

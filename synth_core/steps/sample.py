@@ -43,7 +43,7 @@ class Recipe:
     rows: Literal["noisy"] | int
     shards: int
     seed: int
-    csv: bool = False
+    csv_folder: Path | None = None
 
 
 def sample(run: StepRun) -> Path:
@@ -75,8 +75,9 @@ def write_shard(job: tuple[int, Path], *, recipe: Recipe) -> Path:
         parquet = files.enter_context(atomic_write(address))
         writer = files.enter_context(pq.ParquetWriter(parquet, first.schema, **PARQUET))
         also = None
-        if recipe.csv:
-            text = files.enter_context(atomic_write(address.with_suffix(".csv")))
+        if recipe.csv_folder:
+            recipe.csv_folder.mkdir(exist_ok=True)
+            text = files.enter_context(atomic_write(recipe.csv_folder / f"{address.stem}.csv"))
             also = files.enter_context(pa_csv.CSVWriter(text, first.schema, write_options=CSV))
         for table in chain([first], tables):
             writer.write_table(table)
@@ -105,5 +106,6 @@ def rows_of_shard(total: int, *, shards: int, number: int) -> int:
 
 
 def _recipe(run: StepRun) -> Recipe:
-    spec = run.spec
-    return Recipe(run.paths.model, run.paths.schema, spec.release, spec.rows, spec.shards, spec.seed, spec.csv)
+    spec, paths = run.spec, run.paths
+    folder = paths.csv_extract if spec.csv else None
+    return Recipe(paths.model, paths.schema, spec.release, spec.rows, spec.shards, spec.seed, folder)

@@ -8,8 +8,11 @@ import shutil
 import stat
 import subprocess
 
+import pandas as pd
 import pytest
 
+from synth_core.cli.evaluate import _read
+from synth_core.errors import SourceError
 from synth_core.release.paths import ReleasePaths
 
 pytestmark = pytest.mark.slow
@@ -87,6 +90,19 @@ def test_evaluate_into_an_open_folder_writes_files_for_its_owner_alone(started, 
     assert done.stdout == f"true errors (confidential): {out / 'report.html'}\n"
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in out.iterdir()}
     assert modes == {"evaluation.json": 0o600, "report.html": 0o600}
+
+
+def test_an_extract_with_csv_beside_parquet_is_read_once(tmp_path):
+    """As releases of earlier versions have it."""
+    rows = pd.DataFrame({"age": [1, 2]})
+    rows.to_parquet(tmp_path / "part-0.parquet")
+    rows.to_csv(tmp_path / "part-0.csv", index=False)
+    assert _read(tmp_path).equals(rows)
+    (tmp_path / "part-0.parquet").unlink()
+    assert _read(tmp_path)["age"].tolist() == ["1", "2"]
+    (tmp_path / "part-0.csv").unlink()
+    with pytest.raises(SourceError, match="cannot be read as CSV or Parquet"):
+        _read(tmp_path)
 
 
 def test_a_download_is_verified_without_a_workspace(synth, released, tmp_path):

@@ -44,7 +44,7 @@ def test_the_list_of_files_is_what_lies_in_the_draft(approved):
     there = {str(path.relative_to(paths.draft)) for path in paths.draft.rglob("*") if path.is_file()}
     assert there == set(written(paths))
     kinds = {
-        "extract/part-00000.csv",
+        "extract-csv/part-00000.csv",
         "extract/part-00001.parquet",
         "strata.json",
         "schema.yaml",
@@ -76,7 +76,7 @@ def test_any_file_edited_while_it_is_published_is_not_published(approved, monkey
     from synth_core.steps import publish as step
 
     paths, address = approved
-    shard = paths.shard(0).with_suffix(".csv")
+    shard = paths.csv_extract / "part-00000.csv"
     before, documents = shard.read_bytes(), step._write_documents
 
     def edited(run, records):

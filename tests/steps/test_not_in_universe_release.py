@@ -67,12 +67,20 @@ def test_missing_answers_are_something_else(released):
     assert (table["age"][missing] >= 16).all()
 
 
+def test_each_folder_of_the_extract_has_one_format(released):
+    """Readers take a folder for a table: once, CSV files lay beside the Parquet files and made them fail."""
+    whole = pd.read_parquet(released.extract)
+    assert len(whole) == sum(len(pd.read_parquet(shard)) for shard in released.shards(2, csv=False))
+    assert {path.suffix for path in released.extract.iterdir()} == {".parquet"}
+    assert {path.suffix for path in released.csv_extract.iterdir()} == {".csv"}
+
+
 def test_the_csv_files_hold_the_same_rows(released):
     schema = Schema.load(released.schema)
     for number in (0, 1):
         shard = released.shard(number)
         text = pa_csv.ConvertOptions(strings_can_be_null=True, null_values=[""])
-        from_csv = encode(pa_csv.read_csv(shard.with_suffix(".csv"), convert_options=text), schema)
+        from_csv = encode(pa_csv.read_csv(released.csv_extract / f"{shard.stem}.csv", convert_options=text), schema)
         from_parquet = encode(pd.read_parquet(shard), schema)
         for name, codes in from_parquet.items():
             assert np.array_equal(from_csv[name], codes)

@@ -38,13 +38,13 @@ def recipe(tmp_path):
     potentials = np.log(np.arange(1.0, 1 + domain.cells(cliques[0])))
     MarkovRandomField(junction_tree(domain, cliques), cliques, potentials, total=1000).save(tmp_path / "m.npz")
     SCHEMA.save(tmp_path / "schema.yaml")
-    return Recipe(tmp_path / "m.npz", tmp_path / "schema.yaml", "2026-q1", 10_000, 3, 5, csv=True)
+    return Recipe(tmp_path / "m.npz", tmp_path / "schema.yaml", "2026-q1", 10_000, 3, 5, tmp_path / "csv")
 
 
 def test_csv_holds_the_same_rows(recipe, tmp_path):
     path = write_shard((1, tmp_path / "part.parquet"), recipe=recipe)
     text = pa_csv.read_csv(
-        tmp_path / "part.csv",
+        tmp_path / "csv" / "part.csv",
         convert_options=pa_csv.ConvertOptions(
             column_types={"sex": pa.string()}, null_values=[""], strings_can_be_null=True
         ),
@@ -56,7 +56,7 @@ def test_csv_holds_the_same_rows(recipe, tmp_path):
 def test_without_csv_there_is_none(recipe, tmp_path):
     plain = Recipe(recipe.model, recipe.schema, "2026-q1", 100, 3, 5)
     write_shard((1, tmp_path / "part.parquet"), recipe=plain)
-    assert not (tmp_path / "part.csv").exists()
+    assert not (tmp_path / "csv").exists()
 
 
 def test_a_large_shard_is_written_in_blocks_that_follow_the_model(recipe, tmp_path, monkeypatch):
@@ -78,7 +78,7 @@ def test_shards_do_not_depend_on_who_writes_them(recipe, tmp_path):
         folder.mkdir()
         jobs = [(number, folder / f"{number}.parquet") for number in range(3)]
         cluster.map(write_shard, jobs, recipe=recipe)
-        return [path.read_bytes() for path in sorted(folder.iterdir())]
+        return [path.read_bytes() for path in sorted([*folder.iterdir(), *recipe.csv_folder.iterdir()])]
 
     with connect("local") as workers:
         apart = written(workers, tmp_path / "a")
@@ -90,11 +90,12 @@ def test_a_release_without_its_csv_is_not_published(tmp_path):
     paths = ReleasePaths(tmp_path, "r1")
     spec = SimpleNamespace(release="r1", shards=2, csv=True, strata=None)
     paths.extract.mkdir(parents=True)
+    paths.csv_extract.mkdir()
     for step, files in paths.artifacts(spec).items():
         for path in files if step != "publish" else []:
             path.touch()
-    paths.shard(1).with_suffix(".csv").unlink()
+    (paths.csv_extract / "part-00001.csv").unlink()
     with pytest.raises(PublishError, match=r"part-00001.csv is missing; run the step `sample` again"):
         _artifacts(SimpleNamespace(spec=spec, paths=paths))
-    paths.shard(1).with_suffix(".csv").touch()
+    (paths.csv_extract / "part-00001.csv").touch()
     assert set(paths.shards(2, csv=True)) <= set(_artifacts(SimpleNamespace(spec=spec, paths=paths)))
