@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from synth_core.errors import PublishError, SpecError, SynthError
 from synth_core.events.journal import record_outcome
 from synth_core.files import atomic_write
+from synth_core.ledger.book import charged_records
 from synth_core.ledger.sql import SqlLedger, open_ledger
 from synth_core.models.feasibility import check_rules
 from synth_core.privacy.accounts import Account, Runner
@@ -48,7 +50,7 @@ def _prepared(wanted: ReleaseSpec, paths: ReleasePaths, runner: Runner) -> str:
     schema = DeclaredSchema.load(Path(wanted.schema_))
     check_rules(schema.on_grid)
     method = synthesizer(wanted.method, wanted.preset, wanted.options)
-    source_files(wanted.source)
+    files = source_files(wanted.source)
     paths.check_writable()
     ledger = open_ledger(paths.workspace, dataset=wanted.dataset)
     ledger.require_whole()
@@ -62,9 +64,11 @@ def _prepared(wanted: ReleaseSpec, paths: ReleasePaths, runner: Runner) -> str:
         method.plan(schema.planned.domain, divide_budget(wanted, rows_per_unit=account.rows_per_unit).method)
     _refuse_unsigned(wanted, paths, ledger)
     paths.adopt_unsigned()
-    _refuse_another(wanted, schema, paths)
+    if differing := _differing_settings(wanted, schema, paths):
+        _begin_again(wanted, paths, ledger, differing=differing, runner=runner)
     if not paths.snapshot.exists():
         require_refusals_left(ledger.balance(wanted.dataset))
+        _check_headers(files, schema.planned)
     if not paths.published:  # a published release has all its answers, and needs nothing set aside
         ledger.hold(wanted.dataset, wanted.release, mu2=mu2_of(wanted.epsilon, wanted.delta), runner=runner)
     try:
@@ -74,6 +78,16 @@ def _prepared(wanted: ReleaseSpec, paths: ReleasePaths, runner: Runner) -> str:
         ledger.close(wanted.dataset, wanted.release, reason=reason, runner=runner, only_unmeasured=True)
         raise
     return str(paths.spec)
+
+
+def _check_headers(files: Sequence[str], schema: Schema) -> None:
+    """Refuse files of an unknown kind, without a declared column, or of types that cannot be read, before anything is
+    set aside. Headers and types are looked at, and no record.
+    """
+    from synth_core.storage.sources import pieces  # Arrow takes a second to import, and a preview reads no file
+
+    for address in files:
+        pieces(address, schema)
 
 
 def _write_settings(wanted: ReleaseSpec, schema: DeclaredSchema, paths: ReleasePaths) -> None:
@@ -139,21 +153,40 @@ def _refuse_unsigned(spec: ReleaseSpec, paths: ReleasePaths, ledger: SqlLedger) 
         )
 
 
-def _refuse_another(spec: ReleaseSpec, schema: DeclaredSchema, paths: ReleasePaths) -> None:
+def _differing_settings(spec: ReleaseSpec, schema: DeclaredSchema, paths: ReleasePaths) -> list[str]:
+    """Keys of the spec that differ from those with which a release of this name was begun."""
     if not paths.spec.exists():
         if paths.published:
             raise SpecError(f"release {spec.release!r} was published before; use another release name")
-        return
+        return []
     before, schema_before = ReleaseSpec.load(paths.spec), DeclaredSchema.load(paths.schema)
     passed_over = ("schema", *ROUTINE)
     differing = [key for key, value in spec.dump().items() if before.dump()[key] != value and key not in passed_over]
     if schema_before.declaration.digest() != schema.digest():
         differing.append("schema")
-    if differing:
+    return differing
+
+
+def _begin_again(
+    spec: ReleaseSpec, paths: ReleasePaths, ledger: SqlLedger, *, differing: Sequence[str], runner: Runner
+) -> None:
+    """Free the name of a release that has asked nothing yet, with all its files; refuse if it has asked anything.
+
+    Its hold ends first, so that a step of it that is still at work can spend no more.
+    """
+    asked = charged_records(ledger.records(dataset=spec.dataset, release=spec.release))
+    if paths.published or asked:
+        steps = ", ".join(dict.fromkeys(record.step for record in asked)) or "all steps"
         raise SpecError(
-            f"release {spec.release!r} was begun with other settings ({', '.join(differing)}); "
-            "use another release name, or restore the settings to resume it"
+            f"release {spec.release!r} was begun with other settings ({', '.join(differing)}) and has asked questions "
+            f"in {steps}; use another release name, or restore the settings to resume it "
+            f"(`synth cancel {spec.release}` frees what it has set aside)"
         )
+    ledger.close(
+        spec.dataset, spec.release, reason="begun again with other settings", runner=runner, only_unmeasured=True
+    )
+    for folder in (paths.confidential, paths.draft):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> list[Section]:
