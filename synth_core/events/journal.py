@@ -22,7 +22,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from synth_core.errors import ClusterError, SynthError, WallError
+from synth_core.errors import ClusterError, StorageError, SynthError, WallError
 from synth_core.privacy.accounts import Runner
 
 UNEXPECTED = "stopped by an unexpected error; the runner's log of this step says more"
@@ -130,7 +130,7 @@ def failure_of(error: BaseException | None, *, release: str, step: str, runner: 
 
 def _in_words(error: BaseException | None) -> tuple[Kind, str]:
     if isinstance(error, SynthError):
-        kind = Kind.FAILURE if isinstance(error, (ClusterError, WallError)) else Kind.REFUSAL
+        kind = Kind.FAILURE if isinstance(error, (ClusterError, StorageError, WallError)) else Kind.REFUSAL
         return kind, str(error)
     return Kind.FAILURE, UNEXPECTED
 

@@ -22,11 +22,11 @@ from synth_core.events.journal import Event, Kind, append, read
 from synth_core.events.notices import tell
 from synth_core.ledger.database import database_file, parse_url
 from synth_core.ledger.sql import SqlLedger, ledger_url, open_ledger
+from synth_core.names import NAME
 from synth_core.privacy.accounts import Balance
 from synth_core.privacy.budget import epsilon_of
 from synth_core.privacy.wording import exact_text, left_text, loss_text
 from synth_core.release.paths import ReleasePaths
-from synth_core.release.spec import NAME
 
 FRESH = timedelta(minutes=1)
 """For so long the result of a verification is shown again: it re-hashes the whole chain."""
@@ -99,7 +99,7 @@ class Office:
 
     def paths(self, release: str) -> ReleasePaths:
         """Where a release's files are; a name that is none, such as one with a separator, is refused."""
-        if not NAME.match(release):
+        if not NAME.fullmatch(release):
             raise SpecError("that is not the name of a release; choose one from the list")
         return ReleasePaths(self.workspace, release)
 
