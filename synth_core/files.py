@@ -17,20 +17,22 @@ from synth_core.errors import StorageError
 
 
 @contextmanager
-def atomic_write(path: str | Path) -> Iterator[Path]:
+def atomic_write(path: str | Path, *, durable: bool = True) -> Iterator[Path]:
     """Give a temporary path to write; it takes the real name when the block ends, and vanishes if it fails.
 
     The temporary file lies beside the real one (a rename is atomic only within a file system) and keeps its
-    suffix, because some writers choose or append a format by it. File and directory are flushed to the disk,
-    so after a power failure the name holds the old content or the new, never a part.
+    suffix, because some writers choose or append a format by it. If `durable`, file and directory are flushed to the
+    disk, so after a power failure the name holds the old content or the new, never a part.
     """
     target = Path(path)
     temporary = temporary_beside(target)
     try:
         yield temporary
-        flush_to_disk(temporary)
+        if durable:
+            flush_to_disk(temporary)
         temporary.replace(target)
-        flush_to_disk(target.parent)
+        if durable:
+            flush_to_disk(target.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -116,6 +118,15 @@ def flush_to_disk(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
+"""First letters of a text that a spreadsheet would run as a formula."""
+
+
+def escape_formula(text: str) -> str:
+    """Returns the text with an apostrophe before it, if a spreadsheet would run it as a formula."""
+    return f"'{text}" if text.startswith(FORMULA_SIGNS) else text
 
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)

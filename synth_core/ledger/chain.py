@@ -142,6 +142,11 @@ class Chain:
         with process.lock, process.database.reading() as connection:
             yield connection
 
+    @property
+    def file(self) -> Path | None:
+        """The file that is read: of an archive, a copy of it; None on PostgreSQL."""
+        return self._here().database.file
+
     def _here(self) -> _Process:
         if self._process.pid != os.getpid():
             self._process = _Process(Database(self.url, fault=self._fault), inherited=self._process)

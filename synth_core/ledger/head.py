@@ -7,13 +7,12 @@ anyone who restores the ledger's folder. Every published manifest knows one too:
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from shlex import quote
-from threading import get_ident
 
 from synth_core.errors import LedgerError
+from synth_core.files import atomic_write, explain
 from synth_core.privacy.accounts import Head
 from synth_core.settings import Settings
 
@@ -118,12 +117,11 @@ def write_head(path: Path, head: Head) -> None:
             return
     except LedgerError:
         pass  # there is none yet, or a power failure tore it: the chain itself is the source
-    draft = path.with_name(f"{path.name}.{os.getpid()}-{get_ident()}")  # a process may hold several ledgers
     try:
-        draft.write_text(head_text(head))
-        draft.replace(path)
-    except OSError:
-        raise LedgerError(f"head file {path} cannot be written; make its folder writable and run again") from None
+        with atomic_write(path, durable=False) as draft:
+            draft.write_text(head_text(head))
+    except OSError as error:
+        raise LedgerError(f"head file {path} cannot be written: {explain(error)}") from None
 
 
 def head_text(head: Head) -> str:

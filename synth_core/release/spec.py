@@ -110,6 +110,12 @@ class ReleaseSpec(BaseModel):
     )
     shards: int = _field("Shards", "number of files of the extract, drawn in parallel", 4, ge=1, le=10_000)
     csv: bool = _field("CSV", "whether the shards are written as CSV files too", False)
+    escape_formulas: bool = _field(
+        "Escape formulas",
+        "whether text in CSV files that a spreadsheet would run as a formula (it begins with =, +, - or @) gets an "
+        "apostrophe before it",
+        False,
+    )
     seed: int = _field(
         "Sampling seed",
         "seed of the row sampler, which is post-processing; privacy noise has no seed",

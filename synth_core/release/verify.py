@@ -238,7 +238,7 @@ def _ledger_check(manifest: dict[str, Any], folder: Path) -> Check:
         if file is not None and not os.access(file, os.R_OK):
             return Check("ledger", f"{file} may not be read by you", checked=False)
         ledger = SqlLedger(url)
-        found = [f"ledger: {problem}" for problem in [*ledger.verify(), *_file_problems(file)]]
+        found = [f"ledger: {problem}" for problem in [*ledger.verify(), *_file_problems(ledger.chain.file)]]
         records = ledger.records()
     except (LedgerError, SQLAlchemyError, sqlite3.DatabaseError) as fault:
         reason = str(fault) if isinstance(fault, LedgerError) else "cannot be read"

@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 from synth_core.errors import SpecError
 from synth_core.events.journal import Event, Kind
 from synth_core.events.office import Office, committed_share
+from synth_core.files import escape_formula
 from synth_core.ledger.book import cost_by_step, runway
 from synth_core.privacy.accounts import Account, Balance, Record, State
 from synth_core.privacy.budget import epsilon_of, mu_of
@@ -308,7 +309,7 @@ def _row(record: Record) -> list[object]:
 
 def _harmless(value: object) -> object:
     """Text that a spreadsheet would run as a formula is quoted; numbers stay numbers."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") and value else value
+    return escape_formula(value) if isinstance(value, str) else value
 
 
 def _fact(record: Record, name: str) -> str:

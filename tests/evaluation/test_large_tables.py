@@ -87,7 +87,7 @@ def test_a_code_outside_the_domain_is_refused_whatever_is_asked(tmp_path):
         table.table(("a", "b"))
     with pytest.raises(SynthError):
         table.breaking(["no 1 with 2"])
-    none = in_partitions(tmp_path, rows_of(0, 1), [])
+    none = CodedTable.of(rows_of(0, 1), DOMAIN)
     with pytest.raises(SourceError, match="the real table has no rows"):
         compare_tables(none, none)
 
