@@ -1,4 +1,4 @@
-"""YAML that people write, read with limits: a file is refused by its size and depth before anything is built of it.
+"""YAML that people write, read with limits: a file is refused by size and depth before anything is built of it.
 
 The parser of libyaml is a loop, but what builds values of its events calls itself for every level, in C: a file of a
 few kilobytes that opens 50,000 brackets would end the process. An alias repeats what its anchor names, so a few
@@ -7,6 +7,7 @@ lines can stand for more values than fit in memory. Both are counted over the ev
 
 from __future__ import annotations
 
+import json
 import stat
 from collections.abc import Hashable
 from pathlib import Path
@@ -71,6 +72,14 @@ def parse_document(text: str) -> Any:
         raise
     except _BROKEN:
         raise Unreadable("not valid YAML: a date, a number or a tagged value is none; put it in quotes") from None
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Returns what a JSON text says; ValueError if it is none, or if it is nested deeper than Python can follow."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise Unreadable("it is nested too deep") from None
 
 
 def _check_limits(text: str) -> None:

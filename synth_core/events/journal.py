@@ -22,6 +22,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from synth_core.documents import parse_json
 from synth_core.errors import ClusterError, StorageError, SynthError, WallError
 from synth_core.privacy.accounts import Runner
 
@@ -137,6 +138,6 @@ def _in_words(error: BaseException | None) -> tuple[Kind, str]:
 
 def _parsed(line: bytes) -> Event | None:
     try:
-        return Event.from_json(json.loads(line))
+        return Event.from_json(parse_json(line))
     except ValueError:
         return None

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from synth_core.documents import parse_json
 from synth_core.errors import LedgerError, SpecError
 from synth_core.events.journal import Event, Kind, append, read
 from synth_core.events.notices import tell
@@ -109,7 +109,7 @@ class Office:
         if not paths.published:
             return None
         try:
-            content: dict[str, Any] = json.loads(paths.manifest.read_text(encoding="utf-8"))
+            content: dict[str, Any] = parse_json(paths.manifest.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             raise SpecError(f"the manifest of release {release!r} cannot be read; run: synth verify") from None
         return content

@@ -159,7 +159,8 @@ class Chain:
         """
         process = self._here()
         if process.published is None or anew:
-            process.published = published_heads(self.workspace) if self.workspace else {}
+            heads = published_heads(self.workspace) if self.workspace else {}
+            process.published = {f"the manifest of release {name!r}": head for name, head in heads.items()}
         return {KEPT: kept_heads(self.head_paths)[0]} | {who: [head] for who, head in process.published.items()}
 
     def objections(self) -> list[str]:

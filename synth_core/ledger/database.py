@@ -98,7 +98,7 @@ class Database:
         self._archived: Path | None = None
         if original and original.exists() and not os.access(original.parent, os.W_OK):
             self._copies = TemporaryDirectory(prefix="ledger-")
-            self.file = _copied(original, Path(self._copies.name))
+            self.file = copy_database(original, Path(self._copies.name))
             url = url.set(database=str(self.file))
         self._engine = _engine(url)
         weakref.finalize(self, _close, self._engine, os.getpid())
@@ -155,8 +155,8 @@ class Database:
             return result
 
 
-def _copied(file: Path, folder: Path) -> Path:
-    """A copy of a SQLite file with what its journal holds."""
+def copy_database(file: Path, folder: Path) -> Path:
+    """Copy a SQLite file, with what its journal holds, into a folder; returns the copy."""
     for part in (file, file.with_name(f"{file.name}-wal")):
         if part.exists():
             shutil.copyfile(part, folder / part.name)

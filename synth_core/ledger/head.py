@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from shlex import quote
 
+from synth_core.documents import parse_json
 from synth_core.errors import LedgerError
 from synth_core.files import atomic_write, explain
 from synth_core.privacy.accounts import Head
@@ -41,7 +42,7 @@ def head_places(file: Path | None, workspace: Path | None = None) -> tuple[Path,
 
 
 def published_heads(workspace: Path) -> dict[str, Head]:
-    """For each published release of a workspace the head that its manifest was signed over.
+    """For each published release of a workspace, by name, the head that its manifest was signed over.
 
     A manifest that cannot be read is left out, since `synth verify` reports it, and one without a signature was never
     published.
@@ -51,11 +52,11 @@ def published_heads(workspace: Path) -> dict[str, Head]:
         if not path.with_suffix(".sig").exists():
             continue
         try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
+            manifest = parse_json(path.read_text(encoding="utf-8"))
             head = _head(manifest["provenance"]["ledger"])
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        found[f"the manifest of release {path.parent.name!r}"] = head
+        found[path.parent.name] = head
     return found
 
 
@@ -99,7 +100,7 @@ def read_head(path: Path) -> Head:
     """
     remedy = f"restore it, or, if you know that no record is missing, run: synth ledger head > {quote(str(path))}"
     try:
-        return _head(json.loads(path.read_text()))
+        return _head(parse_json(path.read_text()))
     except FileNotFoundError:
         raise LedgerError(f"head file {path} is missing; {remedy}") from None
     except (OSError, ValueError, KeyError, TypeError):
