@@ -26,7 +26,7 @@ from support.hostile_input import KINDS, MAX_SECONDS, Readers, judged, mutated
 
 CORPUS = Path(__file__).parent / "fuzz_corpus"
 TABLE = Path(__file__).parent / "benchmarks" / "fuzz.md"
-BATCH = 2000
+BATCH = 20_000
 """Cases of one process; a process that dies loses the rest of them, and they are tried by another."""
 MAX_KEPT = 10
 """Upper limit of the inputs of one reader in the corpus: many fail for one reason."""
