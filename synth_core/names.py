@@ -39,6 +39,8 @@ def check_unit(text: str) -> str:
 
 def one_line(text: str) -> str:
     """Returns the text; ValueError if it has control characters, which survive neither CSV nor YAML unharmed."""
+    if text.isprintable():
+        return text
     if any(unicodedata.category(character) in ("Cc", "Zl", "Zp") for character in text):
         raise ValueError("line breaks and control characters are not allowed; remove them")
     return text
