@@ -98,11 +98,24 @@ def append(workspace: Path, event: Event) -> None:
 
 def read(workspace: Path) -> list[Event]:
     """All events, oldest first; a line that a crash tore is passed over."""
+    return read_from(workspace, 0)[1]
+
+
+def read_from(workspace: Path, start: int) -> tuple[int, list[Event]]:
+    """The events after a number of bytes of the log, and how many bytes it has now up to the end of its last line.
+
+    A log that is shorter than that is another one, and read from its beginning; the end then lies before `start`.
+    """
     try:
-        lines = event_log(workspace).read_bytes().splitlines()
+        with event_log(workspace).open("rb") as file:
+            if os.fstat(file.fileno()).st_size < start:
+                start = 0
+            file.seek(start)
+            text = file.read()
     except OSError:
-        return []
-    return [event for line in lines if (event := _parsed(line))]
+        return 0, []
+    end = text.rfind(b"\n") + 1
+    return start + end, [event for line in text[:end].splitlines() if (event := _parsed(line))]
 
 
 @contextmanager

@@ -95,9 +95,11 @@ class SqlLedger(LedgerVerbs):
         heads, workspace = self.chain.head_paths, self.chain.workspace
         return partial(SqlLedger, head_paths=heads, workspace=workspace), (url.render_as_string(hide_password=False),)
 
-    def records(self, *, dataset: str | Collection[str] | None = None, release: str | None = None) -> list[Record]:
-        """The chain, or the records of one or several data sets or of a release, oldest first."""
-        query = select(RECORDS).order_by(RECORDS.c.id)
+    def records(
+        self, *, dataset: str | Collection[str] | None = None, release: str | None = None, since: int = 1
+    ) -> list[Record]:
+        """The chain from the record `since` on, or those of one or several data sets or of a release, oldest first."""
+        query = select(RECORDS).where(RECORDS.c.id >= since).order_by(RECORDS.c.id)
         if dataset is not None:
             names = [dataset] if isinstance(dataset, str) else list(dataset)
             query = query.where(RECORDS.c.dataset.in_(names))

@@ -139,7 +139,7 @@ class ReleaseView:
 def account_view(office: Office, dataset: str) -> AccountView:
     """One account."""
     balance = office.ledger.balance(dataset)
-    records = office.ledger.records(dataset=dataset)
+    records = office.records(dataset=dataset)
     caps = [record for record in records if record.state in (State.ACCOUNT, State.CAP)]
     return AccountView(
         balance=balance,
@@ -165,7 +165,7 @@ def release_lines(records: Sequence[Record]) -> list[ReleaseLine]:
 def release_view(office: Office, release: str) -> ReleaseView:
     """One release."""
     paths, manifest = office.paths(release), office.manifest(release)
-    records = office.ledger.records(release=release)
+    records = office.records(release=release)
     if not records:
         raise SpecError("the ledger knows no release of that name; choose one from the list")
     events = [event for event in office.events() if event.release == release]
@@ -184,7 +184,7 @@ def release_view(office: Office, release: str) -> ReleaseView:
 
 def releases_of_run(office: Office, dag: str, run: str | None = None) -> list[ReleaseLine]:
     """The releases that a DAG, or one run of it, has spent for, newest first."""
-    records = office.ledger.records()
+    records = office.records()
     names = {
         (record.dataset, record.release)
         for record in records
