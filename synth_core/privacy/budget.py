@@ -25,6 +25,9 @@ LEAST_VARIANCE = Fraction(1, 64)
 """In squared records: sigma is at least 32 steps of the grid 2^-8. From there on the tails of the discrete Gaussian are
 those of a continuous one whose sigma differs by a factor of about 1 / (24 * 32^2), well inside the margin."""
 
+MOST_VARIANCE = Fraction(2) ** 54
+"""In squared records: noise of a larger one exceeds every count, and no table of the sampler is wide enough for it."""
+
 MECHANISMS = ("discrete_gaussian", "discrete_laplace", "exponential", "none")
 
 _GRID = 2**60

@@ -25,11 +25,16 @@ def test_a_budget_of_epsilon_100_is_released_and_not_spent_beyond_the_least_nois
     assert open_ledger(workspace).balance("people").charged_mu2 <= mu2_of(100.0, 1e-6)
 
 
-@pytest.mark.parametrize("epsilon", [1e-2, 1e-6, 1e-300])
-def test_a_tiny_budget_is_released_or_refused_before_anything_is_charged(tmp_path, epsilon):
+@pytest.mark.parametrize(
+    "tiny",
+    [{"epsilon": 1e-2}, {"epsilon": 1e-6}, {"epsilon": 1e-300}, {"quality_share": 1e-15}, {"quality_share": 1e-6}],
+)
+def test_a_tiny_budget_is_released_or_refused_before_anything_is_charged(tmp_path, tiny):
+    """Before, a tiny share was found out in the last step, when all else was spent."""
     workspace = tmp_path / "workspace"
-    spec = write_release(tmp_path, epsilon=epsilon, method="independent", rows=100)
+    spec = write_release(tmp_path, **{"method": "independent", "rows": 100} | tiny)
     try:
+        cost(spec, workspace=workspace)
         address = prepare(spec, workspace=workspace)
     except SynthError:
         assert open_ledger(workspace).balance("people").charged_mu2 == 0
