@@ -92,6 +92,16 @@ class Mechanism:
         weights = self.weights or (Fraction(1),) * self.count
         return tuple(self.scale / weight for weight in weights)
 
+    def require_drawable(self) -> None:
+        """SpecError if Gaussian noise is too narrow or too wide to be drawn, before anything is charged for it."""
+        weights = self.weights or (Fraction(1),)
+        if self.name != "discrete_gaussian":
+            return
+        if self.scale < LEAST_VARIANCE * max(weights):
+            raise SpecError(f"noise needs a variance of at least {LEAST_VARIANCE}; give the step a smaller share")
+        if self.scale > MOST_VARIANCE * min(weights):
+            raise SpecError("the noise would exceed every count; give the step a larger share of the budget")
+
     def to_json(self) -> dict[str, Any]:
         """The event as plain data; rationals are written "p/q"."""
         return {

@@ -22,14 +22,7 @@ from synth_core.privacy.accounts import Answer, Ledger, Runner, SpendRequest, St
 from synth_core.privacy.answer_form import AnswerForm, Block, Kind, fingerprint
 from synth_core.privacy.budget import Mechanism, exponential_for, gaussian_for, laplace_for
 from synth_core.privacy.entropy import Entropy, SystemEntropy
-from synth_core.privacy.noise import (
-    GRID,
-    exponential_choice,
-    grid_noise,
-    noisy_counts,
-    purely_noisy_counts,
-    require_drawable,
-)
+from synth_core.privacy.noise import GRID, exponential_choice, grid_noise, noisy_counts, purely_noisy_counts
 from synth_core.privacy.queries import Counts, Query
 from synth_core.privacy.strategies import Answers, Strategy
 from synth_core.privacy.strategies import fingerprint as short_fingerprint
@@ -229,7 +222,7 @@ class Curator:
         form: AnswerForm,
         draw: Callable[[], Answer],
     ) -> Answer:
-        require_drawable(mechanism)
+        mechanism.require_drawable()
         request = self._spending.request(purpose, mechanism, asked=tuple(asked), form=form, entropy=self._entropy.name)
         reservation = self._ledger.reserve(request)
         if reservation.answer is not None:

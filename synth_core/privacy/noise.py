@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.errors import SpecError, WallError
-from synth_core.privacy.budget import LEAST_VARIANCE, MOST_VARIANCE, Mechanism
+from synth_core.privacy.budget import LEAST_VARIANCE
 from synth_core.privacy.entropy import Entropy
 from synth_core.privacy.staircase import BAND, Decay, below, draw, staircase
 
@@ -33,17 +33,6 @@ def discrete_laplace(scale: Fraction, size: int, entropy: Entropy) -> NDArray[np
     """Integers x with probability proportional to exp(-|x| / scale), independent and exact."""
     _require_positive(scale)
     return draw(staircase(Decay(quadratic=Fraction(0), linear=1 / scale)), size, entropy)
-
-
-def require_drawable(mechanism: Mechanism) -> None:
-    """Refuse noise that cannot be drawn, before anything is charged for it."""
-    if mechanism.name != "discrete_gaussian":
-        return
-    weights = mechanism.weights or (Fraction(1),)
-    if mechanism.scale < LEAST_VARIANCE * max(weights):
-        raise SpecError(f"noise needs a variance of at least {LEAST_VARIANCE}; give the step a smaller share")
-    if mechanism.scale > MOST_VARIANCE * min(weights):
-        raise SpecError("the noise would exceed every count; give the step a larger share of the budget")
 
 
 def grid_noise(variance: Fraction, size: int, entropy: Entropy) -> NDArray[np.int64]:
