@@ -55,6 +55,11 @@ def test_the_deepest_that_may_be_is_read():
         parse_document("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1))
 
 
+def test_aliases_count_as_what_they_stand_for():
+    with pytest.raises(Unreadable, match="it has more than 4,000,000 values"):
+        parse_document(HOSTILE["a thousand million values"])
+
+
 def test_anchors_may_be_used():
     assert parse_document("a: &yes [y, n]\nb: *yes\nc: {<<: {d: 1}}") == {
         "a": ["y", "n"],
