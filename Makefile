@@ -45,7 +45,7 @@ export XDG_CACHE_HOME := $(CURDIR)/.cache
 export XDG_CONFIG_HOME := $(CURDIR)/.cache/config
 endif
 
-.PHONY: FORCE help setup demo up test quick explore processors sabotage soak soak-ingest topology check docs images wheel bench lock clean
+.PHONY: FORCE help setup demo up test quick explore processors sabotage soak soak-ingest fuzz topology check docs images wheel bench lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,10 @@ soak: $(KERNELS) ## releases that are killed, repeated and cancelled in the midd
 soak-ingest: $(KERNELS) ## hostile records together and alone: CASES=1000000 sources from number FIRST=0 on
 	RECORD_WISE_CASES=$${CASES:-1000000} RECORD_WISE_FIRST=$${FIRST:-0} \
 		$(BIN)/pytest -v --timeout 0 tests/storage/test_record_wise.py $(ARGS)
+
+# Inputs that failed are kept in tests/fuzz_corpus.
+fuzz: $(KERNELS) ## hostile input to everything that reads input: CASES=100000 from number FIRST=0 on; writes a table
+	$(BIN)/python tests/fuzz.py --cases $(or $(CASES),100000) --first $(or $(FIRST),0) --table
 
 # Needs root: every process gets a network namespace of its own.
 topology: $(KERNELS) ## one release through PostgreSQL, Airflow's parts and Dask, each on a host of its own

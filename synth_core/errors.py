@@ -9,9 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+MAX_LETTERS = 1200
+"""Upper limit of the letters of a refusal: what it quotes of a file or an argument may be as long as somebody likes."""
+
 
 class SynthError(Exception):
     """Base of all refusals: its text is one clear line, fit to be shown as it is."""
+
+    def __str__(self) -> str:
+        text = "".join(letter if letter.isprintable() else " " for letter in super().__str__())
+        cut = text[: MAX_LETTERS // 2] + " … " + text[-MAX_LETTERS // 2 :]
+        return text if len(text) <= MAX_LETTERS else cut
 
 
 class SpecError(SynthError):
@@ -24,6 +32,10 @@ class SchemaError(SynthError):
 
 class SourceError(SynthError):
     """The confidential source does not fit its schema; names column and rule, never a value or whose row it is."""
+
+
+class StorageError(SynthError):
+    """A file or folder cannot be read or written."""
 
 
 class FeasibilityError(SynthError):

@@ -1,30 +1,38 @@
-"""Files that are either whole or absent, and their checksums."""
+"""Files that are either whole or absent, their checksums, and what is said when one cannot be read or written."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import os
 import secrets
+import shutil
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from synth_core.errors import StorageError
 
 
 @contextmanager
-def atomic_write(path: str | Path) -> Iterator[Path]:
+def atomic_write(path: str | Path, *, durable: bool = True) -> Iterator[Path]:
     """Give a temporary path to write; it takes the real name when the block ends, and vanishes if it fails.
 
     The temporary file lies beside the real one (a rename is atomic only within a file system) and keeps its
-    suffix, because some writers choose or append a format by it. File and directory are flushed to the disk,
-    so after a power failure the name holds the old content or the new, never a part.
+    suffix, because some writers choose or append a format by it. If `durable`, file and directory are flushed to the
+    disk, so after a power failure the name holds the old content or the new, never a part.
     """
     target = Path(path)
-    temporary = target.with_name(f".{target.stem}-{secrets.token_hex(4)}{target.suffix}")
+    temporary = temporary_beside(target)
     try:
         yield temporary
-        flush_to_disk(temporary)
+        if durable:
+            flush_to_disk(temporary)
         temporary.replace(target)
-        flush_to_disk(target.parent)
+        if durable:
+            flush_to_disk(target.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -35,6 +43,74 @@ def write_text(path: str | Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def write_once(path: Path, content: bytes) -> bytes:
+    """Keep a secret under a name that has none yet, for its owner alone.
+
+    The name is given by a link: a process that dies, or a disk that is full, leaves a whole file or none, and the first
+    of several writers wins.
+
+    Args:
+        path: The file.
+        content: What it holds if it is new.
+
+    Returns:
+        What the file holds now.
+
+    Raises:
+        OSError: It cannot be written or read.
+    """
+    temporary = temporary_beside(path)
+    try:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+        flush_to_disk(temporary)
+        with suppress(FileExistsError):
+            os.link(temporary, path)
+        flush_to_disk(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path.read_bytes()
+
+
+def close_to_others(path: Path) -> None:
+    """Take away the right of everybody to write to a file or folder, which a umask of 0 gives."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & stat.S_IWOTH:
+        path.chmod(mode & ~stat.S_IWOTH)
+
+
+@contextmanager
+def sharing_work(lock: Path, *folders: Path) -> Iterator[None]:
+    """Work in some folders beside others who do; one who finds no other at work first removes what killed ones left.
+
+    Args:
+        lock: A file that all who work there name.
+        folders: Where everything whose name begins with a dot is temporary.
+    """
+    with lock.open("a") as file:
+        with suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for folder in folders:
+                _remove_temporary(folder)
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+
+
+def _remove_temporary(folder: Path) -> None:
+    for place, inside, names in os.walk(folder):
+        for name in [name for name in inside if name.startswith(".")]:
+            inside.remove(name)
+            shutil.rmtree(Path(place, name), ignore_errors=True)
+        for name in names:
+            if name.startswith("."):
+                Path(place, name).unlink(missing_ok=True)
+
+
+def temporary_beside(path: Path) -> Path:
+    """Returns a new name beside the path, with its suffix; it begins with a dot, as that of no finished file does."""
+    return path.with_name(f".{path.stem}-{secrets.token_hex(4)}{path.suffix}")
+
+
 def flush_to_disk(path: Path) -> None:
     """Make a file's content, or a directory's entries, survive a power failure."""
     handle = os.open(path, os.O_RDONLY)
@@ -42,6 +118,54 @@ def flush_to_disk(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
+"""First letters of a text that a spreadsheet would run as a formula."""
+
+
+def escape_formula(text: str) -> str:
+    """Returns the text with an apostrophe before it, if a spreadsheet would run it as a formula."""
+    return f"'{text}" if text.startswith(FORMULA_SIGNS) else text
+
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""Numbers of the errors that say that a disk is full."""
+
+_REASONS = {
+    errno.ENOSPC: "the disk is full; make room and run again",
+    errno.EDQUOT: "the quota of the disk is used up; make room and run again",
+    errno.EROFS: "the file system is read-only; name another folder",
+    errno.EACCES: "permission is denied; ask for it, or name a file or folder that you may use",
+    errno.EPERM: "permission is denied; ask for it, or name a file or folder that you may use",
+    errno.ENOENT: "it is not there, or its folder is not; check the path",
+    errno.ENOTDIR: "a part of the path is not a folder; check it",
+    errno.EISDIR: "it is a folder; name a file",
+    errno.EEXIST: "something of that name is there already; name another",
+    errno.ELOOP: "its symbolic links go round in a circle; mend them",
+    errno.ENAMETOOLONG: "its name is too long; use a shorter one",
+    errno.EMFILE: "too many files are open; raise the limit (ulimit -n)",
+    errno.EIO: "the disk reports an error; check it",
+}
+
+
+def explain(error: OSError) -> str:
+    """Returns why a file cannot be used, with the remedy; of a failure without a number, its kind alone."""
+    return _REASONS.get(error.errno or 0) or error.strerror or type(error).__name__
+
+
+@contextmanager
+def naming_files() -> Iterator[None]:
+    """Turn a failure of the file system into one line that names the file and the remedy.
+
+    Raises:
+        StorageError: The block raised an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        names = [str(name) for name in (error.filename, error.filename2) if name is not None]
+        raise StorageError(f"{' to '.join(names) or 'a file'}: {explain(error)}") from None
 
 
 def sha256_file(path: str | Path) -> str:

@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from synth_core.errors import SpecError
-
 TEMPLATE = '"""{words}"""\n\nfrom synth_airflow.{module} import {name}\n\n{line}\n'
 DAG_FILES = {
     "census_release.py": TEMPLATE.format(
@@ -43,11 +41,7 @@ def airflow_dags(
 
     Example: `synth airflow-dags $AIRFLOW_HOME/dags`
     """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for name, text in DAG_FILES.items():
-            (directory / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise SpecError(f"{directory} cannot be written to: {error.strerror}; name another folder") from None
-    for name in DAG_FILES:
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, text in DAG_FILES.items():
+        (directory / name).write_text(text, encoding="utf-8")
         typer.echo(directory / name)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from synth_core.cli.progress import report_progress
-from synth_core.errors import SourceError, SpecError
+from synth_core.errors import SourceError
 from synth_core.files import atomic_write
 
 if TYPE_CHECKING:
@@ -43,14 +43,11 @@ def evaluate(
             title=f"{synthetic.name} against {real.name}",
             progress=progress,
         )
-    try:
-        out.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for name, text in (("evaluation.json", evaluation.to_json()), ("report.html", report)):
-            with atomic_write(out / name) as temporary:
-                temporary.touch(mode=0o600)
-                temporary.write_text(text, encoding="utf-8")
-    except OSError:
-        raise SpecError(f"--out {out} cannot be written to; name another folder") from None
+    out.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for name, text in (("evaluation.json", evaluation.to_json()), ("report.html", report)):
+        with atomic_write(out / name) as temporary:
+            temporary.touch(mode=0o600)
+            temporary.write_text(text, encoding="utf-8")
     typer.echo(f"true errors (confidential): {out / 'report.html'}")
 
 

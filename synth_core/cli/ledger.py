@@ -1,4 +1,4 @@
-"""Commands about the ledger: show, verify, export, head, account, cap, refusals, grants."""
+"""Commands about the ledger: show, verify, export, head, restore, account, cap, refusals, grants."""
 
 from __future__ import annotations
 
@@ -131,6 +131,44 @@ def head(workspace: Workspace = HERE, ledger: Url = None) -> None:
     from synth_core.ledger.head import head_text
 
     typer.echo(head_text(_open(workspace, ledger, compare=False).head()), nl=False)
+
+
+@app.command()
+def restore(
+    backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="A copy of ledger.sqlite.")],
+    reason: Annotated[str, typer.Option(help="Who decided what is taken for lost, and why; kept for ever.")],
+    lost: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DATASET=EPSILON",
+            help="The most that can have been spent since; an account that is not named is charged all it has left. "
+            "May be given several times.",
+        ),
+    ] = None,
+    workspace: Workspace = HERE,
+    ledger: Url = None,
+) -> None:
+    """Put a backup in the place of the ledger; what was spent after it is lost, and charged all the same.
+
+    Releases that were published since are moved to WORKSPACE/lost: their manifests know records that are gone.
+
+    Example: `synth ledger restore monday.sqlite --lost census-2026=0.5 --reason "board decision 8"`
+    """
+    from synth_core.ledger.restore import LOST, restore_ledger
+
+    stated = {}
+    for text in lost or ():
+        name, _, epsilon = text.rpartition("=")
+        try:
+            stated[name] = float(epsilon)
+        except ValueError:
+            raise typer.BadParameter("write DATASET=EPSILON", param_hint="--lost") from None
+    found = restore_ledger(workspace, backup, lost=stated, reason=reason, actor=_actor(), url=ledger)
+    for balance in found.balances:
+        Console().print(balance_panel(balance, None))
+    for release in found.moved:
+        typer.echo(f"{release}: moved to {workspace / LOST}")
+    typer.echo(f"the ledger is restored: {found.head.records} records, head {found.head.hash}")
 
 
 @app.command()

@@ -35,10 +35,7 @@ def init(
 
     if directory.exists() and any(directory.iterdir()):
         raise SpecError(f"{directory} is not empty; name a new folder")
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        raise SpecError(f"{directory} cannot be created; name a folder you may write to") from None
+    directory.mkdir(parents=True, exist_ok=True)
     with report_progress("Writing a fictional population"):
         write_example(directory, rows=rows)
     example_spec().save(directory / "release.yaml")

@@ -75,10 +75,12 @@ class Split:
 def split_rows(real: Codes, synthetic: Codes) -> Split:
     """Hold out a third of the real rows at random, and cut both training tables to the same random size.
 
-    Equal sizes, because a difference in error should speak of the rows' quality and not of their number.
+    Equal sizes, because a difference in error should speak of the rows' quality and not of their number. A single row
+    is both learned from and held out.
     """
     rng = np.random.default_rng(_SPLIT_SEED)
     held_out, rest = np.split(real[rng.permutation(len(real))], [max(1, len(real) // 3)])
+    rest = rest if len(rest) else held_out
     rows = min(TRAINING_ROWS, len(rest), len(synthetic))
     return Split(
         synthetic=synthetic[rng.permutation(len(synthetic))[:rows]],
@@ -213,6 +215,7 @@ def closeness(real: Codes, synthetic: Codes) -> Closeness:
     rng = np.random.default_rng(_SEED)
     shuffled = rng.permutation(real)
     known, fresh = np.array_split(shuffled, 2)
+    fresh = fresh if len(fresh) else known
     probes = [rng.permutation(table)[:PROBED_ROWS] for table in (synthetic, fresh)]
     distances, natural = (_nearest(probe, known) for probe in probes)
     same, same_by_nature = float((distances == 0).mean()), float((natural == 0).mean())

@@ -131,7 +131,6 @@ PartProgress: TypeAlias = Callable[[str, int, int], None]
 
 ALPHAS = (1, 2, 3, 4, 5, 6)
 """Numbers of attributes of the marginals that are compared."""
-_FEWEST_REAL_ROWS = 3
 
 
 def compare(
@@ -157,7 +156,7 @@ def compare(
         Every true error; it is confidential.
 
     Raises:
-        SourceError: a table has too few rows, or a value that is not declared; the text names table and column.
+        SourceError: a table has no rows, or a value that is not declared; the text names table and column.
     """
     domain = schema.domain
     real_codes = encode_rows(real, schema, source="real table")
@@ -187,7 +186,7 @@ def compare_codes(real: Codes, synthetic: Codes, domain: Domain, **asked: Any) -
         Every true error; it is confidential.
 
     Raises:
-        SourceError: a table has too few rows or a code outside the domain.
+        SourceError: a table has no rows, or a code outside the domain.
     """
     _check(real, domain, table="real")
     _check(synthetic, domain, table="synthetic")
@@ -221,11 +220,11 @@ def compare_tables(
         Every true error; it is confidential.
 
     Raises:
-        SourceError: a table has too few rows.
+        SourceError: a table has no rows.
     """
-    for name, table, fewest in (("real", real, _FEWEST_REAL_ROWS), ("synthetic", synthetic, 1)):
-        if table.rows < fewest:
-            raise SourceError(f"the {name} table has too few rows to compare; give at least {fewest}")
+    for name, table in (("real", real), ("synthetic", synthetic)):
+        if not table.rows:
+            raise SourceError(f"the {name} table has no rows to compare; check where they come from")
     domain = real.domain
     chosen = usual_targets(domain) if targets is None else domain.clique(targets)
     numbers = itertools.count(1)

@@ -22,7 +22,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from synth_core.errors import ClusterError, SynthError, WallError
+from synth_core.documents import parse_json
+from synth_core.errors import ClusterError, StorageError, SynthError, WallError
 from synth_core.privacy.accounts import Runner
 
 UNEXPECTED = "stopped by an unexpected error; the runner's log of this step says more"
@@ -98,11 +99,24 @@ def append(workspace: Path, event: Event) -> None:
 
 def read(workspace: Path) -> list[Event]:
     """All events, oldest first; a line that a crash tore is passed over."""
+    return read_from(workspace, 0)[1]
+
+
+def read_from(workspace: Path, start: int) -> tuple[int, list[Event]]:
+    """The events after a number of bytes of the log, and how many bytes it has now up to the end of its last line.
+
+    A log that is shorter than that is another one, and read from its beginning; the end then lies before `start`.
+    """
     try:
-        lines = event_log(workspace).read_bytes().splitlines()
+        with event_log(workspace).open("rb") as file:
+            if os.fstat(file.fileno()).st_size < start:
+                start = 0
+            file.seek(start)
+            text = file.read()
     except OSError:
-        return []
-    return [event for line in lines if (event := _parsed(line))]
+        return 0, []
+    end = text.rfind(b"\n") + 1
+    return start + end, [event for line in text[:end].splitlines() if (event := _parsed(line))]
 
 
 @contextmanager
@@ -131,13 +145,13 @@ def failure_of(error: BaseException | None, *, release: str, step: str, runner: 
 
 def _in_words(error: BaseException | None) -> tuple[Kind, str]:
     if isinstance(error, SynthError):
-        kind = Kind.FAILURE if isinstance(error, (ClusterError, WallError)) else Kind.REFUSAL
+        kind = Kind.FAILURE if isinstance(error, (ClusterError, StorageError, WallError)) else Kind.REFUSAL
         return kind, str(error)
     return Kind.FAILURE, UNEXPECTED
 
 
 def _parsed(line: bytes) -> Event | None:
     try:
-        return Event.from_json(json.loads(line))
+        return Event.from_json(parse_json(line))
     except ValueError:
         return None

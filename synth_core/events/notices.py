@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from uuid import NAMESPACE_URL, uuid5
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from synth_core.documents import Unreadable, parse_document, read_document
 from synth_core.errors import SpecError
 from synth_core.events.journal import Event, Kind
 from synth_core.privacy.accounts import Runner
@@ -196,11 +196,9 @@ def message(event: Event) -> tuple[str, str]:
 
 def _load(path: Path) -> tuple[Webhook | Email, ...]:
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError:
-        raise SpecError(f"SYNTH_NOTIFY: {path} cannot be read; name an existing YAML file") from None
-    except (yaml.YAMLError, UnicodeDecodeError):
-        raise SpecError(f"SYNTH_NOTIFY: {path} is not valid YAML") from None
+        values = parse_document(read_document(path))
+    except Unreadable as wrong:
+        raise SpecError(f"SYNTH_NOTIFY: {path}: {wrong}") from None
     return _validated(values, str(path))
 
 

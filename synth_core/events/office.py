@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -17,19 +16,22 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from synth_core.documents import parse_json
 from synth_core.errors import LedgerError, SpecError
-from synth_core.events.journal import Event, Kind, append, read
+from synth_core.events.journal import Event, Kind, append, read_from
 from synth_core.events.notices import notify
 from synth_core.ledger.database import database_file, parse_url
 from synth_core.ledger.sql import SqlLedger, ledger_url, open_ledger
-from synth_core.privacy.accounts import Balance
+from synth_core.names import NAME
+from synth_core.privacy.accounts import Balance, Record
 from synth_core.privacy.budget import epsilon_of
 from synth_core.privacy.wording import exact_text, left_text, loss_text
 from synth_core.release.paths import ReleasePaths
-from synth_core.release.spec import NAME
 
 FRESH = timedelta(minutes=1)
-"""For so long the result of a verification is shown again: it re-hashes the whole chain."""
+"""Time for which the result of a verification is shown again."""
+PATIENCE = 100
+"""Least ratio of the time between two verifications to the time that one takes."""
 
 LEVELS = (0.95, 0.80)
 """Shares of the cap, in mu^2, at which people are called; each once for a cap."""
@@ -61,6 +63,9 @@ class Office:
         self._url = ledger_url(workspace, url)
         self._opened: tuple[int, SqlLedger] | None = None
         self._status: ChainStatus | None = None
+        self._verifying = timedelta(0)
+        self._records: tuple[SqlLedger | None, list[Record]] = (None, [])
+        self._events: tuple[int, list[Event]] = (0, [])
         self._lock = threading.Lock()
 
     @property
@@ -77,12 +82,30 @@ class Office:
         ledger = self.ledger
         return [ledger.balance(account.dataset) for account in ledger.accounts()]
 
+    def records(self, *, dataset: str | None = None, release: str | None = None) -> list[Record]:
+        """The chain, or the records of a data set or release, oldest first; what was read before is not read again."""
+        with self._lock:
+            ledger, known = self.ledger, self._records[1] if self._records[0] is self.ledger else []
+            # The last known record is read once more: where it is another one, the chain is not the one of before.
+            new = ledger.records(since=known[-1].id if known else 1)
+            if known[-1:] != new[: len(known[-1:])]:
+                known, new = [], ledger.records()
+            known.extend(new[1:] if known else new)
+            self._records = ledger, known
+            return [r for r in known if dataset in (None, r.dataset) and release in (None, r.release)]
+
     def chain_status(self, *, fresh: timedelta = FRESH) -> ChainStatus:
-        """The last verification, or a new one if that is older than `fresh`."""
+        """The last verification, or a new one if that is older than `fresh`.
+
+        It re-hashes the whole chain. Unless `fresh` is 0, that takes at most a hundredth of the time, however long the
+        chain is.
+        """
         with self._lock:
             now = datetime.now(UTC)
-            if self._status is None or now - self._status.checked >= fresh:
+            pause = max(fresh, PATIENCE * self._verifying) if fresh else fresh
+            if self._status is None or now - self._status.checked >= pause:
                 self._status = self._verified(now)
+                self._verifying = datetime.now(UTC) - now
             return self._status
 
     def _verified(self, now: datetime) -> ChainStatus:
@@ -94,12 +117,15 @@ class Office:
         return ChainStatus(records=head.records, head=head.hash, problems=tuple(problems), checked=now)
 
     def events(self) -> list[Event]:
-        """The workspace's events, oldest first."""
-        return read(self.workspace)
+        """The workspace's events, oldest first; what was read before is not read again."""
+        with self._lock:
+            end, new = read_from(self.workspace, self._events[0])
+            self._events = end, [*(self._events[1] if end >= self._events[0] else []), *new]
+            return self._events[1]
 
     def paths(self, release: str) -> ReleasePaths:
         """Where a release's files are; a name that is none, such as one with a separator, is refused."""
-        if not NAME.match(release):
+        if not NAME.fullmatch(release):
             raise SpecError("that is not the name of a release; choose one from the list")
         return ReleasePaths(self.workspace, release)
 
@@ -109,10 +135,10 @@ class Office:
         if not paths.published:
             return None
         try:
-            content: dict[str, Any] = json.loads(paths.manifest.read_text(encoding="utf-8"))
+            state = paths.manifest.stat()
+            return _manifest(paths.manifest, state.st_ino, state.st_mtime_ns)
         except (OSError, ValueError):
             raise SpecError(f"the manifest of release {release!r} cannot be read; run: synth verify") from None
-        return content
 
     def published(self) -> list[dict[str, Any]]:
         """The manifests of all published releases, by name; one that cannot be read is passed over."""
@@ -130,6 +156,13 @@ class Office:
         paths = self.paths(manifest["release"])
         shards = tuple(name for name in manifest["artifacts"] if name.endswith(".parquet"))
         return _rows(paths.public, shards, manifest["digest"])
+
+
+@lru_cache(maxsize=1024)
+def _manifest(path: Path, _file: int, _written: int) -> dict[str, Any]:
+    """File and time are part of the question, so that a manifest that was put back is read anew."""
+    content: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
+    return content
 
 
 @lru_cache(maxsize=1024)

@@ -142,6 +142,11 @@ class Chain:
         with process.lock, process.database.reading() as connection:
             yield connection
 
+    @property
+    def file(self) -> Path | None:
+        """The file that is read: of an archive, a copy of it; None on PostgreSQL."""
+        return self._here().database.file
+
     def _here(self) -> _Process:
         if self._process.pid != os.getpid():
             self._process = _Process(Database(self.url, fault=self._fault), inherited=self._process)
@@ -154,7 +159,8 @@ class Chain:
         """
         process = self._here()
         if process.published is None or anew:
-            process.published = published_heads(self.workspace) if self.workspace else {}
+            heads = published_heads(self.workspace) if self.workspace else {}
+            process.published = {f"the manifest of release {name!r}": head for name, head in heads.items()}
         return {KEPT: kept_heads(self.head_paths)[0]} | {who: [head] for who, head in process.published.items()}
 
     def objections(self) -> list[str]:

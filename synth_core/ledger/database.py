@@ -10,12 +10,14 @@ it were missing, isolation and the unique previous hash would still let exactly 
 from __future__ import annotations
 
 import os
+import shutil
 import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -34,6 +36,7 @@ PAUSES = (0.01, 0.03, 0.1, 0.3, 1.0)
 
 SQLITE_BUSY = frozenset({5, 6})  # SQLITE_BUSY, SQLITE_LOCKED
 POSTGRESQL_RETRY = frozenset({"40001", "40P01", "23505", "55P03"})  # serialisation, deadlock, duplicate, lock wait
+SQLITE_FULL, POSTGRESQL_FULL = 13, "53100"
 
 T = TypeVar("T")
 
@@ -83,16 +86,28 @@ def database_file(url: URL) -> Path | None:
 
 
 class Database:
-    """The connections of one process; never used across a fork."""
+    """The connections of one process; never used across a fork.
+
+    SQLite writes beside its file also in order to read it. A ledger in a folder that cannot be written to, such as an
+    archive, is read from a copy and refuses to be written.
+    """
 
     def __init__(self, url: URL, *, fault: Fault) -> None:
         self._rules = RULES[url.get_backend_name()]
+        self.file = original = database_file(url)
+        self._archived: Path | None = None
+        if original and original.exists() and not os.access(original.parent, os.W_OK):
+            self._copies = TemporaryDirectory(prefix="ledger-")
+            self.file = copy_database(original, Path(self._copies.name))
+            url = url.set(database=str(self.file))
         self._engine = _engine(url)
         weakref.finalize(self, _close, self._engine, os.getpid())
         with self.reading() as connection:
             version = version_of(connection)
         if version != SCHEMA_VERSION:
             self.write(bring_up_to_date, fault=lambda point: fault(f"migrate:{point}"))
+        if self.file != original:
+            self._archived = original
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -109,6 +124,8 @@ class Database:
 
     def write(self, work: Callable[[Connection], T], *, fault: Fault) -> T:
         """Do the work in one serialisable transaction; work that lost a race is done again from its start."""
+        if self._archived:
+            raise LedgerError(f"{self._archived} lies in a folder that cannot be written to; nothing is spent from it")
         for pause in PAUSES:
             try:
                 return self._write_once(work, fault)
@@ -136,6 +153,14 @@ class Database:
                     _finish(connection, self._rules.unlock)
             fault("after-commit")
             return result
+
+
+def copy_database(file: Path, folder: Path) -> Path:
+    """Copy a SQLite file, with what its journal holds, into a folder; returns the copy."""
+    for part in (file, file.with_name(f"{file.name}-wal")):
+        if part.exists():
+            shutil.copyfile(part, folder / part.name)
+    return folder / file.name
 
 
 def _close(engine: Engine, owner: int) -> None:
@@ -184,5 +209,8 @@ def _worth_retrying(error: DBAPIError) -> bool:
 
 
 def _unanswered(error: DBAPIError) -> LedgerError:
+    full = (getattr(error.orig, "sqlite_errorcode", None) or 0) & 0xFF == SQLITE_FULL
+    if full or getattr(error.orig, "pgcode", None) == POSTGRESQL_FULL:
+        return LedgerError("the ledger's database: the disk is full; make room and run again")
     reason = (str(error.orig).strip().splitlines() or [type(error.orig).__name__])[0]
     return LedgerError(f"the ledger's database refused: {reason}; check --ledger or SYNTH_LEDGER_URL")

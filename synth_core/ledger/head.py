@@ -7,13 +7,13 @@ anyone who restores the ledger's folder. Every published manifest knows one too:
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from shlex import quote
-from threading import get_ident
 
+from synth_core.documents import parse_json
 from synth_core.errors import LedgerError
+from synth_core.files import atomic_write, explain
 from synth_core.privacy.accounts import Head
 from synth_core.settings import Settings
 
@@ -42,7 +42,7 @@ def head_places(file: Path | None, workspace: Path | None = None) -> tuple[Path,
 
 
 def published_heads(workspace: Path) -> dict[str, Head]:
-    """For each published release of a workspace the head that its manifest was signed over.
+    """For each published release of a workspace, by name, the head that its manifest was signed over.
 
     A manifest that cannot be read is left out, since `synth verify` reports it, and one without a signature was never
     published.
@@ -52,11 +52,11 @@ def published_heads(workspace: Path) -> dict[str, Head]:
         if not path.with_suffix(".sig").exists():
             continue
         try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
+            manifest = parse_json(path.read_text(encoding="utf-8"))
             head = _head(manifest["provenance"]["ledger"])
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        found[f"the manifest of release {path.parent.name!r}"] = head
+        found[path.parent.name] = head
     return found
 
 
@@ -100,7 +100,7 @@ def read_head(path: Path) -> Head:
     """
     remedy = f"restore it, or, if you know that no record is missing, run: synth ledger head > {quote(str(path))}"
     try:
-        return _head(json.loads(path.read_text()))
+        return _head(parse_json(path.read_text()))
     except FileNotFoundError:
         raise LedgerError(f"head file {path} is missing; {remedy}") from None
     except (OSError, ValueError, KeyError, TypeError):
@@ -118,12 +118,11 @@ def write_head(path: Path, head: Head) -> None:
             return
     except LedgerError:
         pass  # there is none yet, or a power failure tore it: the chain itself is the source
-    draft = path.with_name(f"{path.name}.{os.getpid()}-{get_ident()}")  # a process may hold several ledgers
     try:
-        draft.write_text(head_text(head))
-        draft.replace(path)
-    except OSError:
-        raise LedgerError(f"head file {path} cannot be written; make its folder writable and run again") from None
+        with atomic_write(path, durable=False) as draft:
+            draft.write_text(head_text(head))
+    except OSError as error:
+        raise LedgerError(f"head file {path} cannot be written: {explain(error)}") from None
 
 
 def head_text(head: Head) -> str:

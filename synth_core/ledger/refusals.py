@@ -9,6 +9,7 @@ from shlex import quote
 
 from synth_core.errors import BudgetRefused, LedgerError, ReleaseEnded, SharedRows, SpecError
 from synth_core.ledger.book import FOLLOWS, Book, cap_mu2
+from synth_core.names import check_name, check_unit
 from synth_core.privacy.accounts import Account, Reservation, SpendRequest, State
 from synth_core.privacy.budget import check_delta, epsilon_of
 from synth_core.privacy.reading import limit_command
@@ -18,8 +19,6 @@ from synth_core.privacy.wording import exact_text, left_figure, loss_figure, los
 def require_sound(account: Account) -> None:
     """Refuse a declaration that no release could honour."""
     name = account.dataset
-    if not name.strip():
-        raise LedgerError("an account needs the name of its data set")
     if not 0 < account.delta < 1:
         raise LedgerError(f"dataset {name!r}: delta must lie strictly between 0 and 1")
     if not 0 < account.cap_epsilon < math.inf:
@@ -28,6 +27,15 @@ def require_sound(account: Account) -> None:
         raise LedgerError(f"dataset {name!r}: rows per unit must be at least 1")
     if account.refusal_limit < 1:
         raise LedgerError(f"dataset {name!r}: the limit of refusals must be at least 1")
+
+
+def require_names(account: Account) -> None:
+    """Refuse a new account whose data set or unit could be taken for another; those of earlier versions stay."""
+    for what, text, check in (("dataset", account.dataset, check_name), ("unit", account.unit, check_unit)):
+        try:
+            check(text)
+        except ValueError as wrong:
+            raise LedgerError(f"{what} {text!r}: {wrong}") from None
 
 
 def require_small_delta(account: Account, reason: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import select
 
 from synth_core.errors import LedgerError
-from synth_core.files import atomic_write
+from synth_core.files import atomic_write, explain
 from synth_core.ledger.chain import Chain, all_rows, last_record
 from synth_core.ledger.database import database_file, parse_url
 from synth_core.ledger.head import KEPT, head_places, kept_heads
@@ -54,8 +54,8 @@ def open_ledger(
     if create and folder:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError:
-            raise LedgerError(f"{folder} cannot be created; name a folder you may write to") from None
+        except OSError as error:
+            raise LedgerError(f"{folder} cannot be created: {explain(error)}") from None
     elif file and not file.exists():
         raise LedgerError(
             f"there is no ledger at {file}; name its folder with --workspace or SYNTH_WORKSPACE, or its database with "
@@ -95,9 +95,11 @@ class SqlLedger(LedgerVerbs):
         heads, workspace = self.chain.head_paths, self.chain.workspace
         return partial(SqlLedger, head_paths=heads, workspace=workspace), (url.render_as_string(hide_password=False),)
 
-    def records(self, *, dataset: str | Collection[str] | None = None, release: str | None = None) -> list[Record]:
-        """The chain, or the records of one or several data sets or of a release, oldest first."""
-        query = select(RECORDS).order_by(RECORDS.c.id)
+    def records(
+        self, *, dataset: str | Collection[str] | None = None, release: str | None = None, since: int = 1
+    ) -> list[Record]:
+        """The chain from the record `since` on, or those of one or several data sets or of a release, oldest first."""
+        query = select(RECORDS).where(RECORDS.c.id >= since).order_by(RECORDS.c.id)
         if dataset is not None:
             names = [dataset] if isinstance(dataset, str) else list(dataset)
             query = query.where(RECORDS.c.dataset.in_(names))
@@ -145,5 +147,5 @@ class SqlLedger(LedgerVerbs):
         try:
             with atomic_write(path) as draft:
                 draft.write_text("".join(lines))
-        except OSError:
-            raise LedgerError(f"{path} cannot be written; name a file in a folder you may write to") from None
+        except OSError as error:
+            raise LedgerError(f"{path} cannot be written: {explain(error)}") from None

@@ -22,6 +22,7 @@ from synth_core.ledger.refusals import (
     other_declaration,
     require_form,
     require_going_on,
+    require_names,
     require_order,
     require_own_rows,
     require_room,
@@ -177,6 +178,7 @@ class LedgerVerbs(ABC):
         name, by = account.dataset, facts_without_request(Runner(actor=actor))
         known = page.book.accounts.get(name)
         if known is None:
+            require_names(account)
             require_small_delta(account, delta_reason)
             page.append(State.ACCOUNT, account, by, reason=delta_reason.strip())
             require_room_together(page.book, name, new=True)

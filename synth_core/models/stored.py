@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from synth_core.documents import parse_json
 from synth_core.domain import Clique, Domain, Impossible
 from synth_core.errors import SchemaError, SourceError
 from synth_core.files import atomic_write
@@ -70,6 +72,13 @@ class StoredModel(ABC):
     def _restored(cls, header: Mapping[str, Any], stored: Mapping[str, NDArray[Any]]) -> Self: ...
 
 
+UNREADABLE = (
+    *(OSError, EOFError, BadZipFile, zlib.error, RuntimeError, MemoryError),
+    *(ValueError, ArithmeticError, LookupError, TypeError, SchemaError),
+)
+"""What reading an archive that is none, or holds something else, raises."""
+
+
 @contextmanager
 def open_model(
     path: str | os.PathLike[str], formats: Collection[str]
@@ -84,11 +93,11 @@ def open_model(
     """
     try:
         with _READING, np.load(Path(path), allow_pickle=False) as stored:
-            header = json.loads(stored["header"].tobytes())
+            header = parse_json(stored["header"].tobytes())
             if header["format"] not in formats:
                 raise ValueError(header["format"])
             yield header, stored
-    except (OSError, EOFError, BadZipFile, ValueError, KeyError, TypeError, SchemaError) as error:
+    except UNREADABLE as error:
         raise SourceError(f"{Path(path).name} is not a stored model of format {' or '.join(formats)}") from error
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -21,10 +21,18 @@ from synth_core.errors import LedgerError, SpecError
 MARGIN = Fraction(10001, 10000)
 """Safety factor: a discrete Gaussian on the grid 2^-8 is charged as if its sigma were that much smaller."""
 
+LEAST_VARIANCE = Fraction(1, 64)
+"""In squared records: sigma is at least 32 steps of the grid 2^-8. From there on the tails of the discrete Gaussian are
+those of a continuous one whose sigma differs by a factor of about 1 / (24 * 32^2), well inside the margin."""
+
+MOST_VARIANCE = Fraction(2) ** 54
+"""In squared records: noise of a larger one exceeds every count, and no table of the sampler is wide enough for it."""
+
 MECHANISMS = ("discrete_gaussian", "discrete_laplace", "exponential", "none")
 
 _GRID = 2**60
 _FLOAT_SLACK = 1e-12  # the special functions used here err by less than 1e-14, relatively
+_EVERY_DIGIT = Context(prec=700)  # the largest float has 309 digits before the point
 _DELTA_SLACK = 1e-9  # covers the cancellation in `delta_of` for mu down to 1e-4 and any epsilon up to 50
 
 
@@ -84,6 +92,16 @@ class Mechanism:
         weights = self.weights or (Fraction(1),) * self.count
         return tuple(self.scale / weight for weight in weights)
 
+    def require_drawable(self) -> None:
+        """SpecError if Gaussian noise is too narrow or too wide to be drawn, before anything is charged for it."""
+        weights = self.weights or (Fraction(1),)
+        if self.name != "discrete_gaussian":
+            return
+        if self.scale < LEAST_VARIANCE * max(weights):
+            raise SpecError(f"noise needs a variance of at least {LEAST_VARIANCE}; give the step a smaller share")
+        if self.scale > MOST_VARIANCE * min(weights):
+            raise SpecError("the noise would exceed every count; give the step a larger share of the budget")
+
     def to_json(self) -> dict[str, Any]:
         """The event as plain data; rationals are written "p/q"."""
         return {
@@ -125,10 +143,14 @@ def exact_share(value: float) -> Fraction:
 def gaussian_for(
     mu2: Fraction, *, sensitivity: Fraction, count: int, weights: tuple[Fraction, ...] | None = None
 ) -> Mechanism:
-    """The discrete Gaussian that spends exactly `mu2` on all its queries together."""
+    """The discrete Gaussian that spends exactly `mu2` on all its queries together.
+
+    Where that would take less noise than LEAST_VARIANCE, it has that much noise and spends less.
+    """
     _require_positive(mu2)
     total = Fraction(count) if weights is None else sum(weights, Fraction(0))
-    return Mechanism("discrete_gaussian", sensitivity, (sensitivity * MARGIN) ** 2 * total / mu2, count, weights)
+    scale = max((sensitivity * MARGIN) ** 2 * total / mu2, LEAST_VARIANCE * max(weights or (1,)))
+    return Mechanism("discrete_gaussian", sensitivity, scale, count, weights)
 
 
 def laplace_for(mu2: Fraction, *, sensitivity: Fraction, count: int) -> Mechanism:
@@ -358,7 +380,8 @@ def _require_probability(delta: float) -> None:
 
 def _rounded(value: float, digits: int, way: str) -> float:
     # Rounding decimals to floats is monotone, so the result is on the asked side of `value` itself.
-    return float(Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), rounding=way))
+    exact = Decimal(repr(float(value)))
+    return float(exact.quantize(Decimal(1).scaleb(-digits), rounding=way, context=_EVERY_DIGIT))
 
 
 def _floor(value: Fraction) -> Fraction:

@@ -222,6 +222,7 @@ class Curator:
         form: AnswerForm,
         draw: Callable[[], Answer],
     ) -> Answer:
+        mechanism.require_drawable()
         request = self._spending.request(purpose, mechanism, asked=tuple(asked), form=form, entropy=self._entropy.name)
         reservation = self._ledger.reserve(request)
         if reservation.answer is not None:

@@ -12,16 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.errors import SpecError, WallError
+from synth_core.privacy.budget import LEAST_VARIANCE
 from synth_core.privacy.entropy import Entropy
 from synth_core.privacy.staircase import BAND, Decay, below, draw, staircase
 
 GRID = 256
 """Noisy counts are multiples of 1/GRID records."""
-
-LEAST_VARIANCE = Fraction(1, 64)
-"""In squared records: sigma is at least 32 grid steps. From there on the tails of the discrete Gaussian are
-those of a continuous one whose sigma differs by a factor of about 1 / (24 * 32^2), well inside the
-accountant's margin."""
 
 _LARGEST = 2**62
 _BATCH = 1024

@@ -15,7 +15,8 @@ from contextvars import ContextVar
 from threading import Lock
 from typing import Any, Generic, NoReturn, TypeVar
 
-from synth_core.errors import SynthError, WallError
+from synth_core.errors import StorageError, SynthError, WallError
+from synth_core.files import NO_ROOM, explain
 
 WITHHELD = "a message from inside the confidential zone was withheld"
 """Text in place of a library's log message."""
@@ -31,7 +32,8 @@ def wall() -> Iterator[None]:
     """Run a block that handles exact values.
 
     Refusals (SynthError) have been worded for the public and pass; any other error is replaced, without its cause,
-    and log records of libraries lose their text, arguments and tracebacks.
+    and log records of libraries lose their text, arguments and tracebacks. That a disk is full is said, since somebody
+    has to make room; which file did not fit is not.
     """
     _withhold_records()
     token = _inside.set(True)
@@ -40,6 +42,8 @@ def wall() -> Iterator[None]:
     except SynthError:
         raise
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            raise StorageError(f"the confidential zone: {explain(error)}") from None
         kind = type(error).__name__
         raise WallError(f"a step failed inside the confidential zone ({kind}); details are withheld") from None
     finally:

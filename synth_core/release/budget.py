@@ -6,11 +6,15 @@ go stale. `synth plan` prints it, `prepare` checks it, and every step takes its 
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, astuple, dataclass
 from fractions import Fraction
 
-from synth_core.privacy.budget import exact_share, group_mu2, mu2_of
+from synth_core.errors import SpecError
+from synth_core.privacy.budget import MOST_VARIANCE, exact_share, group_mu2, mu2_of
 from synth_core.release.spec import ReleaseSpec
+
+MANY_ANSWERS = 1_000_000
+"""Answers among which a part of the budget may be divided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +53,9 @@ def divide_budget(spec: ReleaseSpec, *, rows_per_unit: int = 1) -> ReleaseBudget
 
     Returns:
         The parts. The method gets what the others leave.
+
+    Raises:
+        SpecError: A part is so small that noise would exceed every count.
     """
     whole = mu2_of(spec.epsilon, spec.delta) / group_mu2(Fraction(1), rows_per_unit)
     bins, quality = whole * exact_share(spec.bins_share), whole * exact_share(spec.quality_share)
@@ -56,4 +63,9 @@ def divide_budget(spec: ReleaseSpec, *, rows_per_unit: int = 1) -> ReleaseBudget
     strata = spec.strata
     rows = left * exact_share(strata.share) if strata else Fraction(0)
     above = left * exact_share(strata.upper_share) if strata and strata.within else Fraction(0)
-    return ReleaseBudget(bins=bins, quality=quality, stratum_rows=rows, level_above=above, method=left - rows - above)
+    parts = {"bins": bins, "quality": quality, "stratum_rows": rows, "level_above": above}
+    budget = ReleaseBudget(**parts, method=left - rows - above)
+    for name, part in asdict(budget).items():
+        if 0 < part < MANY_ANSWERS / MOST_VARIANCE:
+            raise SpecError(f"the part for {name} is too small: noise would exceed every count; raise it, or epsilon")
+    return budget

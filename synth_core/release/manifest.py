@@ -12,6 +12,7 @@ from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
 
+from synth_core.documents import parse_json
 from synth_core.files import sha256_file
 from synth_core.release.paths import MANIFEST, SIGNATURE
 from synth_core.release.spec import ReleaseSpec
@@ -104,7 +105,7 @@ def previous_manifest(public_zone: Path, *, dataset: str, release: str) -> dict[
         if not path.with_name(SIGNATURE).exists():
             continue  # it was never published
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = parse_json(path.read_text(encoding="utf-8"))
             if found["dataset"] == dataset:
                 manifests[found["release"]] = (str(found["provenance"]["published_at"]), found)
         except (OSError, ValueError, KeyError, TypeError):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from synth_core.errors import SpecError
+from synth_core.files import close_to_others, naming_files
 from synth_core.release.spec import ReleaseSpec
 from synth_core.release.strata import Division
 
@@ -77,10 +78,19 @@ class ReleasePaths:
         """Where the release's public files are now: published, or still in its draft."""
         return self.public if self.published else self.draft
 
+    @property
+    def keys(self) -> Path:
+        """Folder of the workspace's keys: no release can have its name."""
+        return self.confidential.parent / ".keys"
+
+    def key(self, name: str) -> Path:
+        """Where a key of the workspace is: in the folder of keys, or where earlier versions kept it."""
+        before = self.keys.with_name(name)
+        # A reviewer may not look into the zone, which is no error here.
+        return before if os.path.isfile(before) or not os.path.isdir(self.keys) else self.keys / name  # noqa: PTH112, PTH113
+
     ledger = _File(_workspace, "ledger.sqlite")
     """The workspace's ledger, unless another database is configured."""
-    snapshot_key = _File(_workspace, "confidential/snapshot.key")
-    """Key of the snapshot digest: one for the workspace, so that unchanged data has an unchanged digest."""
 
     spec = _File(_confidential, "release.yaml")
     """The spec as it is run; it names the source's address, so it stays inside."""
@@ -199,15 +209,24 @@ class ReleasePaths:
             self.public.rename(self.draft)
 
     def create(self) -> None:
-        """Make both zones; the confidential one and drafts are closed to everybody else, whatever the umask says."""
+        """Make both zones, whatever the umask says.
+
+        The confidential one and drafts are closed to everybody else, and not everybody may write to the public one.
+
+        Raises:
+            SpecError: The workspace cannot be written to, or a symbolic link would lead rows to another place.
+            StorageError: A folder cannot be made.
+        """
         self.check_writable()
-        try:
-            for zone in (self.workspace / "confidential", self.confidential, self.drafts):
+        public = self.drafts.parent
+        with naming_files():
+            for zone in (self.keys.parent, self.keys, self.confidential, self.drafts):
+                if zone.is_symlink():
+                    raise SpecError(f"{zone} is a symbolic link; mount the other disk there, or link all the workspace")
                 zone.mkdir(mode=PRIVATE_MODE, parents=True, exist_ok=True)
                 zone.chmod(PRIVATE_MODE)
             self.extract.mkdir(parents=True, exist_ok=True)
-        except OSError:
-            raise SpecError(f"workspace {self.workspace} is not writable; choose another with --workspace") from None
+            close_to_others(public)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
-import secrets
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +12,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from synth_core.errors import PublishError
-from synth_core.files import flush_to_disk
+from synth_core.files import explain, write_once
+from synth_core.names import SIGNING_KEY
 from synth_core.release.paths import ReleasePaths
 from synth_core.settings import Settings
 
@@ -36,7 +34,7 @@ class KnownKey:
 def key_path(paths: ReleasePaths) -> Path:
     """Where the private key is: as SYNTH_SIGNING_KEY says, else in the workspace's confidential zone."""
     named = Settings.from_environment().signing_key
-    return Path(named) if named else paths.workspace / "confidential" / "signing.key"
+    return Path(named) if named else paths.key(SIGNING_KEY)
 
 
 def private_key(path: Path, *, create: bool) -> Ed25519PrivateKey:
@@ -55,25 +53,16 @@ def private_key(path: Path, *, create: bool) -> Ed25519PrivateKey:
 
 
 def _make_key(path: Path) -> None:
-    """Draw a key and keep it under its name in one step: a process that dies leaves a whole key or none."""
+    """Draw a key; where another runner was first, its key is the workspace's."""
     text = Ed25519PrivateKey.generate().private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     try:
-        temporary.touch(mode=0o600)
-        temporary.write_bytes(text)
-        flush_to_disk(temporary)
-        with suppress(FileExistsError):  # another runner was first: its key is the workspace's
-            os.link(temporary, path)
-        flush_to_disk(path.parent)
-    except OSError:
-        raise PublishError(f"signing key {path} cannot be written; check SYNTH_SIGNING_KEY") from None
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
+        write_once(path, text)
+    except OSError as error:
+        raise PublishError(f"signing key {path} cannot be written: {explain(error)}") from None
 
 
 def signature(content: bytes, key: Ed25519PrivateKey) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
+from synth_core.documents import parse_json
 from synth_core.errors import SourceError, SpecError
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ class Division:
     def load(cls, path: Path) -> Division:
         """Read a division that `save` wrote."""
         try:
-            return TypeAdapter(cls).validate_python(json.loads(path.read_text(encoding="utf-8")))
+            return TypeAdapter(cls).validate_python(parse_json(path.read_text(encoding="utf-8")))
         except (OSError, ValueError):
             raise SourceError("the strata are not known yet; run the step `score` first") from None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from synth_core.documents import parse_json
 from synth_core.errors import LedgerError, PublishError, SpecError
 from synth_core.ledger.database import database_file, parse_url
 from synth_core.ledger.sql import SqlLedger, ledger_url
@@ -96,7 +96,7 @@ def check_release(folder: Path, *, key: Path | None = None) -> Verification:
     """
     found = check_folder(folder, key=_given_key(key) if key else _workspace_key(folder))
     try:
-        ledger = _ledger_check(json.loads((folder / MANIFEST).read_bytes()), folder)
+        ledger = _ledger_check(parse_json((folder / MANIFEST).read_bytes()), folder)
     except UNREADABLE:
         ledger = Check("ledger", "the manifest cannot be read", checked=False)
     return Verification((*found.checks, ledger), found.signer)
@@ -126,7 +126,7 @@ def check_folder(folder: Path, *, key: signing.KnownKey | None = None) -> Verifi
         raise SpecError(f"{folder} holds no {MANIFEST}; name the folder of a published release") from None
     signature = _signature_check(content, folder, key)
     try:
-        manifest = json.loads(content)
+        manifest = parse_json(content)
         checks = (signature, _files_check(manifest, folder), _certificate_check(manifest, folder))
     except UNREADABLE:
         files = Check("files", "", (f"{MANIFEST}: is not a manifest",))
@@ -218,7 +218,7 @@ def _files_check(manifest: dict[str, Any], folder: Path) -> Check:
 
 def _certificate_check(manifest: dict[str, Any], folder: Path) -> Check:
     try:
-        certificate = json.loads((folder / "certificate.json").read_text(encoding="utf-8"))
+        certificate = parse_json((folder / "certificate.json").read_text(encoding="utf-8"))
         spends = len(certificate["spends"])
     except (OSError, *UNREADABLE):
         return Check("certificate", "certificate.json cannot be read", checked=False)
@@ -240,7 +240,7 @@ def _ledger_check(manifest: dict[str, Any], folder: Path) -> Check:
         if file is not None and not os.access(file, os.R_OK):
             return Check("ledger", f"{file} may not be read by you", checked=False)
         ledger = SqlLedger(url)
-        found = [f"ledger: {problem}" for problem in [*ledger.verify(), *_file_problems(file)]]
+        found = [f"ledger: {problem}" for problem in [*ledger.verify(), *_file_problems(ledger.chain.file)]]
         records = ledger.records()
     except (LedgerError, SQLAlchemyError, sqlite3.DatabaseError) as fault:
         reason = str(fault) if isinstance(fault, LedgerError) else "cannot be read"

@@ -20,15 +20,17 @@ import json
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 import numpy as np
 import yaml
 from numpy.typing import NDArray
-from pydantic import Field, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ModelWrapValidatorHandler, ValidationError, model_validator
 
+from synth_core.documents import Unreadable, parse_document, read_document
 from synth_core.domain import Domain, Impossible
 from synth_core.errors import SchemaError
+from synth_core.names import one_line
 from synth_core.schema.columns import KINDS, AnyColumn, Column
 from synth_core.schema.columns.base import Declaration
 from synth_core.schema.columns.numbers import NumberBase
@@ -49,9 +51,8 @@ class DeclaredSchema(Declaration):
 
     columns: tuple[Column, ...] = Field(min_length=1)
     rules: tuple[AnyRule, ...] = ()
-    unit_column: str | None = Field(
+    unit_column: Annotated[str, Field(min_length=1), AfterValidator(one_line)] | None = Field(
         default=None,
-        min_length=1,
         description="names the unit of each row; read to bound contributions, never kept",
     )
     unit_kind: Literal["text", "integer"] = Field(
@@ -71,13 +72,10 @@ class DeclaredSchema(Declaration):
                 bought; begins with the file's name.
         """
         try:
-            schema: Self = _read(Path(path).read_text(encoding="utf-8"), cls)
+            schema: Self = _read(read_document(path), cls)
             return schema
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise SchemaError(f"{path}: the schema file cannot be read: {reason}") from error
-        except SchemaError as error:
-            raise SchemaError(f"{path}: {error}") from error
+        except (Unreadable, SchemaError) as wrong:
+            raise SchemaError(f"{path}: {wrong}") from None
 
     def save(self, path: str | Path) -> None:
         """Write the schema as YAML that `load` reads back to an equal schema."""
@@ -260,31 +258,10 @@ def _check_rules(schema: Schema) -> None:
 @lru_cache(maxsize=8)
 def _read(text: str, kind: type[Declared]) -> Declared:
     """The schema that a text declares; every step of a release reads the same text, and parsing it takes 0.1 s."""
-    try:
-        raw = yaml.load(text, Loader=_UniqueKeys)  # noqa: S506 - a SafeLoader
-    except yaml.YAMLError as error:
-        raise SchemaError(f"{_yaml_fault(error)}; correct the file") from error
+    raw = parse_document(text)
     if not isinstance(raw, dict):
         raise SchemaError("a schema file is a mapping with the key columns")
     return kind.model_validate(raw)
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML without its habit of letting the last of two equal keys win in silence."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} is given twice", key.start_mark)
-            seen.add(str(key.value))
-        return super().construct_mapping(node, deep=deep)
-
-
-def _yaml_fault(error: yaml.YAMLError) -> str:
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f"not valid YAML near line {error.problem_mark.line + 1}: {error.problem}"
-    return "not valid YAML"
 
 
 _ANY_KIND = f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from synth_core.errors import SpecError, needing
+from synth_core.files import naming_files
 
 if TYPE_CHECKING:
     from synth_core.privacy.accounts import Runner
@@ -175,14 +176,16 @@ def prepare(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: Runner |
     """
     from synth_core.steps.preparation import prepare_release
 
-    return prepare_release(spec, workspace=workspace, runner=runner)
+    with naming_files():
+        return prepare_release(spec, workspace=workspace, runner=runner)
 
 
 def cost(spec: Mapping[str, Any] | Path, *, workspace: Path) -> list[tuple[str, list[tuple[str, str]]]]:
     """What a release will cost and what to expect of it, in titled lists of facts; nothing is spent or read."""
     from synth_core.steps.preparation import preview_release
 
-    return preview_release(spec, workspace=workspace)
+    with naming_files():
+        return preview_release(spec, workspace=workspace)
 
 
 def run_step(
@@ -218,7 +221,8 @@ def run_step(
     step = find_step(name)
     if name != "publish" and (manifest := published_manifest(address)):
         return manifest
-    with open_run(address, cluster=cluster, runner=runner, progress=progress) as run, run.record_outcome(name):
+    opened = open_run(address, cluster=cluster, runner=runner, progress=progress)
+    with naming_files(), opened as run, run.record_outcome(name), naming_files():
         return str(step.run(run) if part is None else _parts(step).run(run, part))
 
 

@@ -15,7 +15,7 @@ from synth_core.domain import Domain
 from synth_core.errors import SpecError, SynthError
 from synth_core.events.journal import record_outcome
 from synth_core.events.office import Office, look_at_refusals
-from synth_core.files import atomic_write
+from synth_core.files import atomic_write, sharing_work
 from synth_core.ledger.sql import SqlLedger, open_ledger
 from synth_core.privacy.accounts import Account, Record, Runner
 from synth_core.privacy.budget import NONE, BudgetPlan
@@ -155,14 +155,17 @@ def open_run(
     runner: Runner | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Iterator[StepRun]:
-    """Open a prepared release for one step, which may spend until somebody ends the release."""
+    """Open a prepared release for one step, which may spend until somebody ends the release.
+
+    The first to be at work for it removes encoded rows and half-written files of steps that were killed.
+    """
     paths = ReleasePaths.of_address(address)
     spec = ReleaseSpec.load(paths.spec)
     declared = DeclaredSchema.load(paths.schema)
     ledger, who = open_ledger(paths.workspace), runner or this_runner()
     if who.since is None:
         who = replace(who, since=ledger.head().records)
-    with connect(cluster) as opened:
+    with sharing_work(paths.confidential / "steps.lock", paths.confidential, paths.draft), connect(cluster) as opened:
         yield StepRun(
             spec=spec,
             declared=declared,

@@ -45,6 +45,7 @@ from synth_core.report.page import Guarantee, SpendLine
 from synth_core.steps.context import StepRun
 from synth_core.steps.ingest import snapshot_key
 from synth_core.storage.ingest import ingest_partitions
+from synth_core.synthesizers.base import noise_sigma
 
 BOUGHT_ALPHAS = (1, 2, 3)
 """Numbers of columns of the marginals whose mean error is bought."""
@@ -151,8 +152,7 @@ def _bought(run: StepRun, synthetic: CodedTable, total: float) -> list[BoughtErr
         counted = zip(found, synthetic.tables(found), strict=True)
         queries = [Misfit(clique, (counts * scale).astype(np.float64)) for clique, counts in counted]
         misfits = curator.score(queries, each, purpose=f"error of {alpha}-way marginals")
-        sigma = math.sqrt(len(queries) / each)  # the sensitivity of a misfit is 1
-        bought.append(bought_error(alpha, misfits, sigma=sigma, total=total))
+        bought.append(bought_error(alpha, misfits, sigma=noise_sigma(each, count=len(queries)), total=total))
     return bought
 
 

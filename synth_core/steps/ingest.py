@@ -9,7 +9,6 @@ confidential zone. Each stage leaves something behind, the answer in the ledger,
 from __future__ import annotations
 
 import math
-import os
 import secrets
 import shutil
 from collections.abc import Sequence
@@ -19,7 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.files import atomic_write
+from synth_core.errors import SpecError
+from synth_core.files import atomic_write, write_once
+from synth_core.names import SNAPSHOT_KEY
 from synth_core.privacy.curator import Curator
 from synth_core.release.paths import ReleasePaths
 from synth_core.schema import Schema
@@ -27,7 +28,7 @@ from synth_core.schema.columns.numbers import NumberBase
 from synth_core.steps.context import StepRun
 from synth_core.storage.contribution import bound_for
 from synth_core.storage.counting import PartitionCounts
-from synth_core.storage.ingest import Snapshot, coarsen_partitions, fingerprint_files, ingest_partitions
+from synth_core.storage.ingest import MIN_KEY_BYTES, Snapshot, coarsen_partitions, fingerprint_files, ingest_partitions
 from synth_core.storage.locations import source_files
 
 PURPOSE = "histograms that decide bins"
@@ -47,9 +48,10 @@ def ingest(run: StepRun) -> Path:
 
 def _encoded(run: StepRun, schema: Schema, target: Path) -> Snapshot:
     """The source as partitions in `target`; its files are the account's from then on, also if they are refused."""
+    key = snapshot_key(run.paths)
 
     def read() -> Snapshot:
-        files, key = source_files(run.spec.source), snapshot_key(run.paths)
+        files = source_files(run.spec.source)
         fingerprints = fingerprint_files(files, key=key, cluster=run.cluster)
         run.ledger.bind(run.spec.dataset, run.spec.release, files=fingerprints, runner=run.runner)
         return ingest_partitions(
@@ -67,13 +69,11 @@ def _encoded(run: StepRun, schema: Schema, target: Path) -> Snapshot:
 
 def snapshot_key(paths: ReleasePaths) -> bytes:
     """The secret under which snapshots are digested, made on first use and kept in the confidential zone."""
-    try:
-        handle = os.open(paths.snapshot_key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return paths.snapshot_key.read_bytes()
-    with os.fdopen(handle, "wb") as file:
-        file.write(secrets.token_bytes(32))
-    return paths.snapshot_key.read_bytes()
+    path = paths.key(SNAPSHOT_KEY)
+    key = path.read_bytes() if path.exists() else write_once(path, secrets.token_bytes(32))
+    if len(key) < MIN_KEY_BYTES:  # a full disk cut short what earlier versions wrote
+        raise SpecError(f"{path} is no whole key; restore it or, if nothing was ever ingested here, remove it")
+    return key
 
 
 def _with_bought_bins(run: StepRun) -> Snapshot:

@@ -12,7 +12,7 @@ from typing import Any
 
 from synth_core.errors import PublishError, SpecError, SynthError
 from synth_core.events.journal import record_outcome
-from synth_core.files import atomic_write
+from synth_core.files import FORMULA_SIGNS, atomic_write
 from synth_core.ledger.book import charged_records
 from synth_core.ledger.sql import SqlLedger, open_ledger
 from synth_core.models.feasibility import check_rules
@@ -240,6 +240,7 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> lis
         ("cost", price),
         ("columns", f"{len(schema.domain)}, {schema.domain.cells():.3g} possible records"),
         *([("strata", f"{schema.domain.size(strata.by)} of {strata.by}")] if strata else []),
+        *_formula_warning(spec, schema),
     ]
     return [
         (f"Release {spec.release}", release),
@@ -247,3 +248,14 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> lis
         ("What to expect in each stratum" if strata else "What to expect", method.preview(domain, plan)),
         (f"Account {spec.dataset}", account_lines),
     ]
+
+
+def _formula_warning(spec: ReleaseSpec, schema: Schema) -> list[tuple[str, str]]:
+    """A warning if CSV files will have cells that a spreadsheet runs as formulas; they are values that are declared."""
+    if not spec.csv or spec.escape_formulas:
+        return []
+    for column in schema.columns:
+        if any(isinstance(value, str) and value.startswith(FORMULA_SIGNS) for value in getattr(column, "values", ())):
+            said = f"column {column.name!r} has values that a spreadsheet runs as formulas; set escape_formulas: true"
+            return [("warning", said)]
+    return []

@@ -19,7 +19,7 @@ import yaml
 
 from synth_core.errors import PublishError
 from synth_core.evaluation.public import PublicQuality
-from synth_core.files import flush_to_disk, write_text
+from synth_core.files import close_to_others, flush_to_disk, write_text
 from synth_core.ledger.sql import SqlLedger
 from synth_core.models.mixture import load_model
 from synth_core.privacy.accounts import Record, State
@@ -209,13 +209,20 @@ def _sign(manifest: dict[str, Any], paths: ReleasePaths) -> None:
 
 
 def _remove_others(folder: Path, *, keep: set[str]) -> None:
-    """Remove what killed steps have left in the draft: nothing is published that the manifest does not list."""
+    """Remove what killed steps have left in the draft: nothing is published that the manifest does not list.
+
+    Whatever the umask was, not everybody may write to what stays.
+    """
     for path in sorted(folder.rglob("*"), reverse=True):
         if path.is_dir() and not path.is_symlink():
             if not any(path.iterdir()):
                 path.rmdir()
+                continue
         elif str(path.relative_to(folder)) not in keep:
             path.unlink()
+            continue
+        close_to_others(path)
+    close_to_others(folder)
 
 
 def _rename(paths: ReleasePaths) -> None:

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from synth_core.files import atomic_write
+from synth_core.files import atomic_write, escape_formula
 from synth_core.models.mixture import AnyModel, Mixture, load_model
 from synth_core.models.sampling import Codes
 from synth_core.schema import Schema
@@ -44,6 +45,7 @@ class Recipe:
     shards: int
     seed: int
     csv_folder: Path | None = None
+    escape_formulas: bool = False
 
 
 def sample(run: StepRun) -> Path:
@@ -82,9 +84,25 @@ def write_shard(job: tuple[int, Path], *, recipe: Recipe) -> Path:
         for table in chain([first], tables):
             writer.write_table(table)
             if also is not None:
-                also.write_table(table)
+                also.write_table(_escaped(table) if recipe.escape_formulas else table)
         writer.add_key_value_metadata({"synthetic.release": recipe.release})
     return address
+
+
+def _escaped(table: pa.Table) -> pa.Table:
+    """The table with every text that is a formula escaped; text comes as dictionaries of the declared values."""
+    columns = []
+    for column in table.columns:
+        if pa.types.is_dictionary(column.type):
+            chunks = [
+                pa.DictionaryArray.from_arrays(
+                    chunk.indices, pa.array(map(escape_formula, chunk.dictionary.to_pylist()), pa.string())
+                )
+                for chunk in column.chunks
+            ]
+            column = pa.chunked_array(chunks, column.type)
+        columns.append(column)
+    return pa.Table.from_arrays(columns, schema=table.schema)
 
 
 def _drawn(model: AnyModel, total: int, rng: np.random.Generator, *, recipe: Recipe, number: int) -> Iterator[Codes]:
@@ -107,5 +125,13 @@ def rows_of_shard(total: int, *, shards: int, number: int) -> int:
 
 def _recipe(run: StepRun) -> Recipe:
     spec, paths = run.spec, run.paths
-    folder = paths.csv_extract if spec.csv else None
-    return Recipe(paths.model, paths.schema, spec.release, spec.rows, spec.shards, spec.seed, folder)
+    return Recipe(
+        model=paths.model,
+        schema=paths.schema,
+        release=spec.release,
+        rows=spec.rows,
+        shards=spec.shards,
+        seed=spec.seed,
+        csv_folder=paths.csv_extract if spec.csv else None,
+        escape_formulas=spec.escape_formulas,
+    )

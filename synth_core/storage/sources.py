@@ -50,6 +50,9 @@ PARQUET_BATCH_ROWS = 131_072
 PARSED_BYTES = 4 << 20
 """Bytes of text that Arrow parses in one call: few enough to stay in the processor's caches."""
 
+MAX_LINE_BYTES = CSV_BLOCK_BYTES
+"""Upper limit of a line: a piece then reads at most one line beyond its end."""
+
 _LINE_BYTES = 1 << 16
 """Bytes that are read at once while the end of a line is looked for."""
 
@@ -158,10 +161,34 @@ def _check_header(names: Sequence[str], schema: Schema, address: str) -> None:
 
 def _until_newline(file: Any, start: bytes) -> bytes:
     """`start` and what follows in the file up to a line break and perhaps some more, or to the end."""
-    found = start
-    while b"\n" not in found[len(start) :] and (more := file.read(_LINE_BYTES)):
-        found += more
-    return found
+    found, size = [start], 0
+    while more := file.read(_LINE_BYTES):
+        found.append(more)
+        size += len(more)
+        if b"\n" in more:
+            break
+        if size > MAX_LINE_BYTES:
+            raise _too_long()
+    return b"".join(found)
+
+
+def _short_lines(text: bytes) -> bytes:
+    """The text; refused if a line of it is too long.
+
+    Whether it is follows from that line alone: in each stretch that a line of the greatest length would fill, another
+    line must end.
+    """
+    begin = 0
+    while len(text) - begin > MAX_LINE_BYTES:
+        end = text.rfind(b"\n", begin, begin + MAX_LINE_BYTES + 1)
+        if end < 0:
+            raise _too_long()
+        begin = end + 1
+    return text
+
+
+def _too_long() -> SourceError:
+    return SourceError(f"{ANY_FILE}: a line has more than {MAX_LINE_BYTES >> 20} MB; write each record on one line")
 
 
 def csv_bytes(piece: Piece) -> bytes:
@@ -175,7 +202,7 @@ def csv_bytes(piece: Piece) -> bytes:
             inside = len(text)
             text = _until_newline(file, text)
             text = text[: text.find(b"\n", inside) + 1] or text
-    return text.partition(b"\n")[2] if follows else text
+    return _short_lines(text.partition(b"\n")[2] if follows else text)
 
 
 def _unpacked_lines(piece: Piece) -> Iterator[bytes]:
@@ -187,7 +214,7 @@ def _unpacked_lines(piece: Piece) -> Iterator[bytes]:
 
 def _csv_batches(piece: Piece, schema: Schema) -> Iterator[pa.Table]:
     types = _csv_types(schema, piece.names)
-    for text in _unpacked_lines(piece) if piece.end < 0 else [csv_bytes(piece)]:
+    for text in map(_short_lines, _unpacked_lines(piece)) if piece.end < 0 else [csv_bytes(piece)]:
         for portion in portions(text):
             yield parse_lines(portion, piece.names, types, address=ANY_FILE)
 
@@ -235,16 +262,17 @@ def header_names(line: bytes) -> tuple[str, ...]:
 
 def whole_lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
     """Cuts a stream of blocks anew, so that each ends where a line ends."""
-    rest = b""
+    rest: list[bytes] = []
     for block in blocks:
         end = block.rfind(b"\n") + 1
         if end:
-            yield rest + block[:end]
-            rest = block[end:]
-        else:
-            rest += block
-    if rest:
-        yield rest
+            yield b"".join([*rest, block[:end]])
+            rest = []
+        rest.append(block[end:])
+        if sum(map(len, rest)) > MAX_LINE_BYTES:
+            raise _too_long()
+    if any(rest):
+        yield b"".join(rest)
 
 
 def portions(text: bytes) -> Iterator[bytes]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from fractions import Fraction
 from itertools import combinations
@@ -17,8 +18,9 @@ from typing import Any, Protocol, TypeVar, cast
 import numpy as np
 
 from synth_core.arrays import Floats
+from synth_core.documents import parse_json
 from synth_core.domain import Clique, Domain
-from synth_core.errors import SpecError
+from synth_core.errors import SourceError, SpecError
 from synth_core.measurement import Measurement, total_by_inverse_variance
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.maximum_entropy import estimate
@@ -211,8 +213,9 @@ def save_scores(scores: Scores, path: Path) -> None:
 
 
 def load_scores(path: Path) -> Scores:
-    """Read scores."""
-    return _scores(json.loads(path.read_text(encoding="utf-8")))
+    """Read scores; SourceError if they are none."""
+    with _reading(path, "score"):
+        return _scores(parse_json(path.read_text(encoding="utf-8")))
 
 
 def save_structure(structure: Structure, path: Path) -> None:
@@ -221,14 +224,23 @@ def save_structure(structure: Structure, path: Path) -> None:
 
 
 def load_structure(path: Path) -> Structure:
-    """Read a structure."""
-    values = json.loads(path.read_text(encoding="utf-8"))
-    return Structure(
-        _scores(values["scores"]),
-        _cliques(values["cliques"]),
-        _cliques(values["initial"]),
-        values["largest_table"],
-    )
+    """Read a structure; SourceError if it is none."""
+    with _reading(path, "select"):
+        values = parse_json(path.read_text(encoding="utf-8"))
+        return Structure(
+            _scores(values["scores"]),
+            _cliques(values["cliques"]),
+            _cliques(values["initial"]),
+            values["largest_table"],
+        )
+
+
+@contextmanager
+def _reading(path: Path, step: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, LookupError, TypeError):
+        raise SourceError(f"{path.name} cannot be read; run the step `{step}` again") from None
 
 
 def _scores(values: dict[str, Any]) -> Scores:

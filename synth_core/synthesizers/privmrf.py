@@ -147,7 +147,7 @@ class PrivMRF(OneWayFirst):
             ("largest useful table", f"1 cell for each {self.theta * MEAN_ABSOLUTE * sigma:.0f} records"),
             ("candidates", f"up to {self.proposals} a round"),
             ("junction tree", f"up to {min(self.tau, domain.cells()):,.0f} cells"),
-            ("time", f"up to about {5 + SECONDS_PER_CELL * min(self.tau, domain.cells()):.0f} CPU seconds"),
+            ("time of one fit", f"up to about {5 + SECONDS_PER_CELL * min(self.tau, domain.cells()):.0f} CPU seconds"),
         ]
 
     def _most(self, domain: Domain) -> int:

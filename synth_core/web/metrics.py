@@ -60,7 +60,7 @@ def exposition(office: Office) -> str:
 
 def _ledger(office: Office) -> list[Metric]:
     status = office.chain_status()
-    states = Counter((record.dataset, record.state.value) for record in standing(office.ledger.records()))
+    states = Counter((record.dataset, record.state.value) for record in standing(office.records()))
     entries = [({"dataset": dataset, "state": state}, float(n)) for (dataset, state), n in sorted(states.items())]
     sound, verified = _one(status.sound), _one(status.checked.timestamp())
     return [

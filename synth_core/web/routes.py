@@ -106,7 +106,7 @@ def set_cap(
 @router.get("/releases")
 def releases(request: Request) -> HTMLResponse:
     """All releases."""
-    lines = release_lines(_office(request).ledger.records())
+    lines = release_lines(_office(request).records())
     empty = "There is no release yet."
     return _page(request, "releases.html", here="releases", title="Releases", lines=lines, empty=empty)
 
@@ -145,7 +145,7 @@ Asked = Annotated[RecordFilter, Depends()]
 @router.get("/records")
 def records(request: Request, asked: Asked, page: Annotated[int, Query(ge=1, le=10**6)] = 1) -> HTMLResponse:
     """The records, filtered, newest first."""
-    everything = standing(_office(request).ledger.records())
+    everything = standing(_office(request).records())
     found = asked.among(everything)[::-1]
     first = (page - 1) * RECORDS_ON_A_PAGE
     choices = {
@@ -170,7 +170,7 @@ def records(request: Request, asked: Asked, page: Annotated[int, Query(ge=1, le=
 @router.get("/records.csv")
 def records_csv(request: Request, asked: Asked) -> Response:
     """The same records for a spreadsheet."""
-    text = to_csv(asked.among(standing(_office(request).ledger.records())))
+    text = to_csv(asked.among(standing(_office(request).records())))
     headers = {"Content-Disposition": 'attachment; filename="privacy-ledger.csv"'}
     return Response(text, media_type="text/csv; charset=utf-8", headers=headers)
 

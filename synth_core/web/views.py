@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 from synth_core.errors import SpecError
 from synth_core.events.journal import Event, Kind
 from synth_core.events.office import Office, committed_share
+from synth_core.files import escape_formula
 from synth_core.ledger.book import cost_by_step, runway
 from synth_core.privacy.accounts import Account, Balance, Record, State
 from synth_core.privacy.budget import epsilon_of, mu_of
@@ -138,7 +139,7 @@ class ReleaseView:
 def account_view(office: Office, dataset: str) -> AccountView:
     """One account."""
     balance = office.ledger.balance(dataset)
-    records = office.ledger.records(dataset=dataset)
+    records = office.records(dataset=dataset)
     caps = [record for record in records if record.state in (State.ACCOUNT, State.CAP)]
     return AccountView(
         balance=balance,
@@ -164,7 +165,7 @@ def release_lines(records: Sequence[Record]) -> list[ReleaseLine]:
 def release_view(office: Office, release: str) -> ReleaseView:
     """One release."""
     paths, manifest = office.paths(release), office.manifest(release)
-    records = office.ledger.records(release=release)
+    records = office.records(release=release)
     if not records:
         raise SpecError("the ledger knows no release of that name; choose one from the list")
     events = [event for event in office.events() if event.release == release]
@@ -183,7 +184,7 @@ def release_view(office: Office, release: str) -> ReleaseView:
 
 def releases_of_run(office: Office, dag: str, run: str | None = None) -> list[ReleaseLine]:
     """The releases that a DAG, or one run of it, has spent for, newest first."""
-    records = office.ledger.records()
+    records = office.records()
     names = {
         (record.dataset, record.release)
         for record in records
@@ -308,7 +309,7 @@ def _row(record: Record) -> list[object]:
 
 def _harmless(value: object) -> object:
     """Text that a spreadsheet would run as a formula is quoted; numbers stay numbers."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") and value else value
+    return escape_formula(value) if isinstance(value, str) else value
 
 
 def _fact(record: Record, name: str) -> str:

@@ -65,9 +65,9 @@ def test_airflow_gives_the_release_that_the_steps_give_without_it(release_dag, s
     address = steps.prepare(spec, workspace=workspace)
     for step in steps.STEPS:
         steps.run_step(step, address)
-    (second / "confidential").mkdir(mode=0o700)
-    for answered in [*workspace.glob("ledger.sqlite*"), workspace / "confidential" / "snapshot.key"]:
-        shutil.copyfile(answered, second / answered.relative_to(workspace))
+    shutil.copytree(workspace / "confidential" / ".keys", second / "confidential" / ".keys")
+    for answered in workspace.glob("ledger.sqlite*"):
+        shutil.copy(answered, second)
 
     run = release_dag.test(run_conf={**spec, "workspace": str(second)}, logical_date=None)
     assert run.state == "success"

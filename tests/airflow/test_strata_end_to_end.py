@@ -21,9 +21,9 @@ def test_one_task_for_each_stratum_and_the_same_release(release_dag, workspace, 
     spec = write_release(folder)
     run_steps(spec, folder)
     first = folder / "workspace"
-    (workspace / "confidential").mkdir(mode=0o700)
-    for answered in [*first.glob("ledger.sqlite*"), first / "confidential" / "snapshot.key"]:
-        shutil.copyfile(answered, workspace / answered.relative_to(first))
+    shutil.copytree(first / "confidential" / ".keys", workspace / "confidential" / ".keys")
+    for answered in first.glob("ledger.sqlite*"):
+        shutil.copy(answered, workspace)
 
     run = release_dag.test(run_conf=spec, logical_date=None)
     assert run.state == "success"

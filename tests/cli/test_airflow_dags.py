@@ -7,7 +7,6 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from synth_core.cli import app
-from synth_core.errors import SpecError
 
 DAGS = Path(__file__).resolve().parents[2] / "dags"
 
@@ -27,8 +26,8 @@ def test_the_command_writes_the_files_of_the_dags_folder(tmp_path):
     assert len(files_of(DAGS)) == 3
 
 
-def test_a_file_in_the_way_is_refused(tmp_path):
+def test_a_file_in_the_way_is_refused(synth, tmp_path):
     (tmp_path / "dags").write_text("")
-    refusal = write_into(tmp_path / "dags").exception
-    assert isinstance(refusal, SpecError)
-    assert "cannot be written to" in str(refusal)
+    code, _, err = synth("airflow-dags", tmp_path / "dags")
+    assert code == 2
+    assert err == f"synth: {tmp_path / 'dags'}: something of that name is there already; name another\n"

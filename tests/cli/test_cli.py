@@ -99,7 +99,7 @@ def test_init_refuses_a_place_it_cannot_write(synth, tmp_path):
     (tmp_path / "file").write_text("")
     code, _, err = synth("init", tmp_path / "file" / "mine")
     assert code == 2
-    assert "cannot be created" in err
+    assert "a part of the path is not a folder; check it" in err
 
 
 def test_from_init_to_a_verified_release(synth, example, tmp_path):
@@ -232,7 +232,7 @@ def test_evaluate_refuses_what_it_cannot_read(synth, example, tmp_path):
         tmp_path / "blocked" / "in",
     )
     assert code == 2
-    assert "cannot be written" in err
+    assert "a part of the path is not a folder; check it" in err
 
 
 def test_an_integer_coded_table_by_the_command_line(synth, samples, tmp_path):

@@ -130,7 +130,7 @@ def test_a_record_from_the_future(workspace, monkeypatch):
 
 
 def test_a_key_that_others_can_read_and_one_that_is_none(workspace):
-    key = workspace / "confidential" / "signing.key"
+    key = workspace / "confidential" / ".keys" / "signing.key"
     key.chmod(0o644)
     assert "chmod 0600" in ill(workspace)["signing key"].remedy
     key.write_text("no key")
@@ -138,7 +138,7 @@ def test_a_key_that_others_can_read_and_one_that_is_none(workspace):
 
 
 def test_a_workspace_that_never_signed_is_healthy(workspace):
-    (workspace / "confidential" / "signing.key").unlink()
+    (workspace / "confidential" / ".keys" / "signing.key").unlink()
     assert "signing key" not in ill(workspace)
 
 

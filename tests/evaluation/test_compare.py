@@ -131,7 +131,7 @@ def test_few_columns_and_constant_targets_have_an_answer():
     [
         (np.zeros((9, 3), dtype=int), "one column for each"),
         (np.zeros(9, dtype=int), "one column for each"),
-        (np.zeros((0, 4), dtype=int), "too few rows"),
+        (np.zeros((0, 4), dtype=int), "has no rows"),
         (np.full((9, 4), 2), "column 'w'.*outside the domain"),
         (np.full((9, 4), -1), "column 'x'.*outside the domain"),
     ],

@@ -306,7 +306,7 @@ def test_a_declaration_is_for_life(ledger: SqlLedger) -> None:
 @pytest.mark.parametrize(
     ("changes", "refusal"),
     [
-        ({"dataset": " "}, "an account needs the name of its data set"),
+        ({"dataset": " "}, "dataset . .: use 1 to 100 of a-z"),
         ({"delta": 0.0}, "delta must lie strictly between 0 and 1"),
         ({"cap_epsilon": float("inf")}, "the cap on epsilon must be positive and finite"),
         ({"cap_epsilon": -1.0}, "the cap on epsilon must be positive and finite"),

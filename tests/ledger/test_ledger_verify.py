@@ -194,7 +194,7 @@ def test_a_chain_rewritten_with_right_hashes_is_found_by_its_head(used: SqlLedge
 
 def test_a_head_file_that_cannot_be_written_is_reported(sqlite_url: str, tmp_path: Path) -> None:
     ledger = SqlLedger(sqlite_url, head_paths=[tmp_path / "no folder" / "head"])
-    with pytest.raises(LedgerError, match=r"head file .* cannot be written; make its folder writable"):
+    with pytest.raises(LedgerError, match=r"head file .* cannot be written: "):
         ledger.declare(account(), actor="board")
 
 

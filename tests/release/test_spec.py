@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synth_core.errors import SpecError
+from synth_core.names import NAME
 from synth_core.release.paths import ReleasePaths
-from synth_core.release.spec import NAME, ReleaseSpec
+from synth_core.release.spec import ReleaseSpec
 
 GOOD = {
     "release": "2026-q1",
@@ -21,8 +22,8 @@ GOOD = {
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"epsilon": 0}, "epsilon: Input should be greater than 0"),
-        ({"epsilon": -1}, "epsilon: Input should be greater than 0"),
+        ({"epsilon": 0}, "epsilon: Input should be greater than or equal to 0.000001"),
+        ({"epsilon": 1e-300}, "epsilon: Input should be greater than or equal to 0.000001"),
         ({"epsilon": "much"}, "epsilon: "),
         ({"delta": 1}, "delta: Input should be less than 1"),
         ({"delta": 1.5}, "delta: Input should be less than 1"),
@@ -68,7 +69,7 @@ def test_files(tmp_path):
 
 @given(st.text(max_size=120))
 def test_names_are_safe_as_folder_names(text):
-    if NAME.match(text):
+    if NAME.fullmatch(text):
         assert "/" not in text
         assert not text.startswith(".")
 

@@ -103,7 +103,7 @@ def test_a_size_below_one_is_refused():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"columns: [", "not valid YAML near line 1"),
+        (b"columns: [", "not valid YAML near line 2"),
         (b"a: \x00", "not valid YAML"),
         (b"\xff\xfe\xfa", "not UTF-8"),
         (b"- just a list", "a mapping with the key columns"),
@@ -122,7 +122,7 @@ def test_a_refused_file_is_named(tmp_path, content, message):
 
 
 def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(SchemaError, match="cannot be read: No such file"):
+    with pytest.raises(SchemaError, match="cannot be read: it is not there"):
         Schema.load(tmp_path / "none.yaml")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
+from contextlib import suppress
 
 import pytest
 from support.small_release import run_all, write_release
@@ -162,6 +163,30 @@ def test_a_release_killed_at_any_change_of_the_file_system_is_a_draft_or_publish
         shutil.rmtree(paths.workspace)
     assert before > 10
     assert after >= 1
+
+
+@pytest.mark.slow
+def test_running_a_published_release_again_killed_at_any_change_leaves_it_as_it_was_signed(published, tmp_path, synth):
+    """`synth run --again` has nothing to compute there; whatever it does to files, none of them is a published one."""
+    paths = copy_of(published[0], tmp_path)
+    spec = tmp_path / "release.yaml"
+    _spec(paths).save(spec)
+    signed = content(paths.workspace / "public")
+
+    def run_again(last):
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            system = FileSystem(monkeypatch, last=last)
+            with suppress(Killed):
+                assert synth("run", spec, "--again")[0] == 0
+            return system.done
+
+    changes = run_again(None)
+    assert changes
+    for last in range(changes):
+        run_again(last)
+        assert content(paths.workspace / "public") == signed, last
+        assert finished_steps(str(paths.spec)) == STEPS
+    assert verify_release(paths.public) == []
 
 
 def die_before_the_hold_ends(paths):

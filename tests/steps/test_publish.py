@@ -53,7 +53,7 @@ def test_it_is_verified_and_names_its_signer(released):
     public = released[0] / "workspace" / "public" / "r1"
     assert verify_release(public) == []
     assert len(check_release(public).signer.split()) == 8
-    assert (released[0] / "workspace" / "confidential" / "signing.key").stat().st_mode & 0o077 == 0
+    assert (released[0] / "workspace" / "confidential" / ".keys" / "signing.key").stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.slow
@@ -159,12 +159,12 @@ def test_without_the_ledger_the_files_are_still_checked(copy, tmp_path):
 
 
 def test_another_key_is_found_in_the_workspace(copy):
-    (copy / "confidential" / "signing.key").write_text("no key")
+    (copy / "confidential" / ".keys" / "signing.key").write_text("no key")
     assert any("cannot be read" in problem for problem in verify_release(copy / "public" / "r1"))
-    (copy / "confidential" / "signing.key").unlink()
+    (copy / "confidential" / ".keys" / "signing.key").unlink()
     from synth_core.release.signing import private_key
 
-    private_key(copy / "confidential" / "signing.key", create=True)
+    private_key(copy / "confidential" / ".keys" / "signing.key", create=True)
     assert verify_release(copy / "public" / "r1") == ["signing-key.pem: is not the key of this workspace"]
 
 
@@ -177,7 +177,7 @@ def test_the_agencys_own_key_signs(tmp_path, monkeypatch):
     run_all(write_release(tmp_path, method="independent"), tmp_path / "workspace")
     public = tmp_path / "workspace" / "public" / "r1"
     assert verify_release(public) == []
-    assert not (tmp_path / "workspace" / "confidential" / "signing.key").exists()
+    assert not (tmp_path / "workspace" / "confidential" / ".keys" / "signing.key").exists()
 
 
 def test_publishing_without_quality_is_refused(tmp_path):
@@ -326,7 +326,7 @@ def test_the_registry_entry_states_the_guarantee(released):
 
 
 def test_a_reviewer_who_may_not_read_the_confidential_zone_can_verify(copy, monkeypatch):
-    (copy / "confidential" / "signing.key").write_text("no key")
+    (copy / "confidential" / ".keys" / "signing.key").write_text("no key")
     allowed = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: "confidential" not in str(path) and allowed(path, mode))
     assert verify_release(copy / "public" / "r1") == []

@@ -130,10 +130,10 @@ def test_a_local_cluster_gives_the_same_release(released, tmp_path):
     """Dask is a runner like the others: with the answers replayed it makes the same manifest."""
     folder, address, spec = released
     workspace = tmp_path / "workspace"
-    (workspace / "confidential").mkdir(parents=True)
+    keys = "workspace/confidential/.keys"
+    shutil.copytree(folder / keys, tmp_path / keys)
     for path in (folder / "workspace").glob("ledger.sqlite*"):
         shutil.copy(path, workspace)
-    shutil.copy(folder / "workspace" / "confidential" / "snapshot.key", workspace / "confidential")
     charged = ledger_of(folder).balance("people").charged_mu2
     other = run_all(spec, workspace, cluster="local")
     assert summary(other)["digest"] == summary(address)["digest"]

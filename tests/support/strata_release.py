@@ -68,9 +68,8 @@ def run_steps(spec, folder, steps=STEPS, **how):
 
 def with_the_same_answers(folder, other):
     """A new workspace with the ledger and the snapshot key of another: asking again replays its answers."""
-    (other / "workspace" / "confidential").mkdir(parents=True)
+    key = "workspace/confidential/.keys"
+    shutil.copytree(folder / key, other / key)
     for path in (folder / "workspace").glob("ledger.sqlite*"):
         shutil.copy(path, other / "workspace")
-    key = "workspace/confidential/snapshot.key"
-    shutil.copy(folder / key, other / key)
     return other

@@ -7,7 +7,6 @@ else calls the methods of this class. Arrow and pandas take a second to import, 
 
 from __future__ import annotations
 
-import unicodedata
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn, TypeAlias
@@ -27,6 +26,7 @@ from pydantic import (
 
 from synth_core.domain import Codes
 from synth_core.errors import SchemaError, SourceError
+from synth_core.names import one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,13 +52,6 @@ def whole_or_text(value: object) -> object:
     if value == "":
         raise ValueError("empty text cannot be distinguished from a missing value; declare nullable: true")
     return one_line(value) if isinstance(value, str) else value
-
-
-def one_line(text: str) -> str:
-    """Control characters survive neither CSV nor YAML unharmed."""
-    if any(unicodedata.category(character) in ("Cc", "Zl", "Zp") for character in text):
-        raise ValueError("line breaks and control characters are not allowed; remove them")
-    return text
 
 
 Value: TypeAlias = Annotated[int | str, BeforeValidator(whole_or_text)]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -16,6 +17,9 @@ from synth_core.schema.columns.base import MISSING, OTHER, UNSEEN, ColumnBase, D
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+
+MAX_VALUES = 100_000
+"""Upper limit of the declared values of a column."""
 
 
 def _name_or_number(value: object) -> object:
@@ -71,7 +75,7 @@ class Categorical(ColumnBase):
 
     kind: Literal["categorical"] = "categorical"
     unseen: Literal["refuse", "other"] = "refuse"
-    values: tuple[Value, ...] = Field(min_length=1)
+    values: tuple[Value, ...] = Field(min_length=1, max_length=MAX_VALUES)
     labels: dict[Value, str] = Field(default={})
     recode: dict[Value, Value] = Field(
         default={},
@@ -93,7 +97,7 @@ class Categorical(ColumnBase):
         """How many values are declared."""
         return len(self.values)
 
-    @property
+    @cached_property
     def code_of(self) -> dict[int | str, int]:
         """The code of every value, declared or recoded."""
         codes: dict[int | str, int] = {value: code for code, value in enumerate(self.values)}
@@ -193,9 +197,11 @@ class Categorical(ColumnBase):
     def _codes_of(self, item: int | float | str | Range) -> int:
         if item == OTHER and self.is_text and self.other_code is not None:
             return self.other_code
-        if isinstance(item, Range) or item not in self.values:
+        known: Mapping[Any, int] = self.code_of  # 1.0 is the whole number 1
+        code = None if isinstance(item, Range) else known.get(item)
+        if code is None or self.values[code] != item:  # a recoded value is no declared one
             raise ValueError(f"{item!r} is not among the column's values; use declared values")
-        return self.values.index(item)
+        return code
 
     def _matches(self, cells: pd.Series[Any], items: list[int | float | str | Range]) -> NDArray[np.bool_]:
         return cells.isin(items).to_numpy(dtype=np.bool_)
@@ -227,15 +233,17 @@ class Categorical(ColumnBase):
         return self
 
     def _check_declared(self, key: str, values: Iterable[int | str], remedy: str) -> None:
+        declared = set(self.values)
         for value in values:
-            if value not in self.values:
+            if value not in declared:
                 raise ValueError(f"{key}: {value!r} is not among the values; {remedy}")
 
     def _check_recode(self) -> None:
+        declared = set(self.values) if self.recode else set()
         for value in self.recode:
             if type(value) is not type(self.values[0]):
                 raise ValueError(f"recode: {value!r} is not written as the values are; text or whole numbers, as they")
-            if value in self.values:
+            if value in declared:
                 raise ValueError(f"recode: {value!r} is among the values; only undeclared ones become others")
         self._check_declared("recode", self.recode.values(), "add it there")
 
@@ -250,12 +258,18 @@ class Categorical(ColumnBase):
 
     def _check_partition(self, grouped: list[int | str]) -> None:
         self._check_declared("hierarchy", grouped, "remove it")
-        if len(set(grouped)) < len(grouped):
+        in_groups = set(grouped)
+        if len(in_groups) < len(grouped):
             raise ValueError(f"hierarchy: {_first_twice(grouped)!r} is in two groups; keep it in one")
         for value in self.values:
-            if value not in grouped:
+            if value not in in_groups:
                 raise ValueError(f"hierarchy: {value!r} is in no group; every value needs one")
 
 
-def _first_twice(values: tuple[int | str, ...] | list[int | str]) -> int | str:
-    return next(value for i, value in enumerate(values) if value in values[:i])
+def _first_twice(values: Iterable[int | str]) -> int | str:
+    seen: set[int | str] = set()
+    for value in values:
+        if value in seen:
+            break
+        seen.add(value)
+    return value

@@ -14,7 +14,8 @@ from pydantic import BeforeValidator, Discriminator, Field, StrictFloat, StrictI
 
 from synth_core.domain import Codes
 from synth_core.errors import SchemaError
-from synth_core.schema.columns.base import UNSEEN, ColumnBase, Declaration, Range, one_line
+from synth_core.names import one_line
+from synth_core.schema.columns.base import UNSEEN, ColumnBase, Declaration, Range
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,0 +1,128 @@
+"""YAML that people write, read with limits: a file is refused by size and depth before anything is built of it.
+
+The parser of libyaml is a loop, but what builds values of its events calls itself for every level, in C: a file of a
+few kilobytes that opens 50,000 brackets would end the process. An alias repeats what its anchor names, so a few
+lines can stand for more values than fit in memory. Both are counted over the events first.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from synth_core.files import explain
+
+MAX_BYTES = 32 * 2**20
+"""Upper limit of the size of a YAML file."""
+MAX_DEPTH = 32
+"""Upper limit of the levels of lists and mappings inside each other."""
+MAX_VALUES = 4_000_000
+"""Upper limit of the values, keys included, with all aliases written out."""
+
+_BROKEN = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError)
+"""What yaml raises besides its own errors: for dates, numbers and tagged texts that are none."""
+
+_COMPILED: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # eight times as fast
+
+
+class Unreadable(ValueError):
+    """A file is no document that can be used; the text says why and what to do, and does not name the file."""
+
+
+def read_document(path: str | Path) -> str:
+    """Returns the text of a YAML file.
+
+    Args:
+        path: A regular file; anything else, such as a device, is refused without being opened.
+
+    Raises:
+        Unreadable: It cannot be read, is larger than MAX_BYTES, or is not UTF-8 text.
+    """
+    try:
+        if not stat.S_ISREG(Path(path).stat().st_mode):
+            raise Unreadable("it is not a file; name a YAML file")
+        with Path(path).open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise Unreadable(f"it is larger than {MAX_BYTES >> 20} MB; make it smaller")
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise Unreadable("it is not UTF-8 text") from None
+    except OSError as error:
+        raise Unreadable(f"it cannot be read: {explain(error)}") from None
+
+
+def parse_document(text: str) -> Any:
+    """Returns what a YAML text says, as plain values; a mapping that gives a key twice is refused.
+
+    Raises:
+        Unreadable: It is not valid YAML, or exceeds a limit.
+    """
+    try:
+        _check_limits(text)
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
+    except yaml.YAMLError as error:
+        raise Unreadable(_fault(error)) from None
+    except Unreadable:
+        raise
+    except _BROKEN:
+        raise Unreadable("not valid YAML: a date, a number or a tagged value is none; put it in quotes") from None
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Returns what a JSON text says; ValueError if it is none, or if it is nested deeper than Python can follow."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise Unreadable("it is nested too deep") from None
+
+
+def _check_limits(text: str) -> None:
+    """Count levels and values over the events of the parser, in which nothing is nested."""
+    values: dict[str, int] = {}  # of each anchor that is finished
+    open_at: list[tuple[str | None, int]] = []
+    total = 0
+    for event in yaml.parse(text, Loader=_COMPILED):
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_at.append((event.anchor, total))
+            if len(open_at) > MAX_DEPTH:
+                raise Unreadable(f"it is nested more than {MAX_DEPTH} levels deep; make it flatter")
+            total += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_at.pop()
+            if anchor is not None:
+                values[anchor] = total - before
+        elif isinstance(event, yaml.ScalarEvent):
+            total += 1
+            if event.anchor is not None:
+                values[event.anchor] = 1
+        elif isinstance(event, yaml.AliasEvent):
+            if event.anchor not in values:
+                raise Unreadable("an alias stands inside of what it names, or names nothing; write it out")
+            total += values[event.anchor]
+        if total > MAX_VALUES:
+            raise Unreadable(f"it has more than {MAX_VALUES:,} values; make it smaller")
+
+
+class _Loader(_COMPILED):  # type: ignore[misc] # chosen when imported
+    """YAML without its habit of letting the last of two equal keys win in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} is given twice", key.start_mark)
+            seen.add(str(key.value))
+        found: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
+        return found
+
+
+def _fault(error: yaml.YAMLError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"not valid YAML near line {error.problem_mark.line + 1}: {error.problem}"
+    return "not valid YAML"

@@ -1,0 +1,88 @@
+"""Pages and metrics read what is new: what they cost does not grow with what they have shown before."""
+
+import json
+
+import pytest
+from fastapi.testclient import TestClient
+from support.budget_examples import spend, tampered
+
+from synth_core.events import journal
+from synth_core.events import office as offices
+from synth_core.events.journal import Event, Kind, append
+from synth_core.ledger import sql
+from synth_core.privacy.budget import mu2_of
+from synth_core.release.verify import check_release
+from synth_core.web.application import create_app
+from synth_core.web.metrics import exposition
+from synth_core.web.routes import Visitor
+
+PAGES = ("/", "/account?dataset=houses", "/releases", "/records", "/records.csv", "/release?name=r1", "/metrics")
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """How many records, events and manifests are decoded."""
+    counts = dict.fromkeys(("records", "events", "manifests"), 0)
+
+    def counted(module, name, what):
+        call = getattr(module, name)
+
+        def count(*args, **kwargs):
+            counts[what] += 1
+            return call(*args, **kwargs)
+
+        monkeypatch.setattr(module, name, count)
+
+    counted(sql, "record_of", "records")
+    counted(journal, "_parsed", "events")
+    counted(offices, "parse_json", "manifests")
+    return counts
+
+
+def test_each_record_event_and_manifest_is_read_once(office, read):
+    """Before, 20,500 records were read for every page and every scrape: 1.3 s and more."""
+    who = Visitor("vera", may_edit=False)
+    app = create_app(office=lambda: office, visitor=lambda: who, secret=lambda: "s" * 32, verify=check_release)
+    client = TestClient(app)
+    offices._manifest.cache_clear()
+    first = {page: client.get(page).text for page in PAGES}
+    known = dict(read)
+    assert known["records"] <= office.ledger.head().records + 2 * len(PAGES)
+    for page in PAGES:
+        assert client.get(page).status_code == 200
+    assert {name: read[name] - known[name] for name in ("events", "manifests")} == {"events": 0, "manifests": 0}
+    assert read["records"] - known["records"] <= 2 * len(PAGES), "the last one is looked at again"
+    spend(office.ledger, "going-1", "fit", mu2=mu2_of(0.1, 1e-6))
+    append(office.workspace, Event(kind=Kind.STEP, dataset="people", release="r1", step="fit", seconds=1.0))
+    assert client.get("/records").text != first["/records"]
+    assert client.get("/metrics").text != first["/metrics"]
+    assert read["events"] - known["events"] == 1
+
+
+def test_a_chain_that_is_another_one_is_read_from_its_beginning(office, workspace):
+    before = office.records()
+    tampered(workspace, "DELETE FROM ledger_records WHERE id > 5")
+    assert office.records() == before[:5]
+    tampered(workspace, "UPDATE ledger_records SET reason = 'other' WHERE id = 5")
+    assert office.records()[4].reason == "other"
+
+
+def test_a_log_that_is_another_one_is_read_from_its_beginning(office, workspace):
+    assert len(office.events()) > 1
+    log = journal.event_log(workspace)
+    first = log.read_bytes().splitlines(keepends=True)[0]
+    log.write_bytes(first + b'{"kind": "step", "torn')
+    assert len(office.events()) == 1
+    with log.open("ab") as file:
+        file.write(b"\n" + first)
+    assert len(office.events()) == 2
+
+
+def test_a_manifest_that_was_changed_is_read_again(office):
+    assert office.manifest("r1")["release"] == "r1"
+    path = office.paths("r1").manifest
+    other = json.loads(path.read_text()) | {"dataset": "other"}
+    path.unlink()
+    path.write_text(json.dumps(other))
+    assert office.manifest("r1")["dataset"] == "other"
+    assert 'dataset="other"' in exposition(office)
