@@ -16,9 +16,9 @@ def test_formulas_in_csv_are_escaped_where_asked_and_warned_of_elsewhere(tmp_pat
     def released(release, **changes):
         own = spec | {"release": release, "epsilon": 0.5} | changes
         warned = "warning" in dict(dict(cost(own, workspace=tmp_path / "workspace"))[f"Release {release}"])
-        extract = ReleasePaths.of_address(run_all(own, tmp_path / "workspace", steps=STEPS[:5])).extract
-        texts = pd.concat([pd.read_csv(path, dtype=str)["job"] for path in extract.glob("*.csv")]).dropna()
-        cells = pd.concat([pd.read_parquet(path)["job"] for path in extract.glob("*.parquet")]).dropna()
+        paths = ReleasePaths.of_address(run_all(own, tmp_path / "workspace", steps=STEPS[:5]))
+        texts = pd.concat([pd.read_csv(path, dtype=str)["job"] for path in paths.csv_extract.iterdir()]).dropna()
+        cells = pd.read_parquet(paths.extract)["job"].dropna()
         assert CALL in set(cells), "the table itself has the declared values"
         return warned, set(texts) - set(cells), {text.removeprefix("'") for text in texts} == set(cells)
 

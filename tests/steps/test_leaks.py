@@ -154,9 +154,8 @@ def test_the_confidential_zone_is_closed_and_has_them(run):
 def test_exceptions(tmp_path, spoil):
     spec = write_release(tmp_path, frame=spoil(people()))
     (tmp_path / "schema.yaml").write_text(SCHEMA)
-    address = prepare(spec, workspace=tmp_path / "workspace")
     with pytest.raises(SynthError) as refusal:
-        run_step("ingest", address)
+        run_step("ingest", prepare(spec, workspace=tmp_path / "workspace"))
     error = refusal.value
     chain = [str(e) for e in (error, error.__cause__) if e is not None]
     assert not found(secrets_of(people()), " ".join(chain))

@@ -13,7 +13,7 @@ from synth_core.ledger.sql import open_ledger
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ReleaseSpec
 from synth_core.release.verify import check_release
-from synth_core.steps import STEPS, finished, prepare, run_step
+from synth_core.steps import STEPS, finished_steps, prepare, run_step
 
 STORED = sorted(Path(__file__).parent.glob("workspace-*.tar.gz"))
 
@@ -36,7 +36,7 @@ def test_it_opens_and_verifies(town):
 def test_a_release_that_was_begun_goes_on_and_costs_nothing_twice(town):
     paths = ReleasePaths(town / "workspace", "r2")
     spent = open_ledger(paths.workspace).balance("people").charged_mu2
-    assert finished(str(paths.spec)) == STEPS[:4]
+    assert finished_steps(str(paths.spec)) == STEPS[:4]
     for step in STEPS[:5]:
         run_step(step, str(paths.spec))
     assert open_ledger(paths.workspace).balance("people").charged_mu2 == spent
