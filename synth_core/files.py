@@ -150,7 +150,7 @@ _REASONS = {
 
 
 def explain(error: OSError) -> str:
-    """Returns why a file cannot be used, with the remedy; of a failure without a number, its kind alone."""
+    """Returns why a file cannot be used, with the remedy where there is one."""
     return _REASONS.get(error.errno or 0) or error.strerror or type(error).__name__
 
 
@@ -159,11 +159,13 @@ def naming_files() -> Iterator[None]:
     """Turn a failure of the file system into one line that names the file and the remedy.
 
     Raises:
-        StorageError: The block raised an OSError.
+        StorageError: The block raised an OSError of the operating system.
     """
     try:
         yield
     except OSError as error:
+        if error.errno is None:  # not of the file system: a library's own
+            raise
         names = [str(name) for name in (error.filename, error.filename2) if name is not None]
         raise StorageError(f"{' to '.join(names) or 'a file'}: {explain(error)}") from None
 

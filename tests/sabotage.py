@@ -250,7 +250,10 @@ FAULTS = (
     Fault("edge 8a: a line has no end", "synth_core/storage/sources.py",
         "        if size > MAX_LINE_BYTES:\n", "        if size < 0:\n",
         ("tests/storage/test_long_lines.py::test_a_long_line_is_refused_wherever_it_stands",),
-        more=(("synth_core/storage/sources.py", "        if end < 0:\n", "        if end < -1:\n"),)),
+        more=(
+            ("synth_core/storage/sources.py",
+            "        if end < 0:\n            raise _too_long()\n", "        if end < 0:\n            return text\n"),
+        )),
     Fault("edge 8b: each label is searched among all values", "synth_core/schema/columns/categorical.py",
         "        declared = set(self.values)\n        for value in values:",
         "        declared = self.values\n        for value in values:",

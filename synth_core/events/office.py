@@ -87,7 +87,7 @@ class Office:
         with self._lock:
             ledger, known = self.ledger, self._records[1] if self._records[0] is self.ledger else []
             # The last known record is read once more: where it is another one, the chain is not the one of before.
-            new = ledger.records(since=known[-1].id if known else 1)
+            new = ledger.records_from(known[-1].id if known else 1)
             if known[-1:] != new[: len(known[-1:])]:
                 known, new = [], ledger.records()
             known.extend(new[1:] if known else new)

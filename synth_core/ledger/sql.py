@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Select, select
 
 from synth_core.errors import LedgerError
 from synth_core.files import atomic_write, explain
@@ -95,16 +95,21 @@ class SqlLedger(LedgerVerbs):
         heads, workspace = self.chain.head_paths, self.chain.workspace
         return partial(SqlLedger, head_paths=heads, workspace=workspace), (url.render_as_string(hide_password=False),)
 
-    def records(
-        self, *, dataset: str | Collection[str] | None = None, release: str | None = None, since: int = 1
-    ) -> list[Record]:
-        """The chain from the record `since` on, or those of one or several data sets or of a release, oldest first."""
-        query = select(RECORDS).where(RECORDS.c.id >= since).order_by(RECORDS.c.id)
+    def records(self, *, dataset: str | Collection[str] | None = None, release: str | None = None) -> list[Record]:
+        """The chain, or the records of one or several data sets or of a release, oldest first."""
+        query = select(RECORDS).order_by(RECORDS.c.id)
         if dataset is not None:
             names = [dataset] if isinstance(dataset, str) else list(dataset)
             query = query.where(RECORDS.c.dataset.in_(names))
         if release is not None:
             query = query.where(RECORDS.c.release == release)
+        return self._read(query)
+
+    def records_from(self, number: int) -> list[Record]:
+        """The chain from the record of this number on."""
+        return self._read(select(RECORDS).where(RECORDS.c.id >= number).order_by(RECORDS.c.id))
+
+    def _read(self, query: Select[Any]) -> list[Record]:
         with self.chain.unchecked() as connection:
             return [record_of(dict(row)) for row in connection.execute(query).mappings()]
 
