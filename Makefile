@@ -37,6 +37,13 @@ STALE := FORCE
 endif
 endif
 
+# So are the tools beside it: their scripts name the folder that they were made in.
+ifneq "$(wildcard $(CHECKS)/.ready)" ""
+ifneq "$(shell $(CHECKS)/bin/python -c '' 2>/dev/null && cat $(CHECKS)/.ready)" "$(CURDIR)"
+STALE_CHECKS := FORCE
+endif
+endif
+
 # Caches go beside the code where the home cannot be written to.
 CACHE := $${XDG_CACHE_HOME:-$$HOME/.cache}
 WRITABLE := $(shell mkdir -p "$(CACHE)" 2>/dev/null && test -w "$(CACHE)" && echo yes)
@@ -158,11 +165,11 @@ $(KERNELS): $(READY)
 	@touch $@
 
 # Tools for files that are not Python; dask-kubernetes is there for its schemas alone, without what it would need to run.
-$(CHECKS)/.ready: infra/checks/requirements.lock infra/checks/crds.lock $(STALE) | $(BIN)/uv
+$(CHECKS)/.ready: infra/checks/requirements.lock infra/checks/crds.lock $(STALE_CHECKS) | $(BIN)/uv
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(CHECKS)
 	$(BIN)/uv pip install --quiet --python $(CHECKS)/bin/python --require-hashes -r infra/checks/requirements.lock
 	$(BIN)/uv pip install --quiet --python $(CHECKS)/bin/python --require-hashes --no-deps -r infra/checks/crds.lock
-	@touch $@
+	@echo "$(CURDIR)" > $@
 
 $(BIN)/uv: $(STALE)
 	@python=""; for name in $(if $(PYTHON),"$(PYTHON)",python3.11 python3.12 python3); do \
