@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from synth_core.arrays import one_thread
 from synth_core.errors import ClusterError, needing
 
 T = TypeVar("T")
@@ -107,6 +108,7 @@ class Cluster:
         on_gpu = {"GPU": 1} if self._has_gpu() else None
         futures = {
             k: self._client.submit(
+                in_one_thread,
                 work,
                 items[k],
                 priority=-rank,
@@ -123,7 +125,7 @@ class Cluster:
         if self._client is None:
             return work(*args, **constants)
         resources = {"GPU": 1} if self._has_gpu() else None
-        future = self._client.submit(work, *args, resources=resources, pure=False, **constants)
+        future = self._client.submit(in_one_thread, work, *args, resources=resources, pure=False, **constants)
         return _result(future)  # type: ignore[no-any-return]
 
     def on_each_worker(self, work: Callable[..., T], *args: Any) -> dict[str, T]:
@@ -165,6 +167,12 @@ def _dask() -> Any:
     return dask
 
 
+def in_one_thread(work: Callable[..., T], /, *args: Any, **constants: Any) -> T:
+    """Run a task; a worker's parallelism is its number of tasks."""
+    with one_thread:
+        return work(*args, **constants)
+
+
 def _added_up(items: Sequence[Any], *, work: Callable[[Any], T], add: Callable[[Sequence[T]], T]) -> T:
     """The work on some items, one after the other, of which only the sum so far is held."""
     total = work(items[0])
@@ -178,7 +186,7 @@ def _delayed(work: Callable[..., T], items: Sequence[Any], constants: Mapping[st
     the constants are part of the function.
     """
     dask = _dask()
-    bound = functools.partial(work, **constants)
+    bound = functools.partial(in_one_thread, work, **constants)
     return [dask.delayed(bound, pure=False)(item) for item in items]
 
 

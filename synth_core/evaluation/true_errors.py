@@ -16,6 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
+from synth_core.arrays import one_thread
 from synth_core.domain import Domain
 from synth_core.errors import SourceError
 from synth_core.evaluation.classification import (
@@ -194,6 +195,7 @@ def compare_codes(real: Codes, synthetic: Codes, domain: Domain, **asked: Any) -
     return compare_tables(CodedTable.of(real, domain), CodedTable.of(synthetic, domain), **asked)
 
 
+@one_thread
 def compare_tables(
     real: CodedTable,
     synthetic: CodedTable,

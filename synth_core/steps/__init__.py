@@ -213,12 +213,13 @@ def run_step(
     Raises:
         SynthError: The step is refused, with a reason that names the remedy.
     """
+    from synth_core.arrays import one_thread
     from synth_core.steps.context import open_run
 
     step = find_step(name)
     if name != "publish" and (manifest := published_manifest(address)):
         return manifest
-    with open_run(address, cluster=cluster, runner=runner, progress=progress) as run, run.watched(name):
+    with one_thread, open_run(address, cluster=cluster, runner=runner, progress=progress) as run, run.watched(name):
         return str(step.run(run) if part is None else _parts(step).run(run, part))
 
 
