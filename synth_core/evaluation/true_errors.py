@@ -239,8 +239,10 @@ def compare_tables(
     pairs = pair_tvd(real, synthetic)
     worst = worst_cells(real, synthetic, cliques=alpha_way(domain, min(2, len(domain))))
     advance("pairs of columns")
+    for table in (real, synthetic):
+        table.expect([clique for alpha in ALPHAS for clique in alpha_way(domain, alpha)])
     marginals = []
-    for alpha in ALPHAS:
+    for alpha in reversed(ALPHAS):  # the larger first: sums of theirs are the smaller
         marginals.append(marginal_errors(real, synthetic, alpha=alpha))
         advance(f"{alpha}-way marginals")
     scores = _scores(real, synthetic, levels=levels or {}, pay_gap=pay_gap) | _k_marginal(pairs)
@@ -253,7 +255,7 @@ def compare_tables(
         synthetic_rows=synthetic.rows,
         judged_rows=(len(real.sample), len(synthetic.sample)),
         one_way=dict(zip(domain, np.diagonal(pairs).tolist(), strict=True)),
-        marginals=tuple(errors for errors in marginals if errors),
+        marginals=tuple(errors for errors in reversed(marginals) if errors),
         pairs=_rows(pairs),
         worst_cells=worst,
         targets=svm,

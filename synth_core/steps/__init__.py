@@ -242,7 +242,7 @@ def import_steps() -> None:
     """Import every module that a step needs, for a process from which those that run steps are forked."""
     with needing("cli"):
         import distributed  # noqa: F401
-        import sklearn.svm  # noqa: F401
+        import sklearn.tree  # noqa: F401
 
     from synth_core.steps import evaluate, ingest, preparation, publish, sample, strata  # noqa: F401
 

@@ -5,7 +5,7 @@
 The earlier commit is checked out as a git worktree in bench-out/; every measurement is a process of its own, run
 once to warm up and then in turn in both trees, with OMP_NUM_THREADS unset. Seconds are CPU seconds of the process and
 its children, the least of some turns; memory is the peak of the process. What must not have changed is compared. Writes
-speed.jsonl and speed.md here; with names of parts only these are measured again.
+speed.jsonl and speed.md here; with names of parts, or PART:ARGUMENT, only these are measured again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,6 @@ DATA = Path(os.environ.get("SYNTH_BENCH_DATA", ROOT.parent / "shared" / "data"))
 TREE = ROOT / "bench-out" / "before"
 TABLES = ("nltcs", "acs", "adult", "br2000")
 THREADS = ("unset", "1", "64")
-SIZES = ((100_000, 15), (100_000, 60), (1_000_000, 15), (1_000_000, 30), (10_000_000, 15))
 
 Figures = dict[str, Any]
 
@@ -87,9 +86,74 @@ def fit(argument: str) -> Figures:
     return figures
 
 
+def svm(argument: str) -> Figures:
+    """SVM errors of a table trained on itself: their mean, and how far they are from a converged LinearSVC's."""
+    import warnings
+
+    from sklearn.svm import LinearSVC
+
+    from synth_core.domain import Domain
+    from synth_core.evaluation.classification import misclassification_rate, split_rows, usual_targets
+
+    domain = Domain.of(json.loads((DATA / f"{argument}-domain.json").read_text()))
+    rows = np.loadtxt(DATA / f"{argument}.csv", delimiter=",", skiprows=1, dtype=np.int64)
+    parts, targets = split_rows(rows, rows), usual_targets(domain)
+    given = {"training": parts.real, "test": parts.held_out, "domain": domain}
+    misclassification_rate(targets[0], **given)
+    with clock() as figures:
+        errors = np.array([misclassification_rate(target, **given) for target in targets])
+
+    def indicators(codes: np.ndarray, at: int) -> np.ndarray:
+        others = [k for k in range(len(domain)) if k != at]
+        return np.column_stack([codes[:, [k]] == np.arange(domain.sizes[k]) for k in others]).astype(np.float64)
+
+    truth = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for at in map(domain.position, targets):
+            machine = LinearSVC(dual=False, tol=1e-4).fit(indicators(parts.real, at), parts.real[:, at])
+            truth.append(np.mean(machine.predict(indicators(parts.held_out, at)) != parts.held_out[:, at]))
+    far = np.abs(errors - truth).max()
+    return figures | {"note": f"mean error {errors.mean():.4f} (LinearSVC {np.mean(truth):.4f}), furthest {far:.4f}"}
+
+
+def evaluate(argument: str) -> Figures:
+    """All true errors of two generated tables in partitions; what follows from counts must not have changed."""
+    import hashlib
+
+    from synth_core.bench.scale_tasks import census_blocks, census_schema
+    from synth_core.evaluation import CodedTable, compare_codes, compare_tables, numeric_levels
+    from synth_core.storage.ingest import write_codes
+
+    rows, columns = map(int, argument.split(" x "))
+    schema = census_schema(columns)
+    few = next(census_blocks(300, columns))
+    compare_codes(few, few, schema.domain)
+    with tempfile.TemporaryDirectory(dir=ROOT / "bench-out") as folder:
+        tables = []
+        for side in ("real", "synthetic"):
+            paths = []
+            for number, block in enumerate(census_blocks(rows, columns)):
+                if side == "synthetic":
+                    block[np.random.default_rng(number).random(block.shape) < 0.05] = 0
+                paths.append(Path(folder) / f"{side}-{number}.parquet")
+                codes = dict(zip(schema.domain, np.ascontiguousarray(block.T), strict=True))
+                write_codes(codes, paths[-1])
+            tables.append(CodedTable([str(path) for path in paths], schema.domain))
+        with clock() as figures:
+            found = compare_tables(*tables, levels=numeric_levels(schema))
+    values = json.loads(found.to_json())
+    targets = values.pop("targets")
+    mean = np.mean([[target["real"], target["synthetic"]] for target in targets])
+    counted = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
+    return figures | {"same": counted, "note": f"mean SVM error {mean:.4f}"}
+
+
 PARTS: dict[str, tuple[Callable[[str], Figures], tuple[str, ...], int]] = {
     "direction": (direction, ("2000", "20000", "250000"), 3),
     "fit": (fit, ("privmrf",), 1),
+    "svm": (svm, TABLES, 1),
+    "evaluate": (evaluate, ("100000 x 15", "100000 x 60", "1000000 x 15", "1000000 x 30", "10000000 x 15"), 1),
 }
 """By name: what is measured, with which arguments, and how often."""
 BUSY = ("fit",)
@@ -156,7 +220,9 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         old, new = row["before"], row["after"]
         ratio = f"{old['cpu_s'] / new['cpu_s']:.1f}x" if "cpu_s" in old and "cpu_s" in new else "–"
         same = old.get("same"), new.get("same")
-        verdict = "–" if same == (None, None) else same[1] if same[0] == same[1] else f"{same[0]}, now {same[1]}"
+        words = [] if same == (None, None) else [f"{same[1]}" if same[0] == same[1] else f"{same[0]}, now {same[1]}"]
+        words += [f"{name}: {row[name]['note']}" for name in ("before", "after") if "note" in row[name]]
+        verdict = "; ".join(words) or "–"
         cells = [number(old.get("cpu_s")), number(new.get("cpu_s")), ratio, whole(old), whole(new), verdict]
         lines.append(f"| {row['part']} | {row['argument']} | {row['threads']} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -194,19 +260,19 @@ def main() -> None:
     commit = subprocess.run(["git", "log", "-1", "--format=%h"], cwd=TREE, capture_output=True, text=True, check=True)
     subprocess.run([sys.executable, "-m", "synth_core.warm"], cwd=TREE, env={**os.environ, "PYTHONPATH": str(TREE)})
     table = HERE / "speed.jsonl"
-    parts = asked.parts or list(PARTS)
+    given = [part.partition(":") for part in asked.parts or PARTS]
+    jobs = [(part, argument) for part, _, only in given for argument in ([only] if only else PARTS[part][1])]
     kept = [json.loads(line) for line in table.read_text().splitlines()] if table.exists() else []
-    rows = [row for row in kept if row["part"] not in parts]
-    for part in parts:
-        for argument in PARTS[part][1]:
-            for threads in THREADS if part in BUSY else THREADS[:1]:
-                with busy_cores() if part in BUSY else tempfile.TemporaryDirectory():
-                    row = compare(part, argument, threads) | {"commit": commit.stdout.strip()}
-                rows.append(row)
-                print(json.dumps(row), flush=True)
-                rows.sort(key=lambda row: list(PARTS).index(row["part"]))
-                table.write_text("".join(json.dumps(row) + "\n" for row in rows))
-                (HERE / "speed.md").write_text(markdown(rows))
+    rows = [row for row in kept if (row["part"], row["argument"]) not in jobs]
+    for part, argument in jobs:
+        for threads in THREADS if part in BUSY else THREADS[:1]:
+            with busy_cores() if part in BUSY else nullcontext():
+                row = compare(part, argument, threads) | {"commit": commit.stdout.strip()}
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+            rows.sort(key=lambda row: list(PARTS).index(row["part"]))
+            table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            (HERE / "speed.md").write_text(markdown(rows))
     equal_threads(rows)
 
 
