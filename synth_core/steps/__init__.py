@@ -271,9 +271,9 @@ def finished(address: str) -> tuple[str, ...]:
     if paths.published:
         settled = is_settled(paths, spec, open_ledger(paths.workspace))
         return STEPS if settled else STEPS[:-1]
-    artifacts, done = paths.artifacts(spec), []
+    artifacts, internal, done = paths.artifacts(spec), paths.internal(spec), []
     for step in STEPS[:-1]:
-        if not all(path.exists() for path in [*artifacts[step], *paths.internal.get(step, [])]):
+        if not all(path.exists() for path in [*artifacts[step], *internal.get(step, [])]):
             break
         done.append(step)
     return tuple(done)
