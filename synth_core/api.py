@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from synth_core.arrays import one_thread
 from synth_core.errors import SpecError, needing
 from synth_core.ledger.memory import MemoryLedger
 from synth_core.ledger.verbs import LedgerVerbs
@@ -56,6 +57,7 @@ class Release:
     unit: str
 
 
+@one_thread
 def synthesize(
     frame: pd.DataFrame,
     schema: Schema,

@@ -1,14 +1,20 @@
-"""Which array library a worker computes with, decided once: numpy with compiled kernels, or cupy on a GPU."""
+"""Which array library a worker computes with, decided once: numpy with compiled kernels, or cupy on a GPU.
+
+Linear algebra runs in one thread wherever the package computes (`one_thread`), whatever the environment says.
+"""
 
 from __future__ import annotations
 
 import functools
 import importlib
+import threading
+from contextlib import ContextDecorator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
 from synth_core.errors import SpecError
 from synth_core.settings import Settings
@@ -57,6 +63,40 @@ def default_backend() -> Arrays:
     if name == "cupy":
         raise SpecError("SYNTH_ARRAYS asks for cupy, but no GPU answers; install the cuda extra or set it to numpy")
     return numpy
+
+
+class _OneThread(ContextDecorator):
+    """Keeps linear algebra in one thread while somebody is inside, in whichever thread of this process.
+
+    Our vectors are too short for threads of OpenBLAS to gain anything, and on busy cores these spin against each
+    other: the same fit then takes up to 44 times the processor time. A library has one number of threads for the
+    whole process, so the last to leave restores it, which need not be the thread that set it; libraries loaded
+    meanwhile are seen when the next one enters.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._limits: list[Any] = []
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            libraries = ThreadpoolController().select(user_api="blas")
+            if any(library["num_threads"] > 1 for library in libraries.info()):
+                OpenBLASController.clear_controlling_thread(force=True)
+                self._limits.append(libraries.limit(limits=1))
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            while self._limits and not self._inside:
+                OpenBLASController.clear_controlling_thread(force=True)
+                self._limits.pop().restore_original_limits()
+
+
+one_thread = _OneThread()
+"""Context and decorator of whatever calls linear algebra: fits, scores, evaluation, and every task of a worker."""
 
 
 def namespace(array: Any) -> Any:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from synth_core.arrays import one_thread
 from synth_core.errors import ClusterError, needing
 
 T = TypeVar("T")
@@ -42,7 +43,8 @@ MODELS_TRAVEL = {"distributed.admin.large-graph-warning-threshold": "1 GiB"}
 HERE_ONLY = {"dashboard_address": "127.0.0.1:0", "worker_dashboard_address": "127.0.0.1:0"}
 """The pages of a local cluster are seen from this machine alone, each cluster's at ports of its own."""
 TASKS_PER_THREAD = 4
-"""Tasks for each thread into which work on many items is put: enough to be even, few enough to be passed on fast."""
+"""Tasks for each thread of a worker into which work on many items is put: enough to be even, few enough to be passed on
+fast. Threads of this process, which share its memory, get one each."""
 CONNECT_SECONDS = 20.0
 """How long a scheduler may take to answer before it is taken for missing."""
 LOG_SECONDS = 10.0
@@ -71,15 +73,16 @@ class Cluster:
     def map_reduce(
         self, work: Callable[..., T], items: Sequence[Any], add: Callable[[Sequence[T]], T], **constants: Any
     ) -> T:
-        """Run `work` on each item and add the results up: of neighbours on the spot, then as a tree.
+        """Run `work` on runs of neighbouring items, each of which it adds up itself, and add the results up as a tree.
 
         The graph is recomputed from the items by Dask itself when a worker is lost, so a retried task replaces its
         result instead of adding to it.
         """
         dask = _dask()
-        several = max(1, len(items) // (TASKS_PER_THREAD * self._threads()))
+        tasks = self._threads() * (1 if self._client is None else TASKS_PER_THREAD)
+        several = max(1, math.ceil(len(items) / tasks))
         runs = [items[at : at + several] for at in range(0, len(items), several)]
-        parts = _delayed(_added_up, runs, {"work": functools.partial(work, **constants), "add": add})
+        parts = _delayed(work, runs, constants)
         while len(parts) > 1:
             groups = [parts[at : at + FAN_IN] for at in range(0, len(parts), FAN_IN)]
             parts = [dask.delayed(add, pure=False)(group) for group in groups]
@@ -110,6 +113,7 @@ class Cluster:
         on_gpu = {"GPU": 1} if self._has_gpu() else None
         futures = {
             k: self._client.submit(
+                in_one_thread,
                 work,
                 items[k],
                 priority=-rank,
@@ -126,7 +130,7 @@ class Cluster:
         if self._client is None:
             return work(*args, **constants)
         resources = {"GPU": 1} if self._has_gpu() else None
-        future = self._client.submit(work, *args, resources=resources, pure=False, **constants)
+        future = self._client.submit(in_one_thread, work, *args, resources=resources, pure=False, **constants)
         return _result(future)  # type: ignore[no-any-return]
 
     def on_each_worker(self, work: Callable[..., T], *args: Any) -> dict[str, T]:
@@ -168,12 +172,10 @@ def _dask() -> Any:
     return dask
 
 
-def _added_up(items: Sequence[Any], *, work: Callable[[Any], T], add: Callable[[Sequence[T]], T]) -> T:
-    """The work on some items, one after the other, of which only the sum so far is held."""
-    total = work(items[0])
-    for item in items[1:]:
-        total = add([total, work(item)])
-    return total
+def in_one_thread(work: Callable[..., T], /, *args: Any, **constants: Any) -> T:
+    """Run a task; a worker's parallelism is its number of tasks."""
+    with one_thread:
+        return work(*args, **constants)
 
 
 def _delayed(work: Callable[..., T], items: Sequence[Any], constants: Mapping[str, Any]) -> list[Any]:
@@ -181,7 +183,7 @@ def _delayed(work: Callable[..., T], items: Sequence[Any], constants: Mapping[st
     the constants are part of the function.
     """
     dask = _dask()
-    bound = functools.partial(work, **constants)
+    bound = functools.partial(in_one_thread, work, **constants)
     return [dask.delayed(bound, pure=False)(item) for item in items]
 
 

@@ -11,6 +11,9 @@ import pandas as pd
 from synth_core.api import synthesize
 from synth_core.arrays import NUMPY
 from synth_core.domain import Domain
+from synth_core.evaluation.cells import count_cells
+from synth_core.evaluation.support_vectors import Lessons
+from synth_core.evaluation.tables import count_matches
 from synth_core.models import inference
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
@@ -32,8 +35,12 @@ def warm_up() -> None:
         domain = Domain.of({"a": size, "b": 2})
         none = {name: np.zeros(1, dtype=np.min_scalar_type(size - 1)) for name in domain}
         count_codes(none, domain, [("a", "b")])
+        count_cells(list(none.values()), domain.sizes)
     _warm_shared_pass()
     rng = np.random.default_rng(0)
+    few = np.array([[0, 0], [1, 1]], dtype=np.uint8)
+    Lessons.of(few, Domain.of({"a": 2, "b": 2})).predict("a", few)
+    count_matches(few.astype(np.int64), few, np.zeros(2, dtype=np.int64))
     for size in (3, 300):  # codes of one byte and of two
         sizes = {"a": size, "b": 3, "c": 2}
         rows = pd.DataFrame({name: rng.integers(0, n, 200) for name, n in sizes.items()})

@@ -175,21 +175,28 @@ def test_gpu_workers_without_a_gpu_or_without_dask_cuda_are_refused(monkeypatch)
         pass
 
 
+def powers(run, *, exponent):
+    return sum(item**exponent for item in run)
+
+
 @pytest.mark.parametrize("count", [1, 2, 7, 40, 101])
 def test_every_item_is_added_up_once_whatever_their_number(count):
     """More items than a few for each thread are put together in tasks."""
     items = list(range(count))
     with connect("local") as cluster:
-        assert cluster.map_reduce(pow, items, sum, exp=2) == sum(item**2 for item in items)
-    assert Cluster().map_reduce(pow, items, sum, exp=2) == sum(item**2 for item in items)
+        assert cluster.map_reduce(powers, items, sum, exponent=2) == sum(item**2 for item in items)
+    assert Cluster().map_reduce(powers, items, sum, exponent=2) == sum(item**2 for item in items)
 
 
 def test_many_items_are_few_tasks(monkeypatch):
     monkeypatch.setattr(Cluster, "_threads", lambda _: 2)
-    sums = []
-    Cluster().map_reduce(abs, range(100), lambda parts: sums.append(len(parts)) or sum(parts))
-    tree = [size for size in sums if size > 2]
-    assert sum(tree) <= TASKS_PER_THREAD * 2 + 2
+    for client, tasks in ((None, 2), (object(), 2 * TASKS_PER_THREAD)):
+        runs = []
+        monkeypatch.setattr(Cluster, "_compute", lambda _, parts: [part.compute(scheduler="sync") for part in parts])
+        total = Cluster(client).map_reduce(lambda run, runs=runs: runs.append(len(run)) or sum(run), range(100), sum)
+        assert total == sum(range(100))
+        assert len(runs) <= tasks
+        assert sum(runs) == 100
 
 
 def test_a_model_travels_with_its_task_without_a_warning(recwarn):

@@ -33,7 +33,7 @@ from synth_core.schema import Schema
 from synth_core.schema.codec import decode_table
 from synth_core.steps import STEPS, prepare, run_step
 from synth_core.steps.sample import CSV, Recipe, write_shard
-from synth_core.storage.counting import PartitionCounts, count_codes, count_partition
+from synth_core.storage.counting import PartitionCounts, count_codes, count_partitions
 from synth_core.storage.ingest import ingest_partitions
 
 SAMPLE_ROWS = 1_000_000
@@ -126,7 +126,7 @@ def _apart(place: Cluster, paths: Sequence[str], domain: Domain, pairs: Sequence
 
 
 def _count_alone(paths: Sequence[str], *, domain: Domain, pairs: Sequence[Clique]) -> float:
-    return _wall(lambda: [count_partition(path, domain=domain, cliques=tuple(pairs)) for path in paths])
+    return _wall(lambda: count_partitions(paths, domain=domain, cliques=tuple(pairs)))
 
 
 @contextmanager

@@ -1,29 +1,25 @@
 """Measures over single rows: what a classifier learns from synthetic rows, whether it separates them from real ones,
 how close they are.
 
-A linear SVM is trained by cuML where a GPU answers and cuML is installed, by scikit-learn everywhere else. That
-synthetic rows are not too close to real ones is a warning for reviewers, not a guarantee: the guarantee is the
+That synthetic rows are not too close to real ones is a warning for reviewers, not a guarantee: the guarantee is the
 ledger's.
 """
 
 from __future__ import annotations
 
-import importlib
-import warnings
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
 from scipy.spatial.distance import cdist
 
-from synth_core.arrays import default_backend
 from synth_core.cluster import Cluster
 from synth_core.domain import Domain
 from synth_core.errors import needing
 from synth_core.evaluation.distances import Codes
+from synth_core.evaluation.support_vectors import Lessons
 from synth_core.privacy.wall import wall
 
 TRAINING_ROWS = 20_000
@@ -39,13 +35,20 @@ _SPLIT_SEED = 2
 class TargetError:
     """Share of held-out real rows whose `target` was predicted wrongly from all other columns.
 
-    `synthetic` and `real` name the rows a linear SVM was trained on; `majority` always guesses the commonest.
+    `synthetic` and `real` name the rows a linear SVM was trained on; `majority` always guesses the commonest. Each is
+    the share of `tested` rows.
     """
 
     target: str
     synthetic: float
     real: float
     majority: float
+    tested: int
+
+    @property
+    def margin(self) -> float:
+        """Half the 95 % interval of `synthetic`, for the chance with which rows were held out."""
+        return 1.96 * math.sqrt(self.synthetic * (1 - self.synthetic) / self.tested)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,82 +101,28 @@ def target_errors(parts: Split, domain: Domain, *, targets: Sequence[str], clust
     """Train on synthetic and on real rows and test both on the held-out rows, each target a task of its own."""
     if len(domain) < 2:
         return ()  # no other column to predict from
-    return tuple(cluster.map(target_error, targets, parts=parts, domain=domain))
+    lessons = {side: Lessons.of(getattr(parts, side), domain) for side in ("synthetic", "real")}
+    return tuple(cluster.map(target_error, targets, held_out=parts.held_out, **lessons))
 
 
-def target_error(target: str, *, parts: Split, domain: Domain) -> TargetError:
+def target_error(target: str, *, synthetic: Lessons, real: Lessons, held_out: Codes) -> TargetError:
     """The errors for one target; runs on a worker."""
-    at = domain.position(target)
     with wall():
-        commonest = np.bincount(parts.real[:, at]).argmax()
+        truth = held_out[:, real.domain.position(target)]
+        wrong = {
+            "synthetic": synthetic.predict(target, held_out) != truth,
+            "real": real.predict(target, held_out) != truth,
+            "majority": real.commonest(target) != truth,
+        }
         return TargetError(
-            target=target,
-            synthetic=misclassification_rate(target, training=parts.synthetic, test=parts.held_out, domain=domain),
-            real=misclassification_rate(target, training=parts.real, test=parts.held_out, domain=domain),
-            majority=float((parts.held_out[:, at] != commonest).mean()),
+            target=target, tested=len(truth), **{name: float(missed.mean()) for name, missed in wrong.items()}
         )
 
 
 def misclassification_rate(target: str, *, training: Codes, test: Codes, domain: Domain) -> float:
     """Share of the test rows whose target a linear SVM, trained on all other columns, predicts wrongly."""
-    at = domain.position(target)
-    features, unseen = _one_hot(training, domain, without=at), _one_hot(test, domain, without=at)
-    return float((predict_labels(features, training[:, at], unseen) != test[:, at]).mean())
-
-
-def _one_hot(codes: Codes, domain: Domain, *, without: int) -> csr_matrix:
-    """One indicator column for each code of every attribute but the target's; each row holds d-1 ones."""
-    sizes = np.delete(np.asarray(domain.sizes, dtype=np.int32), without)
-    kept = np.delete(codes, without, axis=1)
-    first = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
-    columns = (kept.astype(np.int32) + first).ravel()
-    row_starts = np.arange(0, kept.size + 1, kept.shape[1], dtype=np.int32)
-    return csr_matrix((np.ones(kept.size), columns, row_starts), shape=(len(kept), int(sizes.sum())))
-
-
-TOLERANCE, MAX_STEPS = 1e-2, 100
-"""They bound the time; the last digits of an SVM's weights do not move its error."""
-
-
-def predict_labels(features: csr_matrix, labels: Codes, unseen: csr_matrix) -> NDArray[np.int64]:
-    """The labels of the unseen rows, by a machine that has learned from labelled ones."""
-    if labels.min() == labels.max():
-        return np.full(unseen.shape[0], labels[0])
-    cuml = _cuml()
-    return _by_scikit_learn(features, labels, unseen) if cuml is None else _by_cuml(cuml, features, labels, unseen)
-
-
-def _cuml() -> Any:
-    """cuML's SVMs, or None; nothing is imported where no GPU answers."""
-    if default_backend().name != "cupy":
-        return None
-    try:
-        return importlib.import_module("cuml.svm")
-    except ImportError:
-        return None
-
-
-def _by_scikit_learn(features: csr_matrix, labels: Codes, unseen: csr_matrix) -> NDArray[np.int64]:
-    # scikit-learn takes a second to import and reading a stored evaluation does not need it.
-    with needing("evaluation"):
-        from sklearn.exceptions import ConvergenceWarning
-        from sklearn.svm import LinearSVC
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        # The primal solver is deterministic and several times faster here: many rows, few columns.
-        machine = LinearSVC(dual=False, tol=TOLERANCE, max_iter=MAX_STEPS).fit(features, labels)
-    return np.asarray(machine.predict(unseen))
-
-
-def _by_cuml(cuml: Any, features: csr_matrix, labels: Codes, unseen: csr_matrix) -> NDArray[np.int64]:
-    """The same machine on the card; never run on one.
-
-    cuML's linear machines take dense rows of floats. The intercept is penalised, as that of liblinear is.
-    """
-    dense, asked = (rows.astype(np.float32).toarray() for rows in (features, unseen))
-    machine = cuml.LinearSVC(penalized_intercept=True, tol=TOLERANCE, max_iter=MAX_STEPS, output_type="numpy")
-    return np.asarray(machine.fit(dense, labels.astype(np.float32)).predict(asked)).astype(np.int64)
+    predicted = Lessons.of(training, domain).predict(target, test)
+    return float((predicted != test[:, domain.position(target)]).mean())
 
 
 TREE_ROWS = 20_000

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
+from synth_core.evaluation.cells import LARGEST_MARGINAL, Cells, Counts, distances
 from synth_core.evaluation.distances import Cell, Summary, alpha_way, summarize, tvd
-from synth_core.evaluation.tables import LARGEST_MARGINAL, Cells, CodedTable, Counts, distances
+from synth_core.evaluation.tables import CodedTable
 
 YARDSTICK_MARGINALS = 60
 """Yardsticks vary little from marginal to marginal, so some of the cliques are enough for them."""

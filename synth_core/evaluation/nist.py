@@ -15,8 +15,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from synth_core.domain import Domain
+from synth_core.evaluation.cells import Counts, distances
 from synth_core.evaluation.distances import alpha_way
-from synth_core.evaluation.tables import CodedTable, Conjunctions, Counts, distances
+from synth_core.evaluation.tables import CodedTable, Conjunctions
 
 MILLION = 1e6
 """The best score of 2018."""

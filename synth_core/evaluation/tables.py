@@ -1,11 +1,4 @@
-"""A table of codes too large to hold: what is asked of it is added up over its pieces, wherever they lie.
-
-A marginal of very many cells is known by its occupied cells, or by a random part of those (`Cells`). A cell is in the
-part if the hash of its position is below a limit. The limit begins above every hash and is halved while a table has
-more than `MAX_CELLS` occupied cells below it, so a marginal with fewer is complete. Every table hashes alike: a cell
-that is kept is counted over all rows of both. Rows added can only lower the limit, and counts of pieces are thinned
-to the lowest limit before they are added, so the result does not depend on how rows are divided.
-"""
+"""A table of codes too large to hold: what is asked of it is added up over its pieces, wherever they lie."""
 
 from __future__ import annotations
 
@@ -18,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.cluster import Cluster
+from synth_core.compiled import compiled
 from synth_core.domain import Clique, Domain, breaking_rows
-from synth_core.evaluation.distances import Codes, relative_entropy
+from synth_core.evaluation.cells import DENSE_CELLS, MAX_CELLS, Cells, Counts, Tally, merge_cells, occupied_cells
+from synth_core.evaluation.distances import Codes
 from synth_core.privacy.wall import wall
 from synth_core.storage.counting import Piece, add_counts, asked_columns, batched_cliques, count_pieces, read_piece
 
@@ -28,14 +23,11 @@ SAMPLE_ROWS = 50_000
 
 PIECE_ROWS = 250_000
 """Rows of one piece of a table in memory."""
-BATCH_CELLS = 4_000_000
-"""Cells counted in one pass: bounds what a worker sends and what is held here (8 or 16 bytes a cell)."""
+BATCH_CELLS = 16_000_000
+"""Cells counted in one pass: bounds what a worker sends (4 bytes a cell) and what is held here (8 bytes a cell)."""
 
-MAX_CELLS = 50_000
-"""A table of as many rows is never thinned; from half as many cells a distance is known to about one in a hundred."""
-
-DENSE_CELLS = 2 * MAX_CELLS
-"""Larger marginals are counted by their occupied cells, which then take less room."""
+ARRAY_CELLS = 500_000
+"""A marginal of at most as many cells, and at most one for two rows, is counted as an array, which is faster."""
 
 _SEED = 6
 
@@ -59,6 +51,7 @@ class CodedTable:
         self.cluster = cluster or Cluster()
         self._known: dict[Clique, Counts] = {}
         self._room = BATCH_CELLS
+        self._expected: dict[Clique, frozenset[str]] = {}
         self.domain = domain
 
     @classmethod
@@ -87,6 +80,14 @@ class CodedTable:
         drawn: Drawn = self._total(_draw, _fewest_drawn, items=list(enumerate(self._pieces)))
         return drawn[1]
 
+    def expect(self, cliques: Sequence[Clique]) -> None:
+        """Announce marginals that will be asked for later, so that larger ones asked for before give them by sums.
+
+        Args:
+            cliques: the attributes of each marginal.
+        """
+        self._expected |= {clique: frozenset(clique) for clique in cliques}
+
     def table(self, clique: Clique) -> Counts:
         """Count one marginal.
 
@@ -110,11 +111,11 @@ class CodedTable:
         for batch in batched_cliques(cliques, self.domain.cells, room=BATCH_CELLS):
             missing = [clique for clique in batch if clique not in self._known]
             counted = count_pieces(self._pieces, self.domain, missing, self.cluster) if missing else []
-            found = self._known | dict(zip(missing, counted, strict=True))
-            for clique, table in zip(missing, counted, strict=True):
-                if table.size <= self._room:
-                    self._known[clique] = table
-                    self._room -= table.size
+            fresh = dict(zip(missing, counted, strict=True))
+            found = self._known | fresh
+            for clique, table in fresh.items():
+                self._remember(clique, table)
+                self._sum_out(clique, table)
             yield from map(found.__getitem__, batch)
 
     def cells(self, cliques: Sequence[Clique]) -> Iterator[Cells]:
@@ -127,10 +128,10 @@ class CodedTable:
             The occupied cells of each, or a random part of them where there are very many.
         """
         for batch in batched_cliques(cliques, self._held_cells, room=BATCH_CELLS):
-            dense = [clique for clique in batch if self.domain.cells(clique) <= DENSE_CELLS]
+            dense = [clique for clique in batch if self.domain.cells(clique) <= self._dense]
             found = dict(zip(dense, map(occupied_cells, self.tables(dense)), strict=True))
-            sparse = [clique for clique in batch if clique not in found]
-            found |= zip(sparse, self._sparse(sparse), strict=True)
+            if sparse := [clique for clique in batch if clique not in found]:
+                found |= zip(sparse, self._total(_count_cells, _merged, cliques=sparse), strict=True)
             yield from map(found.__getitem__, batch)
 
     def matching(self, conjunctions: Conjunctions) -> Counts:
@@ -156,18 +157,29 @@ class CodedTable:
         """
         return dict(zip(rules, self._total(_break, add_counts, rules=rules).tolist(), strict=True))
 
-    def _held_cells(self, clique: Clique) -> int:
-        return min(self.domain.cells(clique), DENSE_CELLS)
+    @cached_property
+    def _dense(self) -> int:
+        """Cells of the largest marginal that is counted as an array."""
+        return max(DENSE_CELLS, min(ARRAY_CELLS, self.rows // 2))
 
-    def _sparse(self, cliques: Sequence[Clique]) -> list[Cells]:
-        """The limits found in the first piece are where the others begin."""
-        first, *others = self._pieces
-        asked = [(clique, 0) for clique in cliques]
-        found: list[Cells] = self._total(_count_cells, _merged, items=[first], asked=asked) if asked else []
-        if asked and others:
-            asked = [(clique, cells.halvings) for clique, cells in zip(cliques, found, strict=True)]
-            found = _merged([found, self._total(_count_cells, _merged, items=others, asked=asked)])
-        return found
+    def _held_cells(self, clique: Clique) -> int:
+        """Room that a marginal takes while it is counted, in cells of an array; a hash table takes four a cell."""
+        cells = self.domain.cells(clique)
+        return cells if cells <= self._dense else 4 * MAX_CELLS
+
+    def _remember(self, clique: Clique, table: Counts) -> None:
+        if table.size <= min(self._room, DENSE_CELLS) and clique not in self._known:
+            self._known[clique] = table.copy()  # a view would hold the whole pass
+            self._room -= table.size
+
+    def _sum_out(self, clique: Clique, table: Counts) -> None:
+        """Remember the expected marginals that are sums of this one."""
+        around = set(clique)
+        inside = [one for one, members in self._expected.items() if members < around and one not in self._known]
+        for one in inside:
+            others = tuple(axis for axis, attribute in enumerate(clique) if attribute not in one)
+            if one == tuple(attribute for attribute in clique if attribute in one):  # with its axes in this order
+                self._remember(one, table.sum(axis=others))
 
     def _total(
         self, work: Callable[..., Any], add: Callable[..., Any], *, items: Sequence[Any] = (), **asked: Any
@@ -175,13 +187,15 @@ class CodedTable:
         return self.cluster.map_reduce(work, items or self._pieces, add, domain=self.domain, **asked)
 
 
-def _count_cells(piece: Piece, *, domain: Domain, asked: Sequence[tuple[Clique, int]]) -> list[Cells]:
+def _count_cells(pieces: Sequence[Piece], *, domain: Domain, cliques: Sequence[Clique]) -> list[Cells]:
     with wall():
-        columns = read_piece(piece, asked_columns(domain, (clique for clique, _ in asked)))
-        return [
-            count_cells([columns[a] for a in clique], domain.shape(clique), halvings=halvings)
-            for clique, halvings in asked
-        ]
+        asked = asked_columns(domain, cliques)
+        tallies = [Tally(domain.shape(clique)) for clique in cliques]
+        for piece in pieces:
+            columns = read_piece(piece, asked)
+            for tally, clique in zip(tallies, cliques, strict=True):
+                tally.add([columns[attribute] for attribute in clique])
+        return [tally.cells() for tally in tallies]
 
 
 def _merged(parts: Sequence[list[Cells]]) -> list[Cells]:
@@ -189,37 +203,43 @@ def _merged(parts: Sequence[list[Cells]]) -> list[Cells]:
         return [merge_cells(pieces) for pieces in zip(*parts, strict=True)]
 
 
-def _match(piece: Piece, *, domain: Domain, conjunctions: Conjunctions) -> Counts:
+def _match(pieces: Sequence[Piece], *, domain: Domain, conjunctions: Conjunctions) -> Counts:
     with wall():
-        columns = list(read_piece(piece, domain.attributes).values())
-        questions = zip(conjunctions.places, conjunctions.codes, strict=True)
-        return np.array([_matching([columns[k] for k in places], codes) for places, codes in questions])
+        begins = np.cumsum([0, *domain.sizes])
+        allowed = np.ones((begins[-1], len(conjunctions.places)), dtype=np.uint8)
+        for question, (places, codes) in enumerate(zip(conjunctions.places, conjunctions.codes, strict=True)):
+            for place, asked in zip(places, codes, strict=True):
+                allowed[begins[place] : begins[place + 1], question] = asked[: domain.sizes[place]]
+        found = np.zeros(len(conjunctions.places), dtype=np.int64)
+        for piece in pieces:
+            columns = read_piece(piece, domain.attributes).values()
+            cells = np.stack([column + begin for column, begin in zip(columns, begins, strict=False)], axis=1)
+            count_matches(cells, allowed, found)
+        return found
 
 
-def _matching(columns: Sequence[NDArray[Any]], codes: NDArray[np.bool_]) -> int:
-    """Few rows are left after few attributes, so each attribute looks at those alone."""
-    left = np.flatnonzero(codes[0][columns[0]])
-    for column, asked in zip(columns[1:], codes[1:], strict=True):
-        left = left[asked[column[left]]]
-    return len(left)
-
-
-def _break(piece: Piece, *, domain: Domain, rules: Sequence[str]) -> Counts:
+def _break(pieces: Sequence[Piece], *, domain: Domain, rules: Sequence[str]) -> Counts:
     with wall():
         local = domain.project(asked_columns(domain, domain.rule_cliques))
-        rows = np.column_stack(list(read_piece(piece, local.attributes).values()))
-        return np.array([breaking_rows(rows, local, rule=rule).sum() for rule in rules], dtype=np.int64)
+        found = np.zeros(len(rules), dtype=np.int64)
+        for piece in pieces:
+            rows = np.column_stack(list(read_piece(piece, local.attributes).values()))
+            found += [breaking_rows(rows, local, rule=rule).sum() for rule in rules]
+        return found
 
 
 Drawn: TypeAlias = tuple[NDArray[np.float64], Codes]
 """Rows in the table's order, each with a number drawn for it: the rows with the least numbers are the sample."""
 
 
-def _draw(numbered: tuple[int, Piece], *, domain: Domain) -> Drawn:
-    number, piece = numbered
+def _draw(numbered: Sequence[tuple[int, Piece]], *, domain: Domain) -> Drawn:
     with wall():
-        rows = np.column_stack(list(read_piece(piece, domain.attributes).values()))
-        return _fewest_drawn([(np.random.default_rng([_SEED, number]).random(len(rows)), rows)])
+        drawn: list[Drawn] = []
+        for number, piece in numbered:
+            rows = np.column_stack(list(read_piece(piece, domain.attributes).values()))
+            draws = np.random.default_rng([_SEED, number]).random(len(rows))
+            drawn = [_fewest_drawn([*drawn, (draws, rows)])]
+        return drawn[0]
 
 
 def _fewest_drawn(parts: Sequence[Drawn]) -> Drawn:
@@ -231,126 +251,19 @@ def _fewest_drawn(parts: Sequence[Drawn]) -> Drawn:
         return draws[kept], rows[kept]
 
 
-LARGEST_MARGINAL = 2**62
-"""Positions of cells are 64-bit integers; a marginal with more cells than this cannot be judged."""
-
-Counts: TypeAlias = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Cells:
-    """Occupied cells of a marginal: their row-major positions, ascending, and the rows in each.
-
-    Of all occupied cells about one in 2^halvings is here.
-    """
-
-    positions: NDArray[np.int64]
-    counts: Counts
-    halvings: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Distances:
-    """How far two tables are apart on one marginal; `estimated` from a part of its cells, or exact."""
-
-    tvd: float
-    l2: float
-    jensen_shannon: float
-    estimated: bool
-
-
-def occupied_cells(table: Counts) -> Cells:
-    """The occupied cells of a table of counts."""
-    positions = np.flatnonzero(table)
-    return Cells(positions, table.ravel()[positions])
-
-
-def count_cells(columns: Sequence[NDArray[Any]], shape: Sequence[int], *, halvings: int = 0) -> Cells:
-    """Count the rows of every occupied cell below a limit; the columns are the marginal's, in the shape's order.
-
-    Where other rows of the table are known to lower the limit, beginning there saves sorting what will not stay.
-    """
-    positions = np.zeros(len(columns[0]), dtype=np.int64)
-    for column, size in zip(columns, shape, strict=True):
-        positions *= size
-        positions += column
-    if halvings:
-        positions = positions[_hash(positions) < _limit(halvings)]
-    positions.sort()
-    starts = _starts(positions)
-    return _thinned(Cells(positions[starts], np.diff(starts, append=len(positions)), halvings))
-
-
-def merge_cells(parts: Sequence[Cells]) -> Cells:
-    """The cells of several pieces of a table together."""
-    halvings = max(part.halvings for part in parts)
-    kept = [_below(part, halvings) for part in parts]
-    positions, counts = (np.concatenate([getattr(part, name) for part in kept]) for name in ("positions", "counts"))
-    order = np.argsort(positions, kind="stable")
-    starts = _starts(positions[order])
-    return _thinned(Cells(positions[order][starts], np.add.reduceat(counts[order], starts), halvings))
-
-
-def align_cells(left: Cells, right: Cells) -> tuple[Counts, Counts]:
-    """Counts of both tables over the same cells: those of either, below the lower of the two limits."""
-    halvings = max(left.halvings, right.halvings)
-    sides = _below(left, halvings), _below(right, halvings)
-    positions = np.union1d(sides[0].positions, sides[1].positions)
-    counts = np.zeros((2, len(positions)), dtype=np.int64)
-    for row, side in zip(counts, sides, strict=True):
-        row[np.searchsorted(positions, side.positions)] = side.counts
-    return counts[0], counts[1]
-
-
-def distances(real: Cells, synthetic: Cells, *, rows: tuple[int, int]) -> Distances:
-    """Distances of two tables, of which `rows` are the lengths.
-
-    Each is a sum over cells, and the shares of both tables sum to 2 over all of them. So a sum over a random part of
-    the cells, over half of what the shares sum to there, estimates the whole: which cells were drawn matters little,
-    because heavy ones weigh in both sums. With all cells that half is 1.
-    """
-    left, right = align_cells(real, synthetic)
-    p, q = left / rows[0], right / rows[1]
-    part = float(p.sum() + q.sum()) / 2
-    middle = (p + q) / 2
-    bits = relative_entropy(p, middle) + relative_entropy(q, middle)
-    return Distances(
-        tvd=float(np.abs(p - q).sum() / 2) / part,
-        l2=float(np.sqrt(((p - q) ** 2).sum() / part)),
-        jensen_shannon=max(0.0, bits / 2 / part),
-        estimated=max(real.halvings, synthetic.halvings) > 0,
-    )
-
-
-def _starts(ascending: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Where each value occurs first."""
-    return np.flatnonzero(np.diff(ascending, prepend=-1))
-
-
-def _thinned(cells: Cells) -> Cells:
-    """The cells below the highest limit that leaves few enough."""
-    if len(cells.positions) <= MAX_CELLS:
-        return cells
-    hashes, halvings = _hash(cells.positions), cells.halvings
-    while np.count_nonzero(kept := hashes < _limit(halvings)) > MAX_CELLS:
-        halvings += 1
-    return Cells(cells.positions[kept], cells.counts[kept], halvings)
-
-
-def _below(cells: Cells, halvings: int) -> Cells:
-    if halvings == cells.halvings:
-        return cells
-    kept = _hash(cells.positions) < _limit(halvings)
-    return Cells(cells.positions[kept], cells.counts[kept], halvings)
-
-
-def _limit(halvings: int) -> np.uint64:
-    return np.uint64((2**64 - 1) >> halvings)
-
-
-def _hash(positions: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Steele, Lea and Flood's SplitMix64: one to one, and as even as chance in its upper bits."""
-    mixed = positions.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
+@compiled
+def count_matches(cells: NDArray[np.int64], allowed: NDArray[np.uint8], found: Counts) -> None:
+    """Add to `found`, for each question, the rows all of whose cells it allows: 1 in its column of `allowed`."""
+    match, some = np.empty(found.size, np.uint8), np.zeros(found.size, np.uint8)
+    for r in range(cells.shape[0]):
+        match[:] = allowed[cells[r, 0]]
+        for k in range(1, cells.shape[1]):
+            own = allowed[cells[r, k]]
+            for q in range(match.size):
+                match[q] &= own[q]
+        for q in range(match.size):
+            some[q] += match[q]
+        if r % 255 == 254 or r == cells.shape[0] - 1:  # before eight bits overflow
+            for q in range(match.size):
+                found[q] += some[q]
+            some[:] = 0

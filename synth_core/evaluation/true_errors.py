@@ -16,6 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
+from synth_core.arrays import one_thread
 from synth_core.domain import Domain
 from synth_core.errors import SourceError
 from synth_core.evaluation.classification import (
@@ -53,7 +54,8 @@ class Evaluation:
 
     `scores` holds the summary scores by name (workload error, NIST scores, propensity); `correlations` the
     differences of Pearson correlations of codes, laid out like `pairs`. `judged_rows` is how many rows of the real and
-    the synthetic table the measures over single rows (`ROW_MEASURES`) saw: all of them, or a random sample.
+    the synthetic table the measures over single rows (`ROW_MEASURES`) saw: all of them, or a random sample; a quick
+    comparison has none of these measures, and 0 rows judged.
     """
 
     real_rows: int
@@ -68,7 +70,7 @@ class Evaluation:
     subgroups: tuple[Subgroup, ...]
     correlations: tuple[tuple[float, ...], ...]
     scores: dict[str, float]
-    closeness: Closeness
+    closeness: Closeness | None = None
 
     @property
     def attributes(self) -> tuple[str, ...]:
@@ -90,7 +92,7 @@ class Evaluation:
     def sampling(self) -> str:
         """In words, what was not computed from all rows; empty where everything was."""
         notes = []
-        if self.judged_rows != (self.real_rows, self.synthetic_rows):
+        if self.judged_rows not in ((0, 0), (self.real_rows, self.synthetic_rows)):
             real, synthetic = self.judged_rows
             notes.append(
                 f"{ROW_MEASURES} computed on a random sample of {real:,} real and {synthetic:,} synthetic rows"
@@ -131,6 +133,8 @@ PartProgress: TypeAlias = Callable[[str, int, int], None]
 
 ALPHAS = (1, 2, 3, 4, 5, 6)
 """Numbers of attributes of the marginals that are compared."""
+QUICK_ALPHAS = (1, 2, 3)
+"""The same in a quick comparison."""
 
 
 def compare(
@@ -193,6 +197,7 @@ def compare_codes(real: Codes, synthetic: Codes, domain: Domain, **asked: Any) -
     return compare_tables(CodedTable.of(real, domain), CodedTable.of(synthetic, domain), **asked)
 
 
+@one_thread
 def compare_tables(
     real: CodedTable,
     synthetic: CodedTable,
@@ -201,6 +206,7 @@ def compare_tables(
     levels: Levels | None = None,
     pay_gap: PayGap | None = None,
     violations: Mapping[str, int] | None = None,
+    quick: bool = False,
     progress: PartProgress | None = None,
 ) -> Evaluation:
     """Compare two tables of any size.
@@ -214,6 +220,7 @@ def compare_tables(
         levels: the number each code stands for, by ordered column (`numeric_levels`).
         pay_gap: columns of the NIST regression score; without them there is none.
         violations: rows that break each rule (`rule_violations`).
+        quick: leave out marginals of more than three attributes, and all measures of single rows.
         progress: called with what was just finished, how many parts are done, and of how many.
 
     Returns:
@@ -225,41 +232,54 @@ def compare_tables(
     for name, table in (("real", real), ("synthetic", synthetic)):
         if not table.rows:
             raise SourceError(f"the {name} table has no rows to compare; check where they come from")
-    domain = real.domain
-    chosen = usual_targets(domain) if targets is None else domain.clique(targets)
+    domain, alphas = real.domain, QUICK_ALPHAS if quick else ALPHAS
     numbers = itertools.count(1)
 
     def advance(finished: str) -> None:
         if progress:
-            progress(finished, next(numbers), len(ALPHAS) + 3)
+            progress(finished, next(numbers), len(alphas) + 2 + (not quick))
 
     pairs = pair_tvd(real, synthetic)
     worst = worst_cells(real, synthetic, cliques=alpha_way(domain, min(2, len(domain))))
     advance("pairs of columns")
+    for table in (real, synthetic):
+        table.expect([clique for alpha in alphas for clique in alpha_way(domain, alpha)])
     marginals = []
-    for alpha in ALPHAS:
+    for alpha in reversed(alphas):  # the larger first: sums of theirs are the smaller
         marginals.append(marginal_errors(real, synthetic, alpha=alpha))
         advance(f"{alpha}-way marginals")
     scores = _scores(real, synthetic, levels=levels or {}, pay_gap=pay_gap) | _k_marginal(pairs)
-    subgroups, near = subgroup_errors(real, synthetic), closeness(real.sample, synthetic.sample)
+    subgroups = subgroup_errors(real, synthetic)
     advance("subgroups and scores")
-    svm = target_errors(split_rows(real.sample, synthetic.sample), domain, targets=chosen, cluster=real.cluster)
-    advance("predictions")
+    by_row = {} if quick else _by_row(real, synthetic, targets=targets)
+    scores |= by_row.pop("scores", {})
+    if not quick:
+        advance("predictions")
     return Evaluation(
         real_rows=real.rows,
         synthetic_rows=synthetic.rows,
-        judged_rows=(len(real.sample), len(synthetic.sample)),
         one_way=dict(zip(domain, np.diagonal(pairs).tolist(), strict=True)),
-        marginals=tuple(errors for errors in marginals if errors),
+        marginals=tuple(errors for errors in reversed(marginals) if errors),
         pairs=_rows(pairs),
         worst_cells=worst,
-        targets=svm,
         violations=dict(violations or {}),
         subgroups=subgroups,
         correlations=_rows(correlation_difference(real, synthetic)),
         scores=scores,
-        closeness=near,
+        **{"judged_rows": (0, 0), "targets": ()} | by_row,
     )
+
+
+def _by_row(real: CodedTable, synthetic: CodedTable, *, targets: Sequence[str] | None) -> dict[str, Any]:
+    """The measures of single rows (`ROW_MEASURES`), by the names of an evaluation's fields."""
+    domain, samples = real.domain, (real.sample, synthetic.sample)
+    chosen = usual_targets(domain) if targets is None else domain.clique(targets)
+    return {
+        "judged_rows": (len(samples[0]), len(samples[1])),
+        "closeness": closeness(*samples),
+        "scores": {"propensity MSE": propensity_mse(*samples)},
+        "targets": target_errors(split_rows(*samples), domain, targets=chosen, cluster=real.cluster),
+    }
 
 
 def numeric_levels(schema: Schema) -> dict[str, NDArray[np.float64]]:
@@ -294,7 +314,6 @@ def _scores(real: CodedTable, synthetic: CodedTable, *, levels: Levels, pay_gap:
         "NIST clustering": clustering_score(real, synthetic),
         "NIST classification": classification_score(real, synthetic, levels=levels),
         "NIST regression": regression_score(real, synthetic, levels=levels, roles=pay_gap) if pay_gap else None,
-        "propensity MSE": propensity_mse(real.sample, synthetic.sample),
     }
     return {name: value for name, value in found.items() if value is not None}
 

@@ -24,11 +24,13 @@ better choice for a last fit (`balance_entropy`).
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from synth_core.arrays import Arrays, default_backend, to_numpy
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from synth_core.arrays import Arrays, Floats, default_backend, namespace, one_thread, to_numpy
 from synth_core.domain import Domain
 from synth_core.models.inference import Oracle, marginal_oracle
 from synth_core.models.junction_tree import junction_tree
@@ -44,6 +46,8 @@ MEMORY = 40
 """Upper limit of the pairs of steps and gradient changes that the quasi-Newton method keeps."""
 MEMORY_CELLS = 2**25
 """Upper limit of the numbers in these pairs (256 MiB); five pairs are kept in any case."""
+BLOCK = 4096
+"""Columns of these pairs that are taken at a time: 40 rows of them, 1.3 MB, stay in a processor's cache."""
 CONVERGED = 0.05
 """Ratio of gradient to residual below which a fit that cannot reach its loss stops."""
 PATIENCE = 100
@@ -65,10 +69,6 @@ HARDLY_BELOW = 0.9
 """A loss between this and 1 times that of noise, once out of reach, is given up for that of noise."""
 
 
-Pairs = deque[tuple[Vector, Vector, float]]
-"""Steps, the changes of the gradient along them, and the inverse of their products."""
-
-
 @dataclass(frozen=True, slots=True)
 class FitProgress:
     """Where a fit stands: passes made, its loss, and the loss it may stop at."""
@@ -87,6 +87,7 @@ class _Point:
     marginals: Vector  # mu, in counts
 
 
+@one_thread
 def estimate(
     domain: Domain,
     measurements: Sequence[Answered],
@@ -207,7 +208,7 @@ class _Search:
     ) -> None:
         self.problem, self.oracle, self.max_passes, self.ridge = problem, oracle, max_passes, ridge
         self.progress = progress or (lambda _: None)
-        self.pairs: Pairs = deque(maxlen=max(5, min(MEMORY, MEMORY_CELLS // (2 * int(problem.starts[-1])))))
+        self.pairs = _Pairs(problem.answers)
         self.passes = 0
         self.arrived = False
         self.least = math.inf
@@ -279,9 +280,7 @@ class _Search:
             value=point.value - less * _dot(point.multipliers, point.multipliers) / 2,
             gradient=point.gradient - less * point.multipliers,
         )
-        for number, (step, change, _) in enumerate(self.pairs):
-            changed = change - less * step
-            self.pairs[number] = step, changed, 1.0 / _dot(step, changed)
+        self.pairs.weigh_entropy(less)
 
     def advanced(self, point: _Point, radius: float) -> _Point | None:
         """The next point, along the plain direction where the remembered one leads nowhere; None at the end."""
@@ -293,7 +292,10 @@ class _Search:
 
     def step(self, point: _Point, radius: float) -> _Point | None:
         """The next point, and the pair it adds to the memory; None where no step along the direction helps."""
-        direction = _direction(point, self.pairs, self.problem, self.ridge)
+        # The inverse curvature starts from 1 / (mu / sigma^2 + tau), tau being the penalty's own curvature.
+        tau = min(_norm(point.gradient - point.residual) / max(_norm(point.multipliers), 1e-300), 10.0)
+        inverse = 1.0 / (self.problem.curvature(point.marginals) + max(tau, self.ridge))
+        direction = self.pairs.direction(point.gradient, inverse)
         tries = self.max_passes - self.passes
         following = _line_search(point, direction, lambda x: self.evaluated(x, radius), tries)
         if following is not None:
@@ -301,7 +303,7 @@ class _Search:
             change = following.gradient - point.gradient
             curvature = _dot(step, change)
             if curvature > 1e-12 * _norm(step) * _norm(change):
-                self.pairs.append((step, change, 1.0 / curvature))
+                self.pairs.append(step, change)
         return following
 
     def evaluated(self, multipliers: Vector, radius: float) -> _Point:
@@ -320,27 +322,71 @@ class _Search:
         return _Point(multipliers, value, gradient, residual, marginals)
 
 
-def _direction(point: _Point, pairs: Pairs, problem: Problem, ridge: float) -> Vector:
-    """The quasi-Newton direction by the two-loop recursion.
+class _Pairs:
+    """The last steps and the changes of the gradient along them, as the rows of two matrices.
 
-    The inverse curvature starts from the diagonal 1 / (mu / sigma^2 + tau), tau being the penalty's own curvature.
+    With R the upper triangle of S Yᵀ, D its diagonal and H the first guess of the inverse curvature, the direction of
+    the two-loop recursion is -(r + Sᵀ c), where r = H (g - Yᵀ a), R a = S g and Rᵀ c = D a - Y r (the compact form of
+    Byrd, Nocedal and Schnabel 1994). Columns are taken in blocks that fit into a cache, so that each matrix comes from
+    memory once for each product with it or its transpose, Y once for both.
     """
-    tau = min(_norm(point.gradient - point.residual) / max(_norm(point.multipliers), 1e-300), 10.0)
-    inverse = 1.0 / (problem.curvature(point.marginals) + max(tau, ridge))
-    q = point.gradient
-    factors = []
-    for step, change, scale in reversed(pairs):
-        factor = scale * _dot(step, q)
-        factors.append(factor)
-        q = q - factor * change
-    gamma = 0.25
-    if pairs:
-        step, change, scale = pairs[-1]
-        gamma = 1.0 / (scale * _dot(change, inverse * change))
-    q = gamma * inverse * q
-    for (step, change, scale), factor in zip(pairs, reversed(factors), strict=True):
-        q = q + (factor - scale * _dot(change, q)) * step
-    return -q
+
+    def __init__(self, like: Vector) -> None:
+        most = max(5, min(MEMORY, MEMORY_CELLS // (2 * like.size)))
+        self._steps, self._changes = (namespace(like).zeros((most, like.size)) for _ in range(2))
+        self._products = np.zeros((most, most))  # of steps and changes, by their places in the matrices
+        self._places: list[int] = []  # of the pairs, oldest first
+        self._blocks = [slice(at, min(at + BLOCK, like.size)) for at in range(0, like.size, BLOCK)]
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._places.clear()
+
+    def append(self, step: Vector, change: Vector) -> None:
+        """Remember one more pair, in the oldest one's place if there is no other."""
+        place = self._places.pop(0) if len(self) == len(self._products) else len(self)
+        self._places.append(place)
+        self._steps[place, :], self._changes[place, :] = step, change
+
+    def weigh_entropy(self, less: float) -> None:
+        """Take the part of `less` of the entropy's weight out of the changes, in which it is known."""
+        steps, changes = self._steps[: len(self), :], self._changes[: len(self), :]
+        changes -= less * steps
+        self._products[: len(self), : len(self)] = to_numpy(steps @ changes.T)
+
+    def direction(self, gradient: Vector, inverse: Vector) -> Vector:
+        """The quasi-Newton direction; `inverse` is the diagonal from which the inverse curvature starts, unscaled."""
+        if not self._places:
+            return -0.25 * inverse * gradient
+        steps, changes, newest = self._steps[: len(self), :], self._changes[: len(self), :], self._places[-1]
+        change, asarray = self._changes[newest, :], namespace(gradient).asarray
+        both = namespace(gradient).stack([change, gradient])
+        along, ahead = to_numpy(sum(both[:, block] @ steps[:, block].T for block in self._blocks))
+        self._products[: len(self), newest] = along
+        upper = np.triu(self._products[np.ix_(self._places, self._places)])
+        factors = _solved(upper, ahead[self._places])
+        scaled = (float(upper[-1, -1]) / _dot(change, inverse * change)) * inverse
+        weights, met = asarray(self._placed(factors)), 0.0
+        found = gradient * scaled
+        for block in self._blocks:
+            found[block] -= scaled[block] * (weights @ changes[:, block])
+            met += changes[:, block] @ found[block]
+        rest = np.diagonal(upper) * factors - to_numpy(met)[self._places]
+        weights = asarray(self._placed(_solved(upper, rest, trans="T")))
+        return -(found + weights @ steps)
+
+    def _placed(self, values: Floats) -> Floats:
+        """Values of the pairs by age, put where the pairs are."""
+        placed = np.empty_like(values)
+        placed[self._places] = values
+        return placed
+
+
+def _solved(upper: Floats, right: Floats, *, trans: str = "N") -> Floats:
+    return np.asarray(solve_triangular(upper, right, trans=trans, check_finite=False))
 
 
 def _line_search(point: _Point, direction: Vector, evaluated: Callable[[Vector], _Point], tries: int) -> _Point | None:

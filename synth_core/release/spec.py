@@ -130,6 +130,12 @@ class ReleaseSpec(BaseModel):
         ge=0,
         le=0.5,
     )
+    evaluate: Literal["full", "quick", "none"] = _field(
+        "Comparison with real rows",
+        "what the internal report holds: `full` has every measure, `quick` those of up to three columns at a time "
+        "and no classifiers, `none` compares nothing and writes no report. What is published does not depend on it",
+        "full",
+    )
     bins_share: float = _field(
         "Share for bins",
         "share of the budget that buys the bins of columns with `private_quantiles`, all of them together; 0 if there "

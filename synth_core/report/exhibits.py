@@ -163,12 +163,13 @@ def predictions_exhibit(targets: Sequence[TargetError]) -> Exhibit:
         f"trained on synthetic rows; on average {points(extra)} percentage points between them.",
         note="Wrong predictions among held-out real rows; the widest gap is on top.",
         table=Table(
-            head=("target", "trained on real", "trained on synthetic", "points", "commonest value"),
+            head=("target", "trained on real", "trained on synthetic", "95 % margin", "points", "commonest value"),
             rows=tuple(
                 (
                     e.target,
                     percent(e.real),
                     percent(e.synthetic),
+                    f"± {percent(e.margin)}",
                     points(e.synthetic - e.real),
                     percent(e.majority),
                 )

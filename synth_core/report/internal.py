@@ -77,8 +77,8 @@ def internal_report(
         worst_marginals=worst_marginals_table(evaluation.marginals) if evaluation.marginals else None,
         subgroups=subgroups_table(schema, evaluation.subgroups),
         scores=scores_table(evaluation.scores, evaluation.correlations),
-        closeness=closeness_table(evaluation.closeness),
-        suspicious=evaluation.closeness.suspicious,
+        closeness=closeness_table(evaluation.closeness) if evaluation.closeness else None,
+        suspicious=evaluation.closeness is not None and evaluation.closeness.suspicious,
         rules=rules_table(evaluation.violations, rows=evaluation.synthetic_rows),
         columns=exhibits.column_exhibits(
             schema.columns,

@@ -216,13 +216,14 @@ def run_step(
     Raises:
         SynthError: The step is refused, with a reason that names the remedy.
     """
+    from synth_core.arrays import one_thread
     from synth_core.steps.context import open_run
 
     step = find_step(name)
     if name != "publish" and (manifest := published_manifest(address)):
         return manifest
     opened = open_run(address, cluster=cluster, runner=runner, progress=progress)
-    with naming_files(), opened as run, run.record_outcome(name), naming_files():
+    with one_thread, naming_files(), opened as run, run.record_outcome(name), naming_files():
         return str(step.run(run) if part is None else _parts(step).run(run, part))
 
 
@@ -245,7 +246,7 @@ def import_steps() -> None:
     """Import every module that a step needs, for a process from which those that run steps are forked."""
     with needing("cli"):
         import distributed  # noqa: F401
-        import sklearn.svm  # noqa: F401
+        import sklearn.tree  # noqa: F401
 
     from synth_core.steps import evaluate, ingest, preparation, publish, sample, strata  # noqa: F401
 
@@ -274,9 +275,9 @@ def finished_steps(address: str) -> tuple[str, ...]:
     if paths.published:
         settled = is_settled(paths, spec, open_ledger(paths.workspace))
         return STEPS if settled else STEPS[:-1]
-    artifacts, done = paths.artifacts(spec), []
+    artifacts, internal, done = paths.artifacts(spec), paths.internal(spec), []
     for step in STEPS[:-1]:
-        if not all(path.exists() for path in [*artifacts[step], *paths.internal.get(step, [])]):
+        if not all(path.exists() for path in [*artifacts[step], *internal.get(step, [])]):
             break
         done.append(step)
     return tuple(done)

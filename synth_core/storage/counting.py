@@ -17,7 +17,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -116,19 +116,20 @@ class PartitionCounts(_Counts):
 
 def count_pieces(pieces: Sequence[Piece], domain: Domain, cliques: Sequence[Clique], cluster: Cluster) -> list[Counts]:
     """Exact tables of the cliques over all pieces of a table, counted in one pass wherever the pieces lie."""
-    counted = cluster.map_reduce(count_partition, pieces, add_counts, domain=domain, cliques=tuple(cliques))
+    counted = cluster.map_reduce(count_partitions, pieces, add_counts, domain=domain, cliques=tuple(cliques))
     return _tables(counted, domain, cliques)
 
 
 def count_codes(codes: Mapping[str, Codes], domain: Domain, cliques: Sequence[Clique]) -> list[Counts]:
     """Exact tables of the cliques over a table in memory."""
-    return _tables(_count_flat(codes, domain, cliques), domain, cliques)
+    return _tables(_count_flat([codes], domain, cliques), domain, cliques)
 
 
-def count_partition(piece: Piece, *, domain: Domain, cliques: Sequence[Clique]) -> NDArray[np.int64]:
-    """Exact tables of the cliques over one encoded partition, one after the other; runs on a worker."""
+def count_partitions(pieces: Sequence[Piece], *, domain: Domain, cliques: Sequence[Clique]) -> NDArray[Any]:
+    """Exact tables of the cliques over some encoded partitions, one after the other; runs on a worker."""
     with wall():
-        return _count_flat(read_piece(piece, asked_columns(domain, cliques)), domain, cliques)
+        asked = asked_columns(domain, cliques)
+        return _count_flat((read_piece(piece, asked) for piece in pieces), domain, cliques)
 
 
 def read_piece(piece: Piece, columns: Sequence[str]) -> dict[str, Codes]:
@@ -141,21 +142,23 @@ def asked_columns(domain: Domain, cliques: Iterable[Clique]) -> Clique:
     return domain.clique(attribute for clique in cliques for attribute in clique) or domain.attributes[:1]
 
 
-def add_counts(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+def add_counts(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Sum the partial counts of some partitions."""
     with wall():
-        return reduce(np.add, parts)
+        return np.asarray(reduce(partial(np.add, dtype=np.int64), parts))
 
 
-def _count_flat(codes: Mapping[str, Codes], domain: Domain, cliques: Sequence[Clique]) -> NDArray[np.int64]:
-    rows = len(next(iter(codes.values()))) if codes else 0
-    made = plan(domain, tuple(cliques), min(rows, SLAB_ROWS))
-    out = np.zeros(made.cells, dtype=np.int64)
-    for start in range(0, rows, SLAB_ROWS):
-        slab = {name: column[start : start + SLAB_ROWS] for name, column in codes.items()}
-        lanes = _packed(slab, domain, made, rows=min(SLAB_ROWS, rows - start))
-        count_pairs(lanes, made.sizes, made.pairs, made.pair_ends, made.drains, made.places, out)
-        count_keys(lanes, made.sizes, made.key_members, made.key_ends, made.key_begins, out)
+def _count_flat(pieces: Iterable[Mapping[str, Codes]], domain: Domain, cliques: Sequence[Clique]) -> NDArray[np.uint32]:
+    """The tables of all pieces together: of fewer than 2^32 rows, so that more cells stay in the caches."""
+    out = np.zeros(sum(map(domain.cells, cliques)), dtype=np.uint32)
+    for codes in pieces:
+        rows = len(next(iter(codes.values()))) if codes else 0
+        made = plan(domain, tuple(cliques), min(rows, SLAB_ROWS))
+        for start in range(0, rows, SLAB_ROWS):
+            slab = {name: column[start : start + SLAB_ROWS] for name, column in codes.items()}
+            lanes = _packed(slab, domain, made, rows=min(SLAB_ROWS, rows - start))
+            count_pairs(lanes, made.sizes, made.pairs, made.pair_ends, made.drains, made.places, out)
+            count_keys(lanes, made.sizes, made.key_members, made.key_ends, made.key_begins, out)
     return out
 
 
@@ -180,9 +183,10 @@ def _check_codes(column: NDArray[Any], attribute: str, *, size: int) -> None:
         raise SourceError(f"column {attribute!r} holds a code outside its domain; run the step ingest again")
 
 
-def _tables(flat: NDArray[np.int64], domain: Domain, cliques: Sequence[Clique]) -> list[Counts]:
+def _tables(counted: NDArray[Any], domain: Domain, cliques: Sequence[Clique]) -> list[Counts]:
     shapes = [domain.shape(clique) for clique in cliques]
     ends = np.cumsum([math.prod(shape) for shape in shapes])
+    flat = counted.astype(np.int64, copy=False)
     return [part.reshape(shape) for part, shape in zip(np.split(flat, ends[:-1]), shapes, strict=False)]
 
 
@@ -374,7 +378,7 @@ def _index(values: Iterable[object]) -> Index:
 
 @compiled
 def count_pairs(
-    lanes: Lanes, sizes: Index, pairs: Index, ends: Index, drains: Index, places: Index, out: Index
+    lanes: Lanes, sizes: Index, pairs: Index, ends: Index, drains: Index, places: Index, out: NDArray[np.uint32]
 ) -> None:
     """Count every pair of lanes and add its sums to the tables that are asked for.
 
@@ -406,9 +410,9 @@ def count_pairs(
 
 
 @compiled
-def count_keys(lanes: Lanes, sizes: Index, members: Index, ends: Index, begins: Index, out: Index) -> None:
+def count_keys(lanes: Lanes, sizes: Index, members: Index, ends: Index, begins: Index, out: NDArray[np.uint32]) -> None:
     """Count tables of any number of lanes: table t is of the lanes members[ends[t-1]] …, and begins at begins[t]."""
-    keys = np.empty(KEY_BLOCK, np.uint64)
+    keys = np.empty(KEY_BLOCK, np.uint32)
     records = lanes.shape[1]
     start = 0
     for t in range(ends.size):
@@ -417,11 +421,11 @@ def count_keys(lanes: Lanes, sizes: Index, members: Index, ends: Index, begins: 
             block = keys[: min(KEY_BLOCK, records - first)]
             block[:] = 0
             for k in range(start, ends[t]):
-                size, lane = np.uint64(sizes[members[k]]), lanes[members[k]]
+                size, lane = np.uint32(sizes[members[k]]), lanes[members[k]]
                 for r in range(block.size):
-                    block[r] = block[r] * size + np.uint64(lane[first + r])
+                    block[r] = np.uint32(block[r] * size) + np.uint32(lane[first + r])
             for r in range(block.size):
-                table[block[r]] += 1
+                table[block[r]] += np.uint32(1)
         start = ends[t]
 
 

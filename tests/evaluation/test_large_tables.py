@@ -16,10 +16,11 @@ from support.tabulation import tabulate
 from synth_core.cluster import Cluster, connect
 from synth_core.domain import Domain, Impossible
 from synth_core.errors import SourceError, SynthError
-from synth_core.evaluation import CodedTable, compare_codes, compare_tables, tables
+from synth_core.evaluation import CodedTable, cells, compare_codes, compare_tables, tables
+from synth_core.evaluation.cells import align_cells, count_cells, distances, merge_cells, occupied_cells
 from synth_core.evaluation.distances import tvd
 from synth_core.evaluation.marginals import marginal_errors
-from synth_core.evaluation.tables import Conjunctions, align_cells, count_cells, distances, merge_cells, occupied_cells
+from synth_core.evaluation.tables import Conjunctions
 
 DOMAIN = Domain(
     ("a", "b", "c", "d"),
@@ -110,6 +111,47 @@ def test_large_marginals_are_counted_some_at_a_time_and_small_ones_once(monkeypa
     assert passes[2:] == [[("c",)]], "one table is remembered, too"
 
 
+def test_marginals_that_were_announced_are_sums_of_larger_ones(monkeypatch):
+    codes = rows_of(500, 3)
+    table = CodedTable.of(codes, DOMAIN)
+    smaller = [("a",), ("c", "b"), ("b", "c"), ("a", "d")]
+    table.expect(smaller)
+    list(table.tables([("a", "b", "c")]))
+    passes, count = [], Cluster.map_reduce
+    monkeypatch.setattr(
+        Cluster, "map_reduce", lambda *args, **asked: passes.append(list(asked["cliques"])) or count(*args, **asked)
+    )
+    for clique, found in zip(smaller, table.tables(smaller), strict=True):
+        np.testing.assert_array_equal(found, tabulate(codes, DOMAIN, clique))
+    assert passes == [[("c", "b"), ("a", "d")]], "one lies outside, one has another order of axes"
+
+
+@pytest.mark.parametrize("rows", [1, 254, 255, 256, 700])
+def test_conjunctions_are_counted_row_by_row(rows):
+    """Counters of eight bits are emptied in time: here every row matches the first question."""
+    codes = rows_of(rows, 4)
+    asked = np.ones((2, 2, 300), dtype=bool)
+    asked[1, 0, 1:] = False
+    found = CodedTable.of(codes, DOMAIN).matching(Conjunctions(np.array([[3, 0], [0, 3]]), asked))
+    np.testing.assert_array_equal(found, [rows, (codes[:, 0] == 0).sum()])
+
+
+def test_arrays_and_hash_tables_count_the_same_cells(monkeypatch):
+    """A marginal is an array where there are rows enough; it is known by no more of its cells for that."""
+    domain = Domain.of({"a": 60, "b": 70, "c": 80})
+    codes = rows_of(40_000, 8, domain)
+    monkeypatch.setattr(cells, "MAX_CELLS", 900)
+    for module in (cells, tables):
+        monkeypatch.setattr(module, "DENSE_CELLS", 1800)
+    found = []
+    for limit in (0, 10**6):
+        monkeypatch.setattr(CodedTable, "_dense", limit)
+        found += CodedTable.of(codes, domain).cells([domain.attributes])
+    assert found[0].halvings == found[1].halvings > 0
+    np.testing.assert_array_equal(found[0].positions, found[1].positions)
+    np.testing.assert_array_equal(found[0].counts, found[1].counts)
+
+
 def test_the_sample_is_the_same_whoever_draws_it(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "SAMPLE_ROWS", 100)
     codes = rows_of(2000, 4)
@@ -140,7 +182,7 @@ places = st.lists(st.integers(0, 60), min_size=1, max_size=120).map(np.array)
 @settings(max_examples=80, deadline=None)
 def test_cells_do_not_depend_on_how_rows_are_divided(values, cuts):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "MAX_CELLS", 7)
+        patch.setattr(cells, "MAX_CELLS", 7)
         shape = (61,)
         whole = count_cells([values], shape)
         parts = merge_cells([count_cells([block], shape) for block in np.split(values, cuts)])
@@ -168,9 +210,9 @@ def test_estimates_are_near_the_exact_distances_and_need_their_scale(monkeypatch
     exact, guessed, raw = [], [], []
     for seed in range(8):
         pair = [rows_of(60_000, 10 * seed + side, domain).T for side in (0, 1)]
-        monkeypatch.setattr(tables, "MAX_CELLS", 10**9)
+        monkeypatch.setattr(cells, "MAX_CELLS", 10**6)
         exact.append(distances(*(count_cells(c, domain.sizes) for c in pair), rows=(60_000, 60_000)))
-        monkeypatch.setattr(tables, "MAX_CELLS", 2000)
+        monkeypatch.setattr(cells, "MAX_CELLS", 2000)
         thin = [count_cells(c, domain.sizes) for c in pair]
         assert all(1000 < len(part.positions) <= 2000 for part in thin)
         guessed.append(distances(*thin, rows=(60_000, 60_000)))
@@ -185,7 +227,7 @@ def test_estimates_are_near_the_exact_distances_and_need_their_scale(monkeypatch
 
 
 def test_a_table_of_one_cell_that_is_not_kept_is_still_compared(monkeypatch):
-    monkeypatch.setattr(tables, "MAX_CELLS", 100)
+    monkeypatch.setattr(cells, "MAX_CELLS", 100)
     domain = Domain.of({"a": 100, "b": 100})
     spread = count_cells(rows_of(5000, 1, domain).T, domain.sizes)
     for code in range(20):
@@ -199,7 +241,7 @@ def test_estimated_marginals_and_sampled_rows_are_told(monkeypatch):
     assert exact.sampling == ""
     monkeypatch.setattr(tables, "SAMPLE_ROWS", 600)
     monkeypatch.setattr(tables, "DENSE_CELLS", 500)
-    monkeypatch.setattr(tables, "MAX_CELLS", 300)
+    monkeypatch.setattr(cells, "MAX_CELLS", 300)
     thin = compare_codes(real, synthetic, DOMAIN, targets=["a"])
     assert thin.judged_rows == (600, 600)
     assert "on a random sample of 600 real and 600 synthetic rows" in thin.sampling

@@ -17,9 +17,9 @@ from support.tabulation import marginal_distances, tabulate
 from synth_core.domain import Domain
 from synth_core.evaluation import CodedTable
 from synth_core.evaluation import distances as metrics
+from synth_core.evaluation.cells import Distances, distances, occupied_cells
 from synth_core.evaluation.distances import alpha_way, summarize, tvd
 from synth_core.evaluation.marginals import marginal_errors, pair_tvd, worst_cells
-from synth_core.evaluation.tables import Distances, distances, occupied_cells
 
 DOMAIN = Domain.of({"a": 2, "b": 3, "c": 4})
 

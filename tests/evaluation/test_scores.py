@@ -16,7 +16,6 @@ from synth_core.domain import Domain
 from synth_core.evaluation import (
     CodedTable,
     PayGap,
-    classification,
     compare,
     compare_codes,
     declared_pay_gap,
@@ -34,6 +33,7 @@ from synth_core.evaluation.classification import (
 from synth_core.evaluation.distances import alpha_way
 from synth_core.evaluation.marginals import FEWEST_ROWS, correlation_difference, subgroup_errors, workload_error
 from synth_core.evaluation.nist import classification_score, clustering_score, gini, regression_score
+from synth_core.evaluation.support_vectors import Lessons
 from synth_core.schema import Categorical, Integer, Schema
 
 ABC = Domain.of({"a": 2, "b": 2, "c": 3})
@@ -255,7 +255,8 @@ def test_targets_are_spread_over_a_cluster_with_the_same_result():
     parts = split_rows(real, synthetic)
     with connect(None) as cluster:
         spread = target_errors(parts, ABC, targets=["a", "c"], cluster=cluster)
-    assert spread == tuple(target_error(name, parts=parts, domain=ABC) for name in ("a", "c"))
+    lessons = {"synthetic": Lessons.of(parts.synthetic, ABC), "real": Lessons.of(parts.real, ABC)}
+    assert spread == tuple(target_error(name, held_out=parts.held_out, **lessons) for name in ("a", "c"))
 
 
 @pytest.mark.slow
@@ -264,11 +265,11 @@ def test_every_target_is_learnt_twice_from_a_bounded_number_of_rows(samples, mon
     rows = pd.read_csv(samples / "census.csv").to_numpy(dtype=np.uint8)
     learnt = []
 
-    def note(features, labels, unseen):
-        learnt.append(features.shape[0])
-        return np.zeros(unseen.shape[0])
+    def note(lessons, _, unseen):
+        learnt.append(int(lessons.times.sum()))
+        return np.zeros(len(unseen))
 
-    monkeypatch.setattr(classification, "predict_labels", note)
+    monkeypatch.setattr(Lessons, "predict", note)
     # Nothing here is about the other figures, which take nearly all of the time.
     monkeypatch.setattr(true_errors, "ALPHAS", ())
     monkeypatch.setattr(true_errors, "_scores", lambda *_, **__: {})

@@ -325,3 +325,42 @@ def test_a_table_of_another_shape_is_refused():
 def test_a_model_over_the_limit_is_refused():
     with pytest.raises(FeasibilityError, match="over the limit"):
         estimate(DOMAIN, measured(truth()), limit_cells=10)
+
+
+def two_loops(pairs, gradient, inverse):
+    """The recursion of Nocedal (1980), pair by pair."""
+    q, factors = gradient, []
+    for step, change in reversed(pairs):
+        factors.append(step @ q / (step @ change))
+        q = q - factors[-1] * change
+    step, change = pairs[-1]
+    q = (step @ change) / (change @ (inverse * change)) * inverse * q
+    for (step, change), factor in zip(pairs, reversed(factors), strict=True):
+        q = q + (factor - change @ q / (step @ change)) * step
+    return -q
+
+
+@pytest.mark.parametrize("xp", [np, array_api_strict])
+def test_the_direction_is_that_of_the_two_loops(monkeypatch, xp):
+    monkeypatch.setattr(maximum_entropy, "MEMORY", 6)
+    monkeypatch.setattr(maximum_entropy, "BLOCK", 32)
+    rng = np.random.default_rng(0)
+    curvature, inverse, gradient = 0.5 + rng.random((3, 100))
+    pairs = maximum_entropy._Pairs(xp.asarray(gradient))
+    known = []
+    for _ in range(15):
+        step = rng.normal(size=100)
+        known.append((step, curvature * step))
+        pairs.append(*map(xp.asarray, known[-1]))
+        found = np.asarray(pairs.direction(xp.asarray(gradient), xp.asarray(inverse)))
+        # Rounding of the products is multiplied by the condition of their triangle, below 1e3 here.
+        np.testing.assert_allclose(found, two_loops(known[-6:], gradient, inverse), rtol=1e-9, atol=1e-10)
+    pairs.weigh_entropy(0.25)
+    known = [(step, change - 0.25 * step) for step, change in known]
+    found = np.asarray(pairs.direction(xp.asarray(gradient), xp.asarray(inverse)))
+    np.testing.assert_allclose(found, two_loops(known[-6:], gradient, inverse), rtol=1e-9, atol=1e-10)
+    assert len(pairs) == 6
+    pairs.clear()
+    np.testing.assert_array_equal(
+        np.asarray(pairs.direction(xp.asarray(gradient), xp.asarray(inverse))), -0.25 * inverse * gradient
+    )

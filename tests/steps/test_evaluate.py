@@ -2,16 +2,17 @@
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from support.small_release import ROWS, SCHEMA, people, write_release
 
-from synth_core.evaluation import Evaluation, tables
+from synth_core.evaluation import Evaluation, tables, true_errors
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.verify import verify_release
-from synth_core.steps import STEPS, prepare, run_step
+from synth_core.steps import STEPS, finished, prepare, run_step, summary
 from synth_core.steps import evaluate as step
 
 pytestmark = pytest.mark.slow
@@ -93,3 +94,46 @@ def test_the_manifest_names_the_lock_and_a_changed_name_is_found(sampled):
     manifest["provenance"]["lock_digest"] = "0" * 64
     paths.manifest.write_text(json.dumps(manifest))
     assert any("manifest.json" in problem for problem in verify_release(paths.public))
+
+
+@pytest.mark.parametrize("asked", ["quick", "none"])
+def test_how_much_is_compared_changes_nothing_that_is_published(tmp_path, asked, monkeypatch):
+    """The same answers and shards, judged in another way: public files agree, the internal ones are as asked for."""
+    address = prepare(write_release(tmp_path, method="independent", rows=300), workspace=tmp_path / "workspace")
+    for name in STEPS[:6]:
+        run_step(name, address)
+    public = ReleasePaths(tmp_path / "workspace", "r1").quality.read_bytes()
+    other = ReleasePaths(shutil.copytree(tmp_path / "workspace", tmp_path / "other"), "r1")
+    for path in (other.evaluation, other.internal_report, other.quality):
+        path.unlink()
+    spec = other.spec.read_text()
+    other.spec.write_text(spec.replace("evaluate: full", f"evaluate: {asked}"))
+    for measure in ("target_errors", "propensity_mse", "closeness"):
+        monkeypatch.setattr(true_errors, measure, lambda *_, **__: pytest.fail("a single row was looked at"))
+    assert "evaluate" not in finished(str(other.spec))
+    written = Path(run_step("evaluate", str(other.spec)))
+    assert other.quality.read_bytes() == public
+    assert "evaluate" in finished(str(other.spec))
+    if asked == "none":
+        assert written == other.quality
+        assert not other.evaluation.exists()
+        assert not other.internal_report.exists()
+        return
+    found = Evaluation.from_json(other.evaluation.read_text())
+    assert [errors.alpha for errors in found.marginals] == [1, 2, 3]
+    assert found.targets == ()
+    assert found.closeness is None
+    assert found.sampling == ""
+    assert "Too close to be new?" not in written.read_text()
+    assert "quick: without classifiers" in written.read_text()
+
+
+@pytest.mark.parametrize("asked", ["quick", "none"])
+def test_a_release_is_published_and_verifies_however_much_was_compared(tmp_path, asked):
+    spec = write_release(tmp_path, method="independent", rows=200, evaluate=asked)
+    address = prepare(spec, workspace=tmp_path / "workspace")
+    for name in STEPS:
+        run_step(name, address)
+    assert verify_release(tmp_path / "workspace" / "public" / "r1") == []
+    report = summary(address)["internal report"]
+    assert (report == "none") == (asked == "none")

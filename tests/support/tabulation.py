@@ -3,7 +3,7 @@
 import numpy as np
 
 from synth_core.evaluation import CodedTable
-from synth_core.evaluation.tables import distances
+from synth_core.evaluation.cells import distances
 
 
 def tabulate(codes, domain, clique):

@@ -11,9 +11,10 @@ import pandas as pd
 from contest.execution import Outcome
 from contest.jobs import DataSet, Job
 from synth_core.errors import SourceError
+from synth_core.evaluation.cells import distances
 from synth_core.evaluation.classification import misclassification_rate, usual_targets
 from synth_core.evaluation.distances import alpha_way
-from synth_core.evaluation.tables import CodedTable, distances
+from synth_core.evaluation.tables import CodedTable
 from synth_core.files import atomic_write
 
 COLUMNS = ("dataset", "contestant", "epsilon", "delta", "run", "fold", "metric", "value", "note")

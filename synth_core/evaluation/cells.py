@@ -1,0 +1,246 @@
+"""Occupied cells of marginals that are too large for an array, and how far two tables are apart on them.
+
+A marginal of very many cells is known by its occupied cells, or by a random part of those (`Cells`). A cell is in the
+part if the hash of its position is below a limit. The limit begins above every hash and is halved while a table has
+more than `MAX_CELLS` occupied cells below it, so a marginal with fewer is complete. Every table hashes alike: a cell
+that is kept is counted over all rows of both. Rows added can only lower the limit, and counts of pieces are thinned
+to the lowest limit before they are added, so the result does not depend on how rows are divided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.compiled import compiled
+from synth_core.evaluation.distances import relative_entropy
+
+MAX_CELLS = 50_000
+"""A table of as many rows is never thinned; from half as many cells a distance is known to about one in a hundred."""
+
+DENSE_CELLS = 2 * MAX_CELLS
+"""Larger marginals are known by their occupied cells, which then take less room."""
+
+BLOCK = 2048
+"""Rows whose cells are found before they are counted: they stay in the first cache."""
+
+Counts: TypeAlias = NDArray[np.int64]
+"""Numbers of rows."""
+
+LARGEST_MARGINAL = 2**62
+"""Positions of cells are 64-bit integers; a marginal with more cells than this cannot be judged."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Cells:
+    """Occupied cells of a marginal: their row-major positions, ascending, and the rows in each.
+
+    Of all occupied cells about one in 2^halvings is here.
+    """
+
+    positions: NDArray[np.int64]
+    counts: Counts
+    halvings: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distances:
+    """How far two tables are apart on one marginal; `estimated` from a part of its cells, or exact."""
+
+    tvd: float
+    l2: float
+    jensen_shannon: float
+    estimated: bool
+
+
+def occupied_cells(table: Counts) -> Cells:
+    """The occupied cells of a table of counts; of a large table no more than counting them would have left."""
+    positions = np.flatnonzero(table)
+    cells = Cells(positions, table.ravel()[positions])
+    return cells if table.size <= DENSE_CELLS else _thinned(cells)
+
+
+class Tally:
+    """Counts the rows of every occupied cell of a marginal below the limit, in a hash table."""
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        self._shape = np.array(shape, dtype=np.int64)
+        slots = 1 << (2 * MAX_CELLS).bit_length()
+        self._slots = np.zeros((slots, 2), dtype=np.int64)  # positions of cells, and their rows
+        self._state = np.zeros(2, dtype=np.int64)  # occupied slots, halvings
+
+    def add(self, columns: Sequence[NDArray[Any]]) -> None:
+        """Count rows.
+
+        Args:
+            columns: those of the marginal, in the order of its shape.
+        """
+        count_hashed(np.stack(columns), self._shape, self._state, self._slots, MAX_CELLS)
+
+    def cells(self) -> Cells:
+        """The cells that were counted, in their order."""
+        used = self._slots[self._slots[:, 1] > 0]
+        positions, counts = used[np.argsort(used[:, 0])].T
+        return Cells(positions, counts, int(self._state[1]))
+
+
+def count_cells(columns: Sequence[NDArray[Any]], shape: Sequence[int]) -> Cells:
+    """Count the rows of every occupied cell below the limit.
+
+    Args:
+        columns: those of the marginal, in the order of its shape.
+        shape: sizes of its attributes.
+
+    Returns:
+        The cells.
+    """
+    tally = Tally(shape)
+    tally.add(columns)
+    return tally.cells()
+
+
+def merge_cells(parts: Sequence[Cells]) -> Cells:
+    """The cells of several pieces of a table together."""
+    halvings = max(part.halvings for part in parts)
+    kept = [_below(part, halvings) for part in parts]
+    positions, counts = (np.concatenate([getattr(part, name) for part in kept]) for name in ("positions", "counts"))
+    order = np.argsort(positions, kind="stable")
+    starts = _starts(positions[order])
+    return _thinned(Cells(positions[order][starts], np.add.reduceat(counts[order], starts), halvings))
+
+
+def align_cells(left: Cells, right: Cells) -> tuple[Counts, Counts]:
+    """Counts of both tables over the same cells: those of either, below the lower of the two limits."""
+    halvings = max(left.halvings, right.halvings)
+    sides = _below(left, halvings), _below(right, halvings)
+    both = np.concatenate([side.positions for side in sides])
+    both.sort(kind="stable")  # two ascending runs are merged
+    positions = both[_starts(both)]
+    counts = np.zeros((2, len(positions)), dtype=np.int64)
+    for row, side in zip(counts, sides, strict=True):
+        row[np.searchsorted(positions, side.positions)] = side.counts
+    return counts[0], counts[1]
+
+
+def distances(real: Cells, synthetic: Cells, *, rows: tuple[int, int]) -> Distances:
+    """Distances of two tables, of which `rows` are the lengths.
+
+    Each is a sum over cells, and the shares of both tables sum to 2 over all of them. So a sum over a random part of
+    the cells, over half of what the shares sum to there, estimates the whole: which cells were drawn matters little,
+    because heavy ones weigh in both sums. With all cells that half is 1.
+    """
+    left, right = align_cells(real, synthetic)
+    p, q = left / rows[0], right / rows[1]
+    part = float(p.sum() + q.sum()) / 2
+    middle = (p + q) / 2
+    bits = relative_entropy(p, middle) + relative_entropy(q, middle)
+    return Distances(
+        tvd=float(np.abs(p - q).sum() / 2) / part,
+        l2=float(np.sqrt(((p - q) ** 2).sum() / part)),
+        jensen_shannon=max(0.0, bits / 2 / part),
+        estimated=max(real.halvings, synthetic.halvings) > 0,
+    )
+
+
+def _starts(ascending: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Where each value occurs first."""
+    return np.flatnonzero(np.diff(ascending, prepend=-1))
+
+
+def _thinned(cells: Cells) -> Cells:
+    """The cells below the highest limit that leaves few enough."""
+    if len(cells.positions) <= MAX_CELLS:
+        return cells
+    hashes, halvings = _hash(cells.positions), cells.halvings
+    while np.count_nonzero(kept := hashes < _limit(halvings)) > MAX_CELLS:
+        halvings += 1
+    return Cells(cells.positions[kept], cells.counts[kept], halvings)
+
+
+def _below(cells: Cells, halvings: int) -> Cells:
+    if halvings == cells.halvings:
+        return cells
+    kept = _hash(cells.positions) < _limit(halvings)
+    return Cells(cells.positions[kept], cells.counts[kept], halvings)
+
+
+def _limit(halvings: int) -> np.uint64:
+    return np.uint64((2**64 - 1) >> halvings)
+
+
+@compiled
+def _hash_one(position: np.int64) -> np.uint64:
+    """Steele, Lea and Flood's SplitMix64: one to one, and as even as chance in its upper bits."""
+    mixed = np.uint64(position) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+@compiled
+def _hash(positions: NDArray[np.int64]) -> NDArray[np.uint64]:
+    found = np.empty(positions.size, np.uint64)
+    for k in range(positions.size):
+        found[k] = _hash_one(positions[k])
+    return found
+
+
+@compiled
+def _slot_of(position: np.int64, hashed: np.uint64, slots: NDArray[np.int64]) -> np.uint64:
+    """Where a cell is in the hash table, or where it may be put."""
+    last = np.uint64(len(slots) - 1)
+    slot = hashed & last
+    while slots[slot, 1] > 0 and slots[slot, 0] != position:
+        slot = (slot + np.uint64(1)) & last
+    return slot
+
+
+@compiled
+def _thin(slots: NDArray[np.int64], limit: np.uint64, state: NDArray[np.int64]) -> None:
+    """Keep the cells below a lower limit."""
+    old = slots.copy()
+    slots[:] = 0
+    state[0] = 0
+    for k in range(len(old)):
+        hashed = _hash_one(old[k, 0])
+        if old[k, 1] > 0 and hashed < limit:
+            slots[_slot_of(old[k, 0], hashed, slots)] = old[k]
+            state[0] += 1
+
+
+@compiled
+def count_hashed(
+    lanes: NDArray[Any], shape: NDArray[np.int64], state: NDArray[np.int64], slots: NDArray[np.int64], most: int
+) -> None:
+    """Count rows, a column of `lanes` each, into a hash table; beyond `most` cells the limit is halved.
+
+    `state` holds how many cells there are and how often the limit was halved.
+    """
+    highest = ~np.uint64(0)
+    limit = highest >> np.uint64(state[1])
+    places, hashes = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.uint64)
+    for first in range(0, lanes.shape[1], BLOCK):
+        block = places[: min(BLOCK, lanes.shape[1] - first)]
+        block[:] = 0
+        for k in range(shape.size):
+            lane = lanes[k, first:]
+            for r in range(block.size):
+                block[r] = block[r] * shape[k] + np.int64(lane[r])
+        for r in range(block.size):
+            hashes[r] = _hash_one(block[r])
+        for r in range(block.size):
+            if hashes[r] >= limit:
+                continue
+            slot = _slot_of(block[r], hashes[r], slots)
+            if slots[slot, 1] == 0:
+                slots[slot, 0] = block[r]
+                state[0] += 1
+            slots[slot, 1] += 1
+            while state[0] > most:
+                state[1] += 1
+                limit = highest >> np.uint64(state[1])
+                _thin(slots, limit, state)

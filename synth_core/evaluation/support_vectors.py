@@ -1,0 +1,186 @@
+"""Linear support vector machines over rows of codes, one for each value of a target column.
+
+A row of categories has one active cell in each column, so a machine's score of a row is a sum of look-ups, and no
+matrix of indicators is ever built. The machines are those of scikit-learn's LinearSVC with its default C = 1: each
+minimises 1/2 ||w||² + Σ max(0, 1 ∓ score)² over its weights, the intercept among them, and the largest score wins. All
+machines of a target learn in the same passes over the rows, equal rows once.
+
+While every row is on the wrong side of its margin, as at the start, the curvature of all machines is I + 2 XᵀX, and XᵀX
+holds no more than how often two cells meet, which all targets share. It is never less than the true curvature; in
+coordinates in which it is the identity, a limited-memory quasi-Newton method needs few passes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cholesky, solve_triangular
+from scipy.optimize import minimize
+
+from synth_core.arrays import Floats
+from synth_core.compiled import compiled
+from synth_core.domain import Codes, Domain
+
+TOLERANCE = 1e-4
+"""Learning ends where a step lowers the objective by less than this share of it: errors on four census tables are then
+within 0.002 of LinearSVC's, less than the chance with which rows are held out (tests/benchmarks/speed.md)."""
+MAX_PASSES = 200
+"""Upper limit of the passes over the rows for one target."""
+
+Cells: TypeAlias = NDArray[np.int32]
+"""A row for each record, a column for each attribute: the numbers of its cells among those of all attributes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Lessons:
+    """Rows to learn from, each different row once, and how often it occurs; it does not show them.
+
+    The last cell, the intercept's, is in every row. `meetings` says for two cells in how many rows both are.
+    """
+
+    domain: Domain
+    rows: Codes
+    times: Floats
+    meetings: Floats
+
+    @classmethod
+    def of(cls, codes: Codes, domain: Domain) -> Lessons:
+        """Gather rows.
+
+        Args:
+            codes: a row for each record, a column for each attribute.
+            domain: the attributes and their sizes.
+
+        Returns:
+            The rows as lessons, for all targets.
+        """
+        rows, times = np.unique(codes, axis=0, return_counts=True)
+        weights = times.astype(np.float64)
+        return cls(domain, rows, weights, count_meetings(cells_of(rows, domain), weights, sum(domain.sizes) + 1))
+
+    def commonest(self, target: str) -> int:
+        """The commonest code of an attribute.
+
+        Args:
+            target: the attribute.
+
+        Returns:
+            The code that most rows have, the first of several.
+        """
+        return int(np.bincount(self.rows[:, self.domain.position(target)], weights=self.times).argmax())
+
+    def predict(self, target: str, unseen: Codes) -> NDArray[np.int64]:
+        """Learn the target from all other attributes, and predict it.
+
+        Args:
+            target: the attribute to predict.
+            unseen: rows of the same domain.
+
+        Returns:
+            For each unseen row, the code of the target.
+        """
+        at = self.domain.position(target)
+        known, labels = np.unique(self.rows[:, at], return_inverse=True)
+        if len(known) == 1:
+            return np.full(len(unseen), known[0], dtype=np.int64)
+        cells, asked = (np.delete(cells_of(codes, self.domain), at, axis=1) for codes in (self.rows, unseen))
+        begin = sum(self.domain.sizes[:at])
+        curvature = 2 * self.meetings
+        curvature[begin : begin + self.domain.sizes[at]] = 0.0
+        curvature[:, begin : begin + self.domain.sizes[at]] = 0.0
+        np.fill_diagonal(curvature, curvature.diagonal() + 1.0)
+        # Of two values one machine decides: the other would be its mirror image.
+        two = len(known) == 2
+        machines = learn(cells, labels - two, self.times, curvature, machines=1 if two else len(known))
+        if two:
+            machines = np.column_stack([np.zeros(len(machines)), machines])
+        return np.asarray(known[find_largest(asked, machines)], dtype=np.int64)
+
+
+def cells_of(codes: Codes, domain: Domain) -> Cells:
+    """The cells of rows of codes, and the intercept's as the last."""
+    begins = np.cumsum([0, *domain.sizes])
+    cells = np.empty((len(codes), len(begins)), dtype=np.int32)
+    np.add(codes, begins[:-1], out=cells[:, :-1], casting="unsafe")
+    cells[:, -1] = begins[-1]
+    return cells
+
+
+def learn(cells: Cells, labels: NDArray[np.int64], times: Floats, curvature: Floats, *, machines: int) -> Floats:
+    """The weights of some machines, a row for each cell; machine k says yes to the rows with label k.
+
+    `curvature` is the largest that the objective has. With its Cholesky factor L the variables are V = Lᵀ W; all
+    machines are one problem, whose parts do not touch each other.
+    """
+    factor = cholesky(curvature, lower=True, check_finite=False)
+
+    def weights_of(variables: Floats) -> Floats:
+        square = variables.reshape(-1, machines)
+        return np.ascontiguousarray(solve_triangular(factor, square, lower=True, trans="T", check_finite=False))
+
+    def objective(variables: Floats) -> tuple[float, Floats]:
+        weights = weights_of(variables)
+        gradient = weights.copy()
+        loss = add_gradient(cells, labels, times, weights, gradient)
+        slope = solve_triangular(factor, gradient, lower=True, check_finite=False)
+        return float((weights**2).sum() / 2 + loss), slope.ravel()
+
+    # From 0, where all rows are on the wrong side, a full step leads to the weights of least squares.
+    start = -objective(np.zeros(len(curvature) * machines))[1]
+    limits = {"ftol": TOLERANCE, "gtol": 0.0, "maxfun": MAX_PASSES}
+    return weights_of(minimize(objective, start, jac=True, method="L-BFGS-B", options=limits).x)
+
+
+@compiled
+def count_meetings(cells: Cells, times: Floats, count: int) -> Floats:
+    """In how many rows two cells are, for all pairs of cells."""
+    found = np.zeros((count, count))
+    for r in range(cells.shape[0]):
+        for p in range(cells.shape[1]):
+            for q in range(cells.shape[1]):
+                found[cells[r, p], cells[r, q]] += times[r]
+    return found
+
+
+@compiled
+def add_gradient(cells: Cells, labels: NDArray[np.int64], times: Floats, weights: Floats, gradient: Floats) -> float:
+    """The squared hinge loss of all machines over all rows, whose gradient is added to `gradient`."""
+    loss = 0.0
+    scores = np.empty(weights.shape[1])
+    for r in range(cells.shape[0]):
+        scores[:] = 0.0
+        for p in range(cells.shape[1]):
+            own = weights[cells[r, p]]
+            for k in range(scores.size):
+                scores[k] += own[k]
+        wrong = 0.0
+        for k in range(scores.size):
+            side = 1.0 if labels[r] == k else -1.0
+            miss = max(0.0, 1.0 - side * scores[k])
+            wrong += miss * miss
+            scores[k] = -2.0 * times[r] * side * miss
+        if wrong > 0.0:
+            loss += times[r] * wrong
+            for p in range(cells.shape[1]):
+                slope = gradient[cells[r, p]]
+                for k in range(scores.size):
+                    slope[k] += scores[k]
+    return loss
+
+
+@compiled
+def find_largest(cells: Cells, weights: Floats) -> NDArray[np.int64]:
+    """For each row the machine with the largest score, the first of equal ones."""
+    found = np.empty(cells.shape[0], np.int64)
+    scores = np.empty(weights.shape[1])
+    for r in range(cells.shape[0]):
+        scores[:] = 0.0
+        for p in range(cells.shape[1]):
+            own = weights[cells[r, p]]
+            for k in range(scores.size):
+                scores[k] += own[k]
+        found[r] = scores.argmax()
+    return found

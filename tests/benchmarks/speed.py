@@ -1,0 +1,280 @@
+"""What a release costs now, beside what it cost at an earlier commit, both in one run.
+
+    python tests/benchmarks/speed.py --before COMMIT [PART ...]
+
+The earlier commit is checked out as a git worktree in bench-out/; every measurement is a process of its own, run
+once to warm up and then in turn in both trees, with OMP_NUM_THREADS unset. Seconds are CPU seconds of the process and
+its children, the least of some turns; memory is the peak of the process. What must not have changed is compared. Writes
+speed.jsonl and speed.md here; with names of parts, or PART:ARGUMENT, only these are measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+DATA = Path(os.environ.get("SYNTH_BENCH_DATA", ROOT.parent / "shared" / "data"))
+TREE = ROOT / "bench-out" / "before"
+TABLES = ("nltcs", "acs", "adult", "br2000")
+THREADS = ("unset", "1", "64")
+
+Figures = dict[str, Any]
+
+
+def direction(argument: str) -> Figures:
+    """Quasi-Newton directions from 40 pairs of so many numbers, in one thread: seconds of one, and where it leads."""
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1)
+    from synth_core.models import maximum_entropy as engine
+
+    size, rng = int(argument), np.random.default_rng(0)
+    curvature, gradient = rng.random(size) + 0.5, rng.standard_normal(size)
+    inverse = 1 / (curvature + 0.3 * rng.random(size))
+    steps = rng.standard_normal((40, size))
+    changes = steps * curvature + 0.05 * rng.standard_normal((40, size))
+    if hasattr(engine, "_Pairs"):
+        pairs = engine._Pairs(gradient)
+        for step, change in zip(steps, changes, strict=True):
+            pairs.append(step, change)
+            pairs.direction(gradient, inverse)
+        work = lambda: pairs.direction(gradient, inverse)  # noqa: E731
+    else:
+        from collections import deque
+        from types import SimpleNamespace
+
+        known = deque((s, y, 1 / float(s @ y)) for s, y in zip(steps, changes, strict=True))
+        point = SimpleNamespace(gradient=gradient, residual=gradient, multipliers=gradient, marginals=gradient)
+        problem = SimpleNamespace(curvature=lambda _: 1 / inverse - 1e-9)
+        work = lambda: engine._direction(point, known, problem, 1e-9)  # noqa: E731
+    found = work()
+    turns = max(5, 2_000_000 // size)
+    begin = time.process_time()
+    for _ in range(turns):
+        work()
+    return {"cpu_s": (time.process_time() - begin) / turns, "same": f"{np.linalg.norm(found):.9g}"}
+
+
+def fit(argument: str) -> Figures:
+    """`synthesize` on a table with columns of up to 501 codes, while other processes keep all cores busy."""
+    import pandas as pd
+
+    from synth_core import Schema, synthesize
+
+    sizes = {"a": 501, "b": 120, "c": 60, "d": 24, "e": 12, "f": 5, "g": 2}
+    rng = np.random.default_rng(0)
+    shared = rng.random(60_000)
+    rows = pd.DataFrame({k: ((0.6 * shared + 0.4 * rng.random(60_000)) * n).astype(int) for k, n in sizes.items()})
+    schema = Schema.from_sizes(sizes)
+    synthesize(rows[:500], schema, epsilon=1.0, delta=1e-6, method=argument)
+    with clock() as figures:
+        synthesize(rows, schema, epsilon=1.0, delta=1e-6, method=argument)
+    return figures
+
+
+def svm(argument: str) -> Figures:
+    """SVM errors of a table trained on itself: their mean, and how far they are from a converged LinearSVC's."""
+    import warnings
+
+    from sklearn.svm import LinearSVC
+
+    from synth_core.domain import Domain
+    from synth_core.evaluation.classification import misclassification_rate, split_rows, usual_targets
+
+    domain = Domain.of(json.loads((DATA / f"{argument}-domain.json").read_text()))
+    rows = np.loadtxt(DATA / f"{argument}.csv", delimiter=",", skiprows=1, dtype=np.int64)
+    parts, targets = split_rows(rows, rows), usual_targets(domain)
+    given = {"training": parts.real, "test": parts.held_out, "domain": domain}
+    misclassification_rate(targets[0], **given)
+    with clock() as figures:
+        errors = np.array([misclassification_rate(target, **given) for target in targets])
+
+    def indicators(codes: np.ndarray, at: int) -> np.ndarray:
+        others = [k for k in range(len(domain)) if k != at]
+        return np.column_stack([codes[:, [k]] == np.arange(domain.sizes[k]) for k in others]).astype(np.float64)
+
+    truth = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for at in map(domain.position, targets):
+            machine = LinearSVC(dual=False, tol=1e-4).fit(indicators(parts.real, at), parts.real[:, at])
+            truth.append(np.mean(machine.predict(indicators(parts.held_out, at)) != parts.held_out[:, at]))
+    far = np.abs(errors - truth).max()
+    return figures | {"note": f"mean error {errors.mean():.4f} (LinearSVC {np.mean(truth):.4f}), furthest {far:.4f}"}
+
+
+def evaluate(argument: str) -> Figures:
+    """All true errors of two generated tables in partitions; what follows from counts must not have changed."""
+    import hashlib
+
+    from synth_core.bench.scale_tasks import census_blocks, census_schema
+    from synth_core.evaluation import CodedTable, compare_codes, compare_tables, numeric_levels
+    from synth_core.storage.ingest import write_codes
+
+    rows, columns = map(int, argument.split(" x "))
+    schema = census_schema(columns)
+    few = next(census_blocks(300, columns))
+    compare_codes(few, few, schema.domain)
+    with tempfile.TemporaryDirectory(dir=ROOT / "bench-out") as folder:
+        tables = []
+        for side in ("real", "synthetic"):
+            paths = []
+            for number, block in enumerate(census_blocks(rows, columns)):
+                if side == "synthetic":
+                    block[np.random.default_rng(number).random(block.shape) < 0.05] = 0
+                paths.append(Path(folder) / f"{side}-{number}.parquet")
+                codes = dict(zip(schema.domain, np.ascontiguousarray(block.T), strict=True))
+                write_codes(codes, paths[-1])
+            tables.append(CodedTable([str(path) for path in paths], schema.domain))
+        with clock() as figures:
+            found = compare_tables(*tables, levels=numeric_levels(schema))
+    values = json.loads(found.to_json())
+    targets = values.pop("targets")
+    mean = np.mean([[target["real"], target["synthetic"]] for target in targets])
+    counted = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
+    return figures | {"same": counted, "note": f"mean SVM error {mean:.4f}"}
+
+
+PARTS: dict[str, tuple[Callable[[str], Figures], tuple[str, ...], int]] = {
+    "direction": (direction, ("2000", "20000", "250000"), 3),
+    "fit": (fit, ("privmrf",), 1),
+    "svm": (svm, TABLES, 1),
+    "evaluate": (evaluate, ("100000 x 15", "100000 x 60", "1000000 x 15", "1000000 x 30", "10000000 x 15"), 1),
+}
+"""By name: what is measured, with which arguments, and how often."""
+BUSY = ("fit",)
+"""Parts that run on busy cores, with each number of threads that the environment may name."""
+
+
+@contextmanager
+def clock() -> Iterator[Figures]:
+    """CPU seconds of the block, children included."""
+    figures: Figures = {}
+    begin = time.process_time() + children()
+    yield figures
+    figures["cpu_s"] = time.process_time() + children() - begin
+
+
+def children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+@contextmanager
+def busy_cores() -> Iterator[None]:
+    """Two processes that do nothing but keep two cores busy."""
+    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        yield
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
+
+
+def measured(tree: Path, part: str, argument: str, *, threads: str = "unset") -> Figures:
+    """One measurement in a process of its own."""
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    environment |= {"PYTHONPATH": f"{tree}:{tree / 'plugins'}"}
+    environment |= {} if threads == "unset" else {"OMP_NUM_THREADS": threads}
+    command = [sys.executable, __file__, "--measure", part, argument]
+    done = subprocess.run(command, env=environment, cwd=tree, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"failed": done.stderr.strip().splitlines()[-1] if done.stderr else "failed"}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def compare(part: str, argument: str, threads: str) -> dict[str, Any]:
+    """The least figures of both trees, taken in turn."""
+    turns = PARTS[part][2]
+    found: dict[str, list[Figures]] = {"before": [], "after": []}
+    for _ in range(turns):
+        for name, tree in (("before", TREE), ("after", ROOT)):
+            found[name].append(measured(tree, part, argument, threads=threads))
+    row = {"part": part, "argument": argument, "threads": threads}
+    return row | {name: min(each, key=lambda f: f.get("cpu_s", np.inf)) for name, each in found.items()}
+
+
+def markdown(rows: list[dict[str, Any]]) -> str:
+    lines = ["# What a release costs, before and after", ""]
+    lines += [f"Written by `speed.py`; before is commit {rows[0]['commit']}." if rows else "", ""]
+    lines += [
+        "| part | of | threads asked for | before, CPU s | after, CPU s | ratio | before, MB | after, MB | the same |"
+    ]
+    lines += ["|---|---|---|---:|---:|---:|---:|---:|---|"]
+    for row in rows:
+        old, new = row["before"], row["after"]
+        ratio = f"{old['cpu_s'] / new['cpu_s']:.1f}x" if "cpu_s" in old and "cpu_s" in new else "–"
+        same = old.get("same"), new.get("same")
+        words = [] if same == (None, None) else [f"{same[1]}" if same[0] == same[1] else f"{same[0]}, now {same[1]}"]
+        words += [f"{name}: {row[name]['note']}" for name in ("before", "after") if "note" in row[name]]
+        verdict = "; ".join(words) or "–"
+        cells = [number(old.get("cpu_s")), number(new.get("cpu_s")), ratio, whole(old), whole(new), verdict]
+        lines.append(f"| {row['part']} | {row['argument']} | {row['threads']} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
+
+
+def whole(figures: Figures) -> str:
+    return f"{figures['peak_mb']:.0f}" if "peak_mb" in figures else "–"
+
+
+def equal_threads(rows: list[dict[str, Any]]) -> None:
+    """Refuse a fit whose CPU time depends on the threads that the environment names."""
+    for argument in PARTS["fit"][1]:
+        seconds = [r["after"]["cpu_s"] for r in rows if r["part"] == "fit" and r["argument"] == argument]
+        if len(seconds) == len(THREADS) and max(seconds) > 1.15 * min(seconds):
+            raise SystemExit(f"fit, {argument}: {seconds} CPU seconds with OMP_NUM_THREADS {THREADS}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART")
+    parser.add_argument("--before", help="the commit to compare with")
+    parser.add_argument("--measure", nargs=2, help="internal: one measurement in this process")
+    asked = parser.parse_args()
+    if asked.measure:
+        figures = PARTS[asked.measure[0]][0](asked.measure[1])
+        figures.setdefault("peak_mb", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        print(json.dumps(figures))
+        return
+    if not TREE.exists():
+        subprocess.run(["git", "worktree", "add", "--detach", str(TREE), asked.before], cwd=ROOT, check=True)
+    commit = subprocess.run(["git", "log", "-1", "--format=%h"], cwd=TREE, capture_output=True, text=True, check=True)
+    subprocess.run([sys.executable, "-m", "synth_core.warm"], cwd=TREE, env={**os.environ, "PYTHONPATH": str(TREE)})
+    table = HERE / "speed.jsonl"
+    given = [part.partition(":") for part in asked.parts or PARTS]
+    jobs = [(part, argument) for part, _, only in given for argument in ([only] if only else PARTS[part][1])]
+    kept = [json.loads(line) for line in table.read_text().splitlines()] if table.exists() else []
+    rows = [row for row in kept if (row["part"], row["argument"]) not in jobs]
+    for part, argument in jobs:
+        for threads in THREADS if part in BUSY else THREADS[:1]:
+            with busy_cores() if part in BUSY else nullcontext():
+                row = compare(part, argument, threads) | {"commit": commit.stdout.strip()}
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+            rows.sort(key=lambda row: list(PARTS).index(row["part"]))
+            table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            (HERE / "speed.md").write_text(markdown(rows))
+    equal_threads(rows)
+
+
+if __name__ == "__main__":
+    main()
