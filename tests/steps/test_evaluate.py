@@ -12,7 +12,7 @@ from support.small_release import ROWS, SCHEMA, people, write_release
 from synth_core.evaluation import Evaluation, tables, true_errors
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.verify import verify_release
-from synth_core.steps import STEPS, finished, prepare, run_step, summary
+from synth_core.steps import STEPS, finished_steps, prepare, run_step, summary
 from synth_core.steps import evaluate as step
 
 pytestmark = pytest.mark.slow
@@ -110,10 +110,10 @@ def test_how_much_is_compared_changes_nothing_that_is_published(tmp_path, asked,
     other.spec.write_text(spec.replace("evaluate: full", f"evaluate: {asked}"))
     for measure in ("target_errors", "propensity_mse", "closeness"):
         monkeypatch.setattr(true_errors, measure, lambda *_, **__: pytest.fail("a single row was looked at"))
-    assert "evaluate" not in finished(str(other.spec))
+    assert "evaluate" not in finished_steps(str(other.spec))
     written = Path(run_step("evaluate", str(other.spec)))
     assert other.quality.read_bytes() == public
-    assert "evaluate" in finished(str(other.spec))
+    assert "evaluate" in finished_steps(str(other.spec))
     if asked == "none":
         assert written == other.quality
         assert not other.evaluation.exists()
