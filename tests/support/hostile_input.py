@@ -64,7 +64,9 @@ class Readers:
 
         self.paths = ReleasePaths(self.workspace, "r1")
         ReleaseSpec.parse(spec | {"release": "r2"}).save(folder / "r2.yaml")
-        rows.loc[0, "job"] = CANARY
+        rows.loc[0, "job"] = CANARY  # a value that the schema of `_ingest` takes for OTHER
+        taking = (folder / "schema.yaml").read_text().replace("nullable: true", "nullable: true, unseen: other")
+        (folder / "taking.yaml").write_text(taking)
         rows.to_csv(folder / "rows.csv", index=False)
         rows.to_parquet(folder / "rows.parquet")
         self.ledger = open_ledger(self.workspace)
@@ -112,7 +114,7 @@ class Readers:
         from synth_core.storage.ingest import ingest_partitions
 
         with wall():
-            ingest_partitions([path], Schema.load(self.folder / "schema.yaml"), self.folder / "out", key=b"k" * 32)
+            ingest_partitions([path], Schema.load(self.folder / "taking.yaml"), self.folder / "out", key=b"k" * 32)
 
     def model(self, content: bytes) -> None:
         from synth_core.models.mixture import load_model
