@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from itertools import combinations, pairwise
+from typing import TypeAlias
 
 from synth_core.domain import Clique, Domain
 from synth_core.errors import FeasibilityError
@@ -256,6 +257,10 @@ def cheapest_forest(neighbours: Sequence[int], sizes: Sequence[int]) -> tuple[li
     return min(forests, key=lambda forest: sum(mask_cells(clique, sizes) for clique in forest[0]))
 
 
+Change: TypeAlias = tuple[set[int], set[int]]
+"""Maximal cliques that come and that go with an edge."""
+
+
 @dataclass(frozen=True, slots=True)
 class TriangulatedGraph:
     """A chordal graph kept with its clique forest, so that one more edge is a local change.
@@ -273,6 +278,10 @@ class TriangulatedGraph:
     masks: tuple[int, ...] = ()
     links: tuple[frozenset[int], ...] = ()
     _cells: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
+    _changes: dict[tuple[str, str], tuple[tuple[int, ...], Change]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    _places: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def empty(cls, domain: Domain) -> TriangulatedGraph:
@@ -304,14 +313,30 @@ class TriangulatedGraph:
         route = self._route(self.domain.position(a), self.domain.position(b))
         return 0 if route is None else max(map(self.size, self._detour(route, a, b)[0]))
 
-    def change(self, a: str, b: str) -> tuple[set[int], set[int]]:
-        """The maximal cliques that would come and go with the edge: what `with_edge` does, for less."""
+    def change(self, a: str, b: str) -> Change:
+        """The maximal cliques that would come and go with the edge: what `with_edge` does, for less.
+
+        It follows from the cliques along the route alone. Between two cliques of a forest there is one path, so what an
+        earlier graph found holds as long as that route is a path.
+        """
+        known = self._changes.get((a, b))
+        if known is not None and self._is_path(known[0]):
+            return known[1]
         route = self._route(self.domain.position(a), self.domain.position(b))
         if route is None:
             return set(), set()
         new, old = set(self._detour(route, a, b)[0]), {self.masks[k] for k in route}
         come = {x for x in new - old if not any(x & ~y == 0 for y in new | old if y != x)}
-        return come, {y for y in old if any(y & ~x == 0 for x in come)}
+        found = come, {y for y in old if any(y & ~x == 0 for x in come)}
+        self._changes[a, b] = tuple(self.masks[k] for k in route), found
+        return found
+
+    def _is_path(self, route: Sequence[int]) -> bool:
+        """Whether all these cliques are there, each linked to the next."""
+        if not self._places:
+            self._places.update((mask, k) for k, mask in enumerate(self.masks))
+        places = [self._places.get(mask, -1) for mask in route]
+        return all(x >= 0 and y in self.links[x] for x, y in pairwise(places))
 
     def with_edge(self, a: str, b: str) -> TriangulatedGraph:
         """The graph with the edge and the fill it needs."""

@@ -62,9 +62,9 @@ class Terms:
     largest_graph: float = np.inf
     fill_measured: bool = True
 
-    def noise(self, spread: float) -> float:
-        """Expected absolute noise in records over all measured pairs, from the sum of loads^(2/3)."""
-        return float(MEAN_ABSOLUTE * spread**1.5 / np.sqrt(self.mu2))
+    def noise(self, spread: Matrix) -> Matrix:
+        """Expected absolute noise in records over all measured pairs, from sums of loads^(2/3)."""
+        return np.asarray(MEAN_ABSOLUTE * spread**1.5 / np.sqrt(self.mu2))
 
 
 def load(domain: Domain, clique: Clique, *, interactions: bool) -> float:
@@ -126,14 +126,12 @@ def select_pairs(domain: Domain, scores: Matrix, terms: Terms) -> tuple[Clique, 
     np.fill_diagonal(scale, 0.0)
     none, error = np.zeros(scores.shape, dtype=np.bool_), float((scale * scores).sum() / 2)
     state = Selection(TriangulatedGraph.empty(domain), none, np.eye(len(domain)), 0.0, error)
-    left = [pair for pair in combinations(range(len(domain)), 2) if scores[pair] > 0]
-    while left:
-        offers = _offers(state, left, terms)
-        if not offers:
-            break
-        spreads = state.spread + np.array([sum(terms.loads[edge] ** BY_SIZE for edge in edges) for edges in offers])
-        missed = _missed(scores, scale, state, offers)
-        errors = missed + np.array([terms.noise(spread) for spread in spreads])
+    left, loads = [pair for pair in combinations(range(len(domain)), 2) if scores[pair] > 0], terms.loads**BY_SIZE
+    while left and (offers := _offers(state, left, terms)):
+        starts, edges = _flat(offers)
+        spreads = state.spread + np.add.reduceat(loads[edges[:, 0], edges[:, 1]], starts[:-1])
+        weights = np.where(state.measured, 0.0, scale)
+        errors = _left_by_each(scores, weights, state.paths, starts, edges) + terms.noise(spreads)
         best = int(np.argmin(errors))
         if errors[best] >= state.error:
             break
@@ -170,12 +168,10 @@ def _with(state: Selection, scores: Matrix, edges: tuple[Edge, ...], *, spread: 
     return Selection(graph, measured, paths, spread, error)
 
 
-def _missed(scores: Matrix, scale: Matrix, state: Selection, offers: list[tuple[Edge, ...]]) -> Matrix:
-    """The CR-scores that each offer would leave unmeasured, in records."""
-    starts = np.cumsum([0, *map(len, offers)])
-    flat = np.array([edge for edges in offers for edge in edges], dtype=np.int64)
-    weights = np.where(state.measured, 0.0, scale)
-    return np.asarray(_left_by_each(scores, weights, state.paths, starts, flat))
+def _flat(offers: list[tuple[Edge, ...]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where each offer begins among the edges of all, and the end; and these edges, one after the other."""
+    edges = [edge for offer in offers for edge in offer]
+    return np.cumsum([0, *map(len, offers)]), np.array(edges, dtype=np.int64)
 
 
 def _largest_dependence(domain: Domain) -> Matrix:

@@ -70,38 +70,45 @@ def direction(argument: str) -> Figures:
 
 
 def fit(argument: str) -> Figures:
-    """`synthesize` on a table with columns of up to 501 codes, while other processes keep all cores busy."""
-    import pandas as pd
+    """A fit to fixed noisy pairs of columns with up to 501 codes, while other processes keep all cores busy."""
+    from itertools import combinations
 
-    from synth_core import Schema, synthesize
+    from synth_core.domain import Domain
+    from synth_core.measurement import Measurement
+    from synth_core.models.maximum_entropy import estimate
 
-    sizes = {"a": 501, "b": 120, "c": 60, "d": 24, "e": 12, "f": 5, "g": 2}
-    rng = np.random.default_rng(0)
+    domain, rng = Domain.of({"a": 501, "b": 60, "c": 24, "d": 5}), np.random.default_rng(0)
     shared = rng.random(60_000)
-    rows = pd.DataFrame({k: ((0.6 * shared + 0.4 * rng.random(60_000)) * n).astype(int) for k, n in sizes.items()})
-    schema = Schema.from_sizes(sizes)
-    synthesize(rows[:500], schema, epsilon=1.0, delta=1e-6, method=argument)
+    rows = [((0.6 * shared + 0.4 * rng.random(60_000)) * size).astype(int) for size in domain.sizes]
+    measurements = []
+    for i, j in combinations(range(len(domain)), 2):
+        shape = domain.sizes[i], domain.sizes[j]
+        counts = np.bincount(rows[i] * shape[1] + rows[j], minlength=shape[0] * shape[1]).reshape(shape)
+        clique = domain.attributes[i], domain.attributes[j]
+        measurements.append(Measurement(clique, counts + rng.normal(0, 10, shape), 10.0))
+    estimate(domain, measurements, max_passes=2)
     with clock() as figures:
-        synthesize(rows, schema, epsilon=1.0, delta=1e-6, method=argument)
+        estimate(domain, measurements, gain=0.02, max_passes=int(argument))
     return figures
 
 
 def svm(argument: str) -> Figures:
-    """SVM errors of a table trained on itself: their mean, and how far they are from a converged LinearSVC's."""
+    """SVM errors, trained twice for each target as an evaluation does: how far from a converged LinearSVC's."""
     import warnings
 
     from sklearn.svm import LinearSVC
 
+    from synth_core.cluster import Cluster
     from synth_core.domain import Domain
-    from synth_core.evaluation.classification import misclassification_rate, split_rows, usual_targets
+    from synth_core.evaluation.classification import split_rows, target_errors, usual_targets
 
     domain = Domain.of(json.loads((DATA / f"{argument}-domain.json").read_text()))
     rows = np.loadtxt(DATA / f"{argument}.csv", delimiter=",", skiprows=1, dtype=np.int64)
     parts, targets = split_rows(rows, rows), usual_targets(domain)
-    given = {"training": parts.real, "test": parts.held_out, "domain": domain}
-    misclassification_rate(targets[0], **given)
+    given = {"domain": domain, "cluster": Cluster()}
+    target_errors(parts, targets=targets[:1], **given)
     with clock() as figures:
-        errors = np.array([misclassification_rate(target, **given) for target in targets])
+        errors = np.array([one.real for one in target_errors(parts, targets=targets, **given)])
 
     def indicators(codes: np.ndarray, at: int) -> np.ndarray:
         others = [k for k in range(len(domain)) if k != at]
@@ -149,9 +156,37 @@ def evaluate(argument: str) -> Figures:
     return figures | {"same": counted, "note": f"mean SVM error {mean:.4f}"}
 
 
+def select(argument: str) -> Figures:
+    """absyn's selection among all pairs of a generated table with noisy scores; the pairs must be the same."""
+    import hashlib
+    from itertools import combinations
+
+    from synth_core.bench.scale_tasks import census_blocks, census_schema
+    from synth_core.storage.counting import count_codes
+    from synth_core.synthesizers import correlation
+
+    domain, rng = census_schema(int(argument)).domain, np.random.default_rng(0)
+    rows, pairs = next(census_blocks(100_000, len(domain))), list(combinations(domain, 2))
+    scores = []
+    tables = count_codes(dict(zip(domain, np.ascontiguousarray(rows.T), strict=True)), domain, pairs)
+    for (a, b), table in zip(pairs, tables, strict=True):
+        apart = np.outer(table.sum(axis=1), table.sum(axis=0)) / len(rows)
+        scores.append((a, b, float(np.abs(table - apart).sum() / 2 + rng.normal(0, 200))))
+    loads = correlation.pair_loads(domain, interactions=True)
+    limits = {"largest_clique": 1e6, "largest_graph": 4e6, "fill_measured": False}
+    terms = correlation.Terms(total=len(rows), mu2=0.02, loads=loads, **limits)
+    strengths = correlation.normalise_scores(domain, scores, total=len(rows))
+    few = correlation.Terms(total=len(rows), mu2=0.02, loads=loads[:5, :5], **limits)
+    correlation.select_pairs(domain.project(domain.attributes[:5]), strengths[:5, :5], few)
+    with clock() as figures:
+        found = correlation.select_pairs(domain, strengths, terms)
+    return figures | {"same": f"{len(found)} pairs, {hashlib.sha256(repr(found).encode()).hexdigest()[:12]}"}
+
+
 PARTS: dict[str, tuple[Callable[[str], Figures], tuple[str, ...], int]] = {
     "direction": (direction, ("2000", "20000", "250000"), 3),
-    "fit": (fit, ("privmrf",), 1),
+    "fit": (fit, ("300",), 1),
+    "select": (select, ("15", "30", "60"), 1),
     "svm": (svm, TABLES, 1),
     "evaluate": (evaluate, ("100000 x 15", "100000 x 60", "1000000 x 15", "1000000 x 30", "10000000 x 15"), 1),
 }

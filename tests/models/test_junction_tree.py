@@ -1,4 +1,6 @@
 import random
+from dataclasses import replace
+from itertools import combinations
 
 import pytest
 from hypothesis import given, settings
@@ -133,3 +135,24 @@ def test_a_trial_edge_costs_about_as_much_over_a_hundred_attributes_as_over_fift
         return count_calls(try_all) / len(pairs)
 
     assert calls_a_pair(100) < 2 * calls_a_pair(50)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_change_that_an_earlier_graph_found_is_the_change_here(seed, monkeypatch):
+    """While a graph grows, most changes are remembered; each is what a graph without memory finds."""
+    rng = random.Random(seed)
+    domain = Domain.of({f"a{k}": rng.choice((2, 3, 5)) for k in range(12)})
+    pairs = list(combinations(domain.attributes, 2))
+    graph, searched, route = TriangulatedGraph.empty(domain), [], TriangulatedGraph._route
+    monkeypatch.setattr(TriangulatedGraph, "_route", lambda *args: searched.append(0) or route(*args))
+    for pair in rng.sample(pairs, 25):
+        for a, b in pairs:
+            fresh = replace(graph, _changes={}).change(a, b)
+            assert graph.change(a, b) == fresh
+        graph = graph.with_edge(*pair)
+    apart = [pair for pair in pairs if not graph.adjacent(*pair)]
+    searched.clear()
+    for _ in range(2):
+        for a, b in apart:
+            graph.change(a, b)
+    assert len(searched) <= len(apart), "what is known of this graph is not searched for again"

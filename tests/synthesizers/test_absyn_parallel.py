@@ -156,9 +156,9 @@ class _Submitted:
     def scheduler_info(self, n_workers):
         return {"workers": {"w": {"resources": {"GPU": 1} if self.gpu else {}}}}
 
-    def submit(self, work, item, *, priority, resources, pure):
+    def submit(self, in_one_thread, work, item, *, priority, resources, pure):
         self.asked.append((item, resources, priority))
-        return type("Done", (), {"result": staticmethod(lambda: work(item))})
+        return type("Done", (), {"result": staticmethod(lambda: in_one_thread(work, item))})
 
 
 COLUMNS = Domain.of(dict.fromkeys("uvwxyz", 3))
