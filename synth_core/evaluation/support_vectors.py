@@ -7,7 +7,9 @@ machines of a target learn in the same passes over the rows, equal rows once.
 
 While every row is on the wrong side of its margin, as at the start, the curvature of all machines is I + 2 XᵀX, and XᵀX
 holds no more than how often two cells meet, which all targets share. It is never less than the true curvature; in
-coordinates in which it is the identity, a limited-memory quasi-Newton method needs few passes.
+coordinates in which it is the identity, a limited-memory quasi-Newton method needs few passes. Where columns have so
+many cells that the matrix would be too large, its diagonal times the cells of a row takes its place: of k numbers the
+square of the sum is at most k times the sum of the squares, so that is never less than the true curvature either.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ TOLERANCE = 1e-4
 within 0.002 of LinearSVC's, less than the chance with which rows are held out (tests/benchmarks/speed.md)."""
 MAX_PASSES = 200
 """Upper limit of the passes over the rows for one target."""
+MAX_MET_CELLS = 2000
+"""Upper limit of the cells of all columns for which it is counted how often two meet: 32 MB, and a second to factor."""
 
 Cells: TypeAlias = NDArray[np.int32]
 """A row for each record, a column for each attribute: the numbers of its cells among those of all attributes."""
@@ -38,7 +42,8 @@ Cells: TypeAlias = NDArray[np.int32]
 class Lessons:
     """Rows to learn from, each different row once, and how often it occurs; it does not show them.
 
-    The last cell, the intercept's, is in every row. `meetings` says for two cells in how many rows both are.
+    The last cell, the intercept's, is in every row. `meetings` says for two cells in how many rows both are; of more
+    than MAX_MET_CELLS cells it has a bound for each cell alone.
     """
 
     domain: Domain
@@ -58,8 +63,11 @@ class Lessons:
             The rows as lessons, for all targets.
         """
         rows, times = np.unique(codes, axis=0, return_counts=True)
-        weights = times.astype(np.float64)
-        return cls(domain, rows, weights, count_meetings(cells_of(rows, domain), weights, sum(domain.sizes) + 1))
+        weights, cells, count = times.astype(np.float64), cells_of(rows, domain), sum(domain.sizes) + 1
+        if count <= MAX_MET_CELLS:
+            return cls(domain, rows, weights, count_meetings(cells, weights, count))
+        occurrences = np.bincount(cells.ravel(), np.repeat(weights, cells.shape[1]), count)
+        return cls(domain, rows, weights, cells.shape[1] * occurrences)
 
     def commonest(self, target: str) -> int:
         """The commonest code of an attribute.
@@ -90,8 +98,8 @@ class Lessons:
         begin = sum(self.domain.sizes[:at])
         curvature = 2 * self.meetings
         curvature[begin : begin + self.domain.sizes[at]] = 0.0
-        curvature[:, begin : begin + self.domain.sizes[at]] = 0.0
-        np.fill_diagonal(curvature, curvature.diagonal() + 1.0)
+        curvature.T[begin : begin + self.domain.sizes[at]] = 0.0
+        curvature += 1.0 if curvature.ndim == 1 else np.eye(len(curvature))
         # Of two values one machine decides: the other would be its mirror image.
         two = len(known) == 2
         machines = learn(cells, labels - two, self.times, curvature, machines=1 if two else len(known))
@@ -112,21 +120,25 @@ def cells_of(codes: Codes, domain: Domain) -> Cells:
 def learn(cells: Cells, labels: NDArray[np.int64], times: Floats, curvature: Floats, *, machines: int) -> Floats:
     """The weights of some machines, a row for each cell; machine k says yes to the rows with label k.
 
-    `curvature` is the largest that the objective has. With its Cholesky factor L the variables are V = Lᵀ W; all
-    machines are one problem, whose parts do not touch each other.
+    `curvature`, a matrix or its diagonal, is the largest that the objective has. With its Cholesky factor L the
+    variables are V = Lᵀ W; all machines are one problem, whose parts do not touch each other.
     """
-    factor = cholesky(curvature, lower=True, check_finite=False)
+    diagonal = curvature.ndim == 1
+    factor = np.sqrt(curvature)[:, None] if diagonal else cholesky(curvature, lower=True, check_finite=False)
+
+    def solve(values: Floats, side: str) -> Floats:
+        if diagonal:
+            return np.asarray(values / factor)
+        return np.asarray(solve_triangular(factor, values, lower=True, trans=side, check_finite=False))
 
     def weights_of(variables: Floats) -> Floats:
-        square = variables.reshape(-1, machines)
-        return np.ascontiguousarray(solve_triangular(factor, square, lower=True, trans="T", check_finite=False))
+        return np.ascontiguousarray(solve(variables.reshape(-1, machines), "T"))
 
     def objective(variables: Floats) -> tuple[float, Floats]:
         weights = weights_of(variables)
         gradient = weights.copy()
         loss = add_gradient(cells, labels, times, weights, gradient)
-        slope = solve_triangular(factor, gradient, lower=True, check_finite=False)
-        return float((weights**2).sum() / 2 + loss), slope.ravel()
+        return float((weights**2).sum() / 2 + loss), solve(gradient, "N").ravel()
 
     # From 0, where all rows are on the wrong side, a full step leads to the weights of least squares.
     start = -objective(np.zeros(len(curvature) * machines))[1]

@@ -35,8 +35,10 @@ def by_scikit_learn(target, training, test, domain):
 
 
 @pytest.mark.parametrize("target", ["a", "b", "c"])
-def test_predictions_are_those_of_linear_svc(monkeypatch, tables, target):
+@pytest.mark.parametrize("met", [2000, 100], ids=["meetings", "occurrences"])
+def test_predictions_are_those_of_linear_svc(monkeypatch, tables, target, met):
     monkeypatch.setattr(support_vectors, "TOLERANCE", 1e-12)
+    monkeypatch.setattr(support_vectors, "MAX_MET_CELLS", met)
     found = Lessons.of(tables["training"], DOMAIN).predict(target, tables["test"])
     expected = by_scikit_learn(target, **tables)
     assert np.mean(found != expected) <= 0.004, "both have converged; ties of scores may fall either way"
@@ -48,6 +50,19 @@ def test_the_tolerance_costs_less_than_the_chance_of_the_held_out_rows(tables, t
     expected = float(np.mean(by_scikit_learn(target, **tables) != truth))
     margin = TargetError(target=target, synthetic=expected, real=0.0, majority=0.0, tested=len(truth)).margin
     assert misclassification_rate(target, **tables) == pytest.approx(expected, abs=margin / 2)
+
+
+def test_many_cells_take_memory_that_grows_with_their_number(tables):
+    domain = Domain.of({"a": 3, "b": 3, "c": 2, "d": 100_000})
+    assert Lessons.of(tables["training"], domain).meetings.shape == (100_009,)
+
+
+def test_the_bound_of_the_curvature_holds_for_any_weights(monkeypatch, tables):
+    exact = Lessons.of(tables["training"], DOMAIN).meetings
+    monkeypatch.setattr(support_vectors, "MAX_MET_CELLS", 1)
+    bound = np.diag(Lessons.of(tables["training"], DOMAIN).meetings)
+    assert np.linalg.eigvalsh(bound - exact).min() > -1e-9 * bound.max()
+    assert np.linalg.eigvalsh(bound / 5 - exact).min() < -1.0, "the occurrences alone are no bound"
 
 
 def test_equal_rows_count_as_often_as_they_occur(tables):
