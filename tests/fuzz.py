@@ -19,8 +19,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 import numpy as np
 from support.hostile_input import KINDS, MAX_SECONDS, Readers, judged, mutated
 

@@ -158,16 +158,22 @@ def count_meetings(cells: Cells, times: Floats, count: int) -> Floats:
 
 
 @compiled
+def _score(cells: Cells, weights: Floats, scores: Floats) -> None:
+    """Put the scores of one row, by all machines, into `scores`."""
+    scores[:] = 0.0
+    for cell in cells:
+        own = weights[cell]
+        for k in range(scores.size):
+            scores[k] += own[k]
+
+
+@compiled
 def add_gradient(cells: Cells, labels: NDArray[np.int64], times: Floats, weights: Floats, gradient: Floats) -> float:
     """The squared hinge loss of all machines over all rows, whose gradient is added to `gradient`."""
     loss = 0.0
     scores = np.empty(weights.shape[1])
     for r in range(cells.shape[0]):
-        scores[:] = 0.0
-        for p in range(cells.shape[1]):
-            own = weights[cells[r, p]]
-            for k in range(scores.size):
-                scores[k] += own[k]
+        _score(cells[r], weights, scores)
         wrong = 0.0
         for k in range(scores.size):
             side = 1.0 if labels[r] == k else -1.0
@@ -189,10 +195,6 @@ def find_largest(cells: Cells, weights: Floats) -> NDArray[np.int64]:
     found = np.empty(cells.shape[0], np.int64)
     scores = np.empty(weights.shape[1])
     for r in range(cells.shape[0]):
-        scores[:] = 0.0
-        for p in range(cells.shape[1]):
-            own = weights[cells[r, p]]
-            for k in range(scores.size):
-                scores[k] += own[k]
+        _score(cells[r], weights, scores)
         found[r] = scores.argmax()
     return found

@@ -125,13 +125,6 @@ def rows_of_shard(total: int, *, shards: int, number: int) -> int:
 
 def _recipe(run: StepRun) -> Recipe:
     spec, paths = run.spec, run.paths
-    return Recipe(
-        model=paths.model,
-        schema=paths.schema,
-        release=spec.release,
-        rows=spec.rows,
-        shards=spec.shards,
-        seed=spec.seed,
-        csv_folder=paths.csv_extract if spec.csv else None,
-        escape_formulas=spec.escape_formulas,
-    )
+    folder = paths.csv_extract if spec.csv else None
+    numbers = (spec.rows, spec.shards, spec.seed)
+    return Recipe(paths.model, paths.schema, spec.release, *numbers, folder, spec.escape_formulas)

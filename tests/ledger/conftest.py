@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy.engine import URL
-from support import ledger_examples
+from support import ledgers
 from support.servers import create_schema
 
 from synth_core.ledger.sql import SqlLedger
@@ -33,4 +33,4 @@ def url(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def ledger(url: str) -> SqlLedger:
     """A ledger with one account that has room for ten requests."""
-    return ledger_examples.opened(ledger_examples.with_tables(url))
+    return ledgers.opened(ledgers.with_tables(url))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 from sqlalchemy import create_engine, text
-from support.ledger_examples import DATASET, RUNNER, TENTH, account, answered, free_request
+from support.ledgers import DATASET, RUNNER, TENTH, account, answered, free_request
 from typer.testing import CliRunner
 
 from synth_core.cli.ledger import app

@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 
 import pytest
-from support.ledger_examples import DATASET, TENTH, account, opened
 from support.ledger_workers import declare_and_die, fork_server, publish, publish_and_die
+from support.ledgers import DATASET, TENTH, account, opened
 
 from synth_core.ledger.rows import GENESIS
 from synth_core.ledger.sql import SqlLedger

@@ -14,8 +14,8 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
-from support.ledger_examples import DATASET, TENTH, answered, free_request, in_memory, opened, request
 from support.ledger_workers import fork_server, spend_once
+from support.ledgers import DATASET, TENTH, answered, free_request, in_memory, opened, request
 
 from synth_core.errors import LedgerError
 from synth_core.ledger import database as ledger_database

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.ledger_examples import DATASET, RUNNER, TENTH, answered, opened, request, vector
+from support.ledgers import DATASET, RUNNER, TENTH, answered, opened, request, vector
 
 from synth_core.errors import BudgetRefused, ReleaseEnded
 from synth_core.ledger.sql import SqlLedger

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from support.ledger_examples import DATASET, RUNNER, TENTH, account, in_memory, opened, request, vector, with_tables
+from support.ledgers import DATASET, RUNNER, TENTH, account, in_memory, opened, request, vector, with_tables
 
 from synth_core.errors import BudgetRefused, LedgerError, ReleaseEnded
 from synth_core.ledger.memory import MemoryLedger

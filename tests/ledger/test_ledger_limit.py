@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.ledger_examples import request
+from support.ledgers import request
 
 from synth_core.errors import BudgetRefused
 from synth_core.ledger.memory import MemoryLedger

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, inspect, text
-from support.ledger_examples import CAP, DATASET, RUNNER, TENTH, account, answered, request
+from support.ledgers import CAP, DATASET, RUNNER, TENTH, account, answered, request
 
 from synth_core.errors import LedgerError, SharedRows
 from synth_core.ledger.head import head_text

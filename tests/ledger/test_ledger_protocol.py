@@ -10,18 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.ledger_examples import (
-    CAP,
-    DATASET,
-    RUNNER,
-    TENTH,
-    account,
-    answered,
-    free_request,
-    in_memory,
-    request,
-    vector,
-)
+from support.ledgers import CAP, DATASET, RUNNER, TENTH, account, answered, free_request, in_memory, request, vector
 
 from synth_core.errors import BudgetRefused, LedgerError
 from synth_core.ledger.head import head_text

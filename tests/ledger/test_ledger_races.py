@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from support.ledger_examples import DATASET, answered, in_memory, opened
 from support.ledger_workers import fork_server, race_for_answer, race_for_room
+from support.ledgers import DATASET, answered, in_memory, opened
 
 from synth_core.errors import BudgetRefused
 from synth_core.ledger.sql import SqlLedger

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable
 
 import pytest
-from support.ledger_examples import DATASET, RUNNER, TENTH, account, answered, opened, request
+from support.ledgers import DATASET, RUNNER, TENTH, account, answered, opened, request
 
 from synth_core.errors import BudgetRefused, ClusterError, LedgerError, RefusalsExhausted, SourceError, WallError
 from synth_core.ledger.sql import SqlLedger

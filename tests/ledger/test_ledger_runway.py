@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from support.ledger_examples import DATASET, TENTH, answered, in_memory, request
+from support.ledgers import DATASET, TENTH, answered, in_memory, request
 
 from synth_core.ledger.book import runway
 from synth_core.privacy.accounts import Balance, Record, Stratum

@@ -12,18 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from support.ledger_examples import (
-    CAP,
-    DATASET,
-    RUNNER,
-    TENTH,
-    account,
-    answered,
-    in_memory,
-    opened,
-    request,
-    with_tables,
-)
+from support.ledgers import CAP, DATASET, RUNNER, TENTH, account, answered, in_memory, opened, request, with_tables
 
 from synth_core.errors import BudgetRefused, LedgerError, SharedRows
 from synth_core.ledger.sql import SqlLedger

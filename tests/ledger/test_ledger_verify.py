@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, select, text
-from support.ledger_examples import (
+from support.ledgers import (
     CAP,
     DATASET,
     RUNNER,

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.ledger_examples import DATASET, TENTH, account, answered, free_request, opened, request
+from support.ledgers import DATASET, TENTH, account, answered, free_request, opened, request
 
 from synth_core.errors import LedgerError
 from synth_core.ledger.head import head_text, read_head

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.ledger_examples import DATASET, RUNNER, TENTH, account, free_request, opened, request, vector
+from support.ledgers import DATASET, RUNNER, TENTH, account, free_request, opened, request, vector
 from synth_core.domain import Clique, Domain
 from synth_core.errors import BudgetRefused, LedgerError
 from synth_core.ledger.sql import SqlLedger
