@@ -22,6 +22,9 @@ CSV_ENDINGS = (".csv", ".csv.gz")
 PARQUET_ENDINGS = (".parquet", ".pq")
 ENDINGS = CSV_ENDINGS + PARQUET_ENDINGS
 
+MAX_ADDRESS = 4096
+"""Upper limit of the letters of an address: no file has a longer path, and globs are read in quadratic time."""
+
 _WILD = re.compile(r"[*?\[]")
 
 
@@ -57,6 +60,8 @@ def open_file(address: str) -> Any:
 
 
 def _files_of(source: str) -> list[str]:
+    if len(source) > MAX_ADDRESS:
+        raise SourceError(f"source {source[:40]}… is longer than {MAX_ADDRESS:,} letters; name its folder")
     files, path = _file_system(source)
     try:
         found = _matching(files, path)
@@ -86,16 +91,28 @@ def _matching(files: Any, path: str) -> list[str]:
             from fsspec.utils import glob_translate
 
         base = path[: wild.start()].rpartition("/")[0] or ("/" if path.startswith("/") else ".")
-        pattern = re.compile(glob_translate(path))
-        return [name for name in _below(files, base) if pattern.fullmatch(name)]
+        if "**" in path:
+            pattern = re.compile(glob_translate(path))
+            return [name for name in _below(files, base) if pattern.fullmatch(name)]
+        # Level by level: a folder that no part of the glob names may hold millions of files.
+        found = [base]
+        for end in [*(at.start() for at in re.finditer("/", path) if at.start() > wild.start()), len(path)]:
+            pattern = re.compile(glob_translate(path[:end]))
+            kind = pa_fs.FileType.File if end == len(path) else pa_fs.FileType.Directory
+            inside = [item for folder in found for item in _entries(files, folder) if item.type == kind]
+            found = [item.path for item in inside if pattern.fullmatch(item.path)]
+        return found
     if files.get_file_info(path).type == pa_fs.FileType.Directory:
         return [name for name in _below(files, path) if _is_data(name, below=path)]
     return [path] if files.get_file_info(path).type == pa_fs.FileType.File else []
 
 
 def _below(files: Any, folder: str) -> list[str]:
-    found = files.get_file_info(pa_fs.FileSelector(folder, recursive=True))
-    return [item.path for item in found if item.type == pa_fs.FileType.File]
+    return [item.path for item in _entries(files, folder, deep=True) if item.type == pa_fs.FileType.File]
+
+
+def _entries(files: Any, folder: str, *, deep: bool = False) -> list[Any]:
+    return list(files.get_file_info(pa_fs.FileSelector(folder, recursive=deep)))
 
 
 def _is_data(name: str, *, below: str) -> bool:

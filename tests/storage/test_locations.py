@@ -12,7 +12,7 @@ from support.object_store import ObjectStore
 from synth_core.cluster import Cluster, connect
 from synth_core.errors import SourceError
 from synth_core.example.population import generate, population_schema
-from synth_core.storage import sources
+from synth_core.storage import locations, sources
 from synth_core.storage.ingest import ingest_partitions, read_codes
 from synth_core.storage.locations import distinct_files, source_files
 
@@ -55,6 +55,18 @@ def folder(tmp_path):
 )
 def test_a_source_names_files(folder, source, found):
     assert source_files(str(folder / source)) == [str(folder / name) for name in found]
+
+
+def test_folders_that_a_glob_does_not_name_are_not_listed(folder, monkeypatch):
+    listed = []
+    entries = locations._entries
+    monkeypatch.setattr(
+        locations, "_entries", lambda files, path, **how: listed.append(path) or entries(files, path, **how)
+    )
+    assert source_files(str(folder / "[a]/?.csv")) == [str(folder / "a" / "1.csv")]
+    assert listed == [str(folder), str(folder / "a")]
+    with pytest.raises(SourceError, match=r"… is longer than 4,096 letters; name its folder"):
+        source_files(str(folder / ("[" * 5000)))
 
 
 def test_a_list_keeps_its_order(folder):
