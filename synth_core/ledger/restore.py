@@ -141,6 +141,11 @@ def _charge(
             price = mu2_of(lost[name], account.delta) if lost[name] else Fraction(0)
         elif not left:
             continue  # closed by itself, or by an account that it shares rows with
+        if left < known.get(name, 0):
+            raise LedgerError(
+                f"dataset {name!r}: releases published since cost more than the cap of the backup leaves; raise that "
+                "cap in a copy of the backup, as it was raised before, and restore the copy"
+            )
         if price < known.get(name, 0):
             raise LedgerError(f"dataset {name!r}: releases published since cost more than the epsilon stated as lost")
         if price > left:

@@ -2,12 +2,14 @@
 
 import json
 import shutil
+from fractions import Fraction
 
 import pytest
 from support.small_release import run_all, write_release
 
 from synth_core import files
 from synth_core.errors import LedgerError
+from synth_core.ledger import restore
 from synth_core.ledger.restore import restore_ledger
 from synth_core.ledger.sql import open_ledger
 from synth_core.privacy.accounts import Account
@@ -80,6 +82,15 @@ def test_what_cannot_be_is_refused_and_nothing_is_changed(rolled_back, lost, ref
     with pytest.raises(LedgerError, match=refusal):
         restore_ledger(workspace, backup, lost=lost, **WHY)
     assert {path: path.read_bytes() for path in workspace.rglob("*") if path.is_file()} == before
+
+
+def test_releases_dearer_than_what_the_backup_leaves_are_refused_with_a_way_out(rolled_back, monkeypatch):
+    """The cap was raised after the backup: no epsilon that could be stated would do."""
+    workspace, backup, _ = rolled_back
+    monkeypatch.setattr(restore, "_costs", lambda workspace, releases: {"people": Fraction(100)})
+    for lost in ({}, {"people": 1.0}):
+        with pytest.raises(LedgerError, match="raise that cap in a copy of the backup"):
+            restore_ledger(workspace, backup, lost=lost, **WHY)
 
 
 def test_a_backup_that_is_none_is_refused(rolled_back, tmp_path):
