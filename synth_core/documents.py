@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,25 @@ def parse_json(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise Unreadable("it is nested too deep") from None
+
+
+def find_line(text: str, place: Sequence[int | str]) -> int:
+    """Returns the line, counted from 1, on which a value of a YAML text begins.
+
+    Args:
+        text: A text that `parse_document` reads.
+        place: Keys and positions that lead to the value; one that the text does not have is passed over.
+    """
+    node, line = yaml.compose(text, Loader=_COMPILED), 0
+    for step in place:
+        inside: list[tuple[Any, Any]] = []
+        if isinstance(node, yaml.MappingNode):
+            inside = [(key, value) for key, value in node.value if key.value == str(step)]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int):
+            inside = [(value, value) for value in node.value[step : step + 1]]
+        for key, value in inside[:1]:
+            node, line = value, key.start_mark.line
+    return line + 1
 
 
 def _check_limits(text: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 """Names become folder names and ledger keys, so they are short, lower-case and free of separators."""
@@ -35,6 +37,12 @@ def check_unit(text: str) -> str:
     if not 0 < len(text) <= MAX_UNIT_LETTERS or text != text.strip():
         raise ValueError(f"use 1 to {MAX_UNIT_LETTERS} letters without spaces around them, such as person")
     return one_line(text)
+
+
+def suggest(word: object, known: Iterable[str]) -> str:
+    """Returns a question to end a refusal of an unknown word with, such as "; did you mean 'epsilon'?", or nothing."""
+    near = get_close_matches(str(word), known, n=1, cutoff=0.7)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def one_line(text: str) -> str:

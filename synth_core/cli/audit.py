@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from synth_core.cli.progress import report_progress
-from synth_core.errors import SpecError, WallError
+from synth_core.errors import WallError
 
 
 def audit(
@@ -34,11 +34,11 @@ def audit(
     Example: `synth audit --method privmrf --faults`
     """
     from synth_core.audit.methods import audits
-    from synth_core.synthesizers.methods import METHODS
+    from synth_core.synthesizers.methods import METHODS, unknown_method
 
     for name in method or ():
         if name not in METHODS:
-            raise SpecError(f"unknown method {name!r}; choose one of: {', '.join(METHODS)}")
+            raise unknown_method(name)
     with report_progress("Auditing") as progress:
         certificates = list(
             audits(

@@ -136,10 +136,10 @@ def methods(
 
     Example: `synth methods privmrf`
     """
-    from synth_core.synthesizers.methods import FOR_RELEASES, METHODS, method_options
+    from synth_core.synthesizers.methods import FOR_RELEASES, METHODS, method_options, unknown_method
 
     if method is not None and method not in METHODS:
-        raise SpecError(f"unknown method {method!r}; choose one of: {', '.join(METHODS)}")
+        raise unknown_method(method)
     table = Table(box=None, pad_edge=False)
     for column in ("method", "preset", "what it is") if method is None else ("option", "preset", "meaning"):
         table.add_column(column, overflow="fold")

@@ -11,9 +11,9 @@ from zoneinfo import ZoneInfo
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
-from synth_core.documents import Unreadable, parse_document, read_document
+from synth_core.documents import Unreadable, find_line, parse_document, read_document
 from synth_core.errors import SpecError
-from synth_core.names import NAME, check_name, check_release_name, check_unit, one_line
+from synth_core.names import NAME, check_name, check_release_name, check_unit, one_line, suggest
 from synth_core.release.schedule import Schedule
 from synth_core.release.strata import Strata
 
@@ -169,12 +169,13 @@ class ReleaseSpec(BaseModel):
     )
 
     @classmethod
-    def parse(cls, values: dict[str, Any], *, where: str = "release spec") -> ReleaseSpec:
+    def parse(cls, values: dict[str, Any], *, where: str = "release spec", text: str | None = None) -> ReleaseSpec:
         """Validate a mapping; every problem is named in one line.
 
         Args:
             values: The keys and values of a spec.
             where: What a refusal begins with, such as the file's name.
+            text: The YAML text that the values were read from, for the lines of what is wrong.
 
         Returns:
             The spec.
@@ -187,7 +188,7 @@ class ReleaseSpec(BaseModel):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise SpecError(f"{where}: {_in_words(error)}") from None
+            raise SpecError(f"{where}: {_in_words(error, text)}") from None
 
     @classmethod
     def load(cls, path: Path) -> ReleaseSpec:
@@ -203,10 +204,11 @@ class ReleaseSpec(BaseModel):
             SpecError: The file cannot be read, is not YAML, or is no valid spec.
         """
         try:
-            values = parse_document(read_document(path))
+            text = read_document(path)
+            values = parse_document(text)
         except Unreadable as wrong:
             raise SpecError(f"{path}: {wrong}; `synth init DIR` writes an example") from None
-        spec = cls.parse(values, where=str(path))
+        spec = cls.parse(values, where=str(path), text=text)
         return spec.model_copy(
             update={
                 "source": _beside(path, spec.source)
@@ -233,18 +235,20 @@ def _beside(spec: Path, address: str) -> str:
     return address if "://" in address else os.path.realpath(spec.parent / address)
 
 
-def _in_words(error: ValidationError) -> str:
+def _in_words(error: ValidationError, text: str | None) -> str:
     words = []
     for problem in error.errors(include_url=False, include_input=False, include_context=False):
         key = ".".join(str(part) for part in problem["loc"] if part not in ALTERNATIVES)
+        line = f"line {find_line(text, problem['loc'])}: " if text is not None else ""
         if problem["type"] == "extra_forbidden":
             owner: type[BaseModel] = Strata if problem["loc"][0] == "strata" else ReleaseSpec
-            known = ", ".join(field.alias or name for name, field in owner.model_fields.items())
-            words.append(f"unknown key {key!r} (known keys: {known})")
+            known = [field.alias or name for name, field in owner.model_fields.items()]
+            all_keys = f" (known keys: {', '.join(known)})"
+            words.append(f"{line}unknown key {key!r}{suggest(problem['loc'][-1], known) or all_keys}")
         elif problem["type"] == "missing":
             words.append(f"key {key!r} is missing")
         else:
-            words.append(f"{key}: {problem['msg'].removeprefix('Value error, ')}")
+            words.append(f"{line}{key}: {problem['msg'].removeprefix('Value error, ')}")
     return "; ".join(dict.fromkeys(words))
 
 

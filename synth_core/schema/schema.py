@@ -20,17 +20,17 @@ import json
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args
 
 import numpy as np
 import yaml
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Field, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ModelWrapValidatorHandler, ValidationError, ValidationInfo, model_validator
 
-from synth_core.documents import Unreadable, parse_document, read_document
+from synth_core.documents import Unreadable, find_line, parse_document, read_document
 from synth_core.domain import Domain, Impossible
 from synth_core.errors import SchemaError
-from synth_core.names import one_line
+from synth_core.names import one_line, suggest
 from synth_core.schema.columns import KINDS, AnyColumn, Column
 from synth_core.schema.columns.base import Declaration
 from synth_core.schema.columns.numbers import NumberBase
@@ -141,11 +141,11 @@ class DeclaredSchema(Declaration):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _one_line(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _one_line(cls, data: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
         try:
             return handler(data)
         except ValidationError as error:
-            raise SchemaError(_readable(error, data)) from None
+            raise SchemaError(_readable(error, data, text=info.context)) from None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -261,27 +261,41 @@ def _read(text: str, kind: type[Declared]) -> Declared:
     raw = parse_document(text)
     if not isinstance(raw, dict):
         raise SchemaError("a schema file is a mapping with the key columns")
-    return kind.model_validate(raw)
+    return kind.model_validate(raw, context=text)
 
 
 _ANY_KIND = f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
 _WORDING = {
     "missing": "is missing",
-    "extra_forbidden": "unknown key; remove it",
     "union_tag_not_found": f"kind is missing; say {_ANY_KIND}",
     "union_tag_invalid": f"unknown kind; say {_ANY_KIND}",
     "too_short": "must not be empty",
     "string_too_short": "must not be empty",
 }
+_KEYS = {
+    key
+    for kind in (DeclaredSchema, *get_args(AnyColumn), *get_args(AnyRule))
+    for key in getattr(kind, "model_fields", ())
+}
 _TAGS = {*KINDS, "count", "edges", "quantiles", "value", "range", "rule", "dependency"}
 
 
-def _readable(error: ValidationError, data: object) -> str:
-    """The first thing wrong, as `column 'age': bins: …`."""
-    first = error.errors(include_url=False)[0]
-    where = [str(key) for key in _place(first["loc"], data) if key not in _TAGS]
-    message = _WORDING.get(first["type"], first["msg"].removeprefix("Value error, "))
-    return ": ".join([*where, message])
+def _readable(error: ValidationError, data: object, *, text: str | None) -> str:
+    """Everything that is wrong, each as `line 7: column 'age': bins: …`, with lines of the text if it is given."""
+    found, problems = [], error.errors(include_url=False)
+    for problem in problems:
+        loc = problem["loc"]
+        if any(other["loc"][: len(loc)] == loc != other["loc"] for other in problems):
+            continue  # wrong because of what is wrong inside
+        line = [] if text is None else [f"line {find_line(text, loc)}"]
+        where = [str(key) for key in _place(loc, data) if key not in _TAGS]
+        message = _WORDING.get(problem["type"], problem["msg"].removeprefix("Value error, "))
+        if problem["type"] == "union_tag_invalid":
+            message += suggest(problem.get("ctx", {}).get("tag", ""), KINDS)
+        elif problem["type"] == "extra_forbidden":
+            message = f"unknown key{suggest(loc[-1], _KEYS) or '; remove it'}"
+        found.append(": ".join([*line, *where, message]))
+    return "; ".join(dict.fromkeys(found))
 
 
 def _place(loc: tuple[int | str, ...], data: object) -> tuple[int | str, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, cast
 
 from synth_core.errors import SpecError
+from synth_core.names import suggest
 
 if TYPE_CHECKING:
     from synth_core.synthesizers.base import Synthesizer
@@ -126,10 +127,15 @@ METHODS: dict[str, Method] = {
 """All methods by name."""
 
 
+def unknown_method(name: str) -> SpecError:
+    """Returns the refusal of a name that no method has."""
+    return SpecError(f"unknown method {name!r}; choose one of: {', '.join(METHODS)}{suggest(name, METHODS)}")
+
+
 def synthesizer(method: str, preset: str = "default", options: Mapping[str, Any] | None = None) -> Synthesizer:
     """Build a method by name; unknown names are refused with the known ones."""
     if method not in METHODS:
-        raise SpecError(f"unknown method {method!r}; choose one of: {', '.join(METHODS)}")
+        raise unknown_method(method)
     entry = METHODS[method]
     if preset not in entry.presets:
         raise SpecError(f"method {method!r} has no preset {preset!r}; choose one of: {', '.join(entry.presets)}")

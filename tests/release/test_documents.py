@@ -10,7 +10,7 @@ from synth_core import documents
 from synth_core.documents import MAX_DEPTH, Unreadable, parse_document, read_document
 from synth_core.errors import SchemaError, SpecError
 from synth_core.release.spec import ReleaseSpec, read_releases
-from synth_core.schema import Schema
+from synth_core.schema import DeclaredSchema, Schema
 
 SOUND = "{release: sound, dataset: d, source: a.csv, schema: s.yaml, epsilon: 1, delta: 1.0e-6}"
 
@@ -97,3 +97,27 @@ def test_nothing_else_reads_yaml():
     loading = ("yaml.load(", "yaml.safe_load(", "yaml.full_load(", "yaml.unsafe_load(")
     found = {str(path.relative_to(code)) for path in code.rglob("*.py") if any(w in path.read_text() for w in loading)}
     assert found == {"documents.py", "example/population.py"}, "the example is a file of the package itself"
+
+
+def test_all_that_is_wrong_is_said_at_once_with_lines_and_what_was_meant(tmp_path):
+    schema = tmp_path / "schema.yaml"
+    schema.write_text(
+        "columns:\n  - {name: sex, kind: categorial, values: [f]}\n"
+        "  - {name: age, kind: integer, bounds: [0, 9], bins: 2, nulable: true}\n"
+    )
+    with pytest.raises(SchemaError) as refusal:
+        DeclaredSchema.load(schema)
+    assert str(refusal.value).removeprefix(f"{schema}: ").split("; line ") == [
+        "line 2: column 'sex': unknown kind; say categorical, integer or real; did you mean 'categorical'?",
+        "3: column 'age': nulable: unknown key; did you mean 'nullable'?",
+    ]
+    spec = tmp_path / "release.yaml"
+    spec.write_text("release: r1\nshards: 0\nsourse: x.csv\nqwerty: 1\n")
+    with pytest.raises(SpecError) as refusal:
+        ReleaseSpec.load(spec)
+    for said in (
+        "line 2: shards: ",
+        "line 3: unknown key 'sourse'; did you mean 'source'?",
+        "line 4: unknown key 'qwerty' (",
+    ):
+        assert said in str(refusal.value)

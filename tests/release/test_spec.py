@@ -28,7 +28,7 @@ GOOD = {
         ({"delta": 1}, "delta: Input should be less than 1"),
         ({"delta": 1.5}, "delta: Input should be less than 1"),
         ({"delta": 0}, "delta: Input should be greater than 0"),
-        ({"epsilonn": 1}, "unknown key 'epsilonn' .*epsilon"),
+        ({"epsilonn": 1}, "unknown key 'epsilonn'; did you mean 'epsilon'"),
         ({"release": "../escape"}, "release: use 1 to 100 of"),
         ({"release": "Upper"}, "release: use 1 to 100 of"),
         ({"rows": 0}, "rows: "),
