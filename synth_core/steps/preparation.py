@@ -174,7 +174,8 @@ def _begin_again(
 
     Its hold ends first, so that a step of it that is still at work can spend no more.
     """
-    asked = charged_records(ledger.records(dataset=spec.dataset, release=spec.release))
+    before = ReleaseSpec.load(paths.spec).dataset  # which may be another than is asked for now
+    asked = charged_records(ledger.records(dataset=before, release=spec.release))
     if paths.published or asked:
         steps = ", ".join(dict.fromkeys(record.step for record in asked)) or "all steps"
         raise SpecError(
@@ -182,9 +183,7 @@ def _begin_again(
             f"in {steps}; use another release name, or restore the settings to resume it "
             f"(`synth cancel {spec.release}` frees what it has set aside)"
         )
-    ledger.close(
-        spec.dataset, spec.release, reason="begun again with other settings", runner=runner, only_unmeasured=True
-    )
+    ledger.close(before, spec.release, reason="begun again with other settings", runner=runner, only_unmeasured=True)
     for folder in (paths.confidential, paths.draft):
         shutil.rmtree(folder, ignore_errors=True)
 
