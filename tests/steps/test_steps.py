@@ -3,6 +3,7 @@
 import inspect
 import json
 import shutil
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -250,6 +251,18 @@ def test_the_same_name_with_other_settings_is_refused_once_it_has_asked(tmp_path
     (tmp_path / "schema.yaml").write_text("columns: [{name: sex, kind: categorical, values: [f, m]}]")
     with pytest.raises(SpecError, match=r"other settings \(schema\)"):
         prepare(spec, workspace=tmp_path / "workspace")
+
+
+def test_a_name_that_another_account_has_paid_for_is_not_freed(tmp_path):
+    spec, workspace = write_release(tmp_path, method="independent"), tmp_path / "workspace"
+    address = prepare(spec, workspace=workspace)
+    for step in ("ingest", "score"):
+        run_step(step, address)
+    ledger = ledger_of(tmp_path)
+    ledger.declare(replace(ledger.balance("people").account, dataset="others"), actor="test")
+    with pytest.raises(SpecError, match=r"other settings \(dataset\) and has asked questions in score"):
+        prepare({**spec, "dataset": "others"}, workspace=workspace)
+    assert ReleasePaths.of_address(address).scores.exists()
 
 
 def test_a_release_that_has_asked_nothing_is_begun_again_with_a_corrected_schema(tmp_path):
