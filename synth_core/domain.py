@@ -16,7 +16,7 @@ Clique: TypeAlias = tuple[str, ...]
 """A set of attributes, written in the domain's order."""
 
 Codes: TypeAlias = NDArray[np.integer[Any]]
-"""One column of encoded records."""
+"""Encoded records: one column of them, or a table with a row for each record and a column for each attribute."""
 
 LARGEST_RULE = 2_000_000
 """Cells of the largest table that rules about one set of columns may need; every pass of inference goes over it."""

@@ -10,8 +10,11 @@ from synth_core.bench.scale import Result, exponent, table
 from synth_core.errors import SpecError
 
 SIZES = ((55_000_000, 60), (330_000_000, 100))
+"""Rows and columns of the censuses that are extrapolated to."""
 WORKERS = (2, 16, 128)
+"""Numbers of workers, of one core each."""
 GPUS = (1, 8)
+"""Numbers of GPUs beside the second number of workers."""
 
 PASSES = 2
 """Counting passes of a release: all pairs for the scores, and as much again for what is measured."""

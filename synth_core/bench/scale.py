@@ -20,6 +20,7 @@ from synth_core.files import write_text
 PARTS = ("counting", "counting_on_workers", "ingest", "reading", "sampling", "release")
 
 MILLION = 1_000_000
+"""Rows; sizes are written as multiples of it."""
 STANDARD: dict[str, tuple[tuple[int, int], ...]] = {
     "counting": ((MILLION, 15), (MILLION, 30), (MILLION, 60), (MILLION, 98), (10 * MILLION, 15)),
     "counting_on_workers": ((MILLION, 98), (4 * MILLION, 98), (10 * MILLION, 15)),

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from synth_core.cluster import Cluster
-from synth_core.domain import Domain
+from synth_core.domain import Codes, Domain
 from synth_core.errors import needing
-from synth_core.evaluation.distances import Codes
 from synth_core.evaluation.support_vectors import Lessons
 from synth_core.privacy.wall import wall
 

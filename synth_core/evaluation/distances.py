@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
 
-Codes: TypeAlias = NDArray[np.integer[Any]]
 Counts: TypeAlias = NDArray[np.integer[Any]] | NDArray[np.floating[Any]]
 
 MARGINALS = 300

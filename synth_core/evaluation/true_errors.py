@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from synth_core.arrays import one_thread
-from synth_core.domain import Domain
+from synth_core.domain import Codes, Domain
 from synth_core.errors import SourceError
 from synth_core.evaluation.classification import (
     Closeness,
@@ -28,7 +28,7 @@ from synth_core.evaluation.classification import (
     target_errors,
     usual_targets,
 )
-from synth_core.evaluation.distances import Cell, Codes, alpha_way
+from synth_core.evaluation.distances import Cell, alpha_way
 from synth_core.evaluation.marginals import (
     MarginalErrors,
     Subgroup,

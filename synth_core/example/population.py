@@ -30,8 +30,11 @@ EXAMPLE_SEED = 1
 
 DATASET = "fictional-census"
 DELTA = 1e-6
+"""The account's delta."""
 EPSILON = 1.0
+"""The first release's epsilon."""
 CAP_EPSILON = 4.0
+"""The account's cap, as an epsilon."""
 
 HEAD, PARTNER, CHILD, PARENT, LODGER = range(5)
 ALONE, COUPLE, FAMILY, LONE_PARENT, THREE_GENERATIONS, SHARED = range(6)
@@ -39,6 +42,7 @@ SINGLE, MARRIED, DIVORCED, WIDOWED = range(4)
 NONE, PRIMARY, LOWER_SECONDARY, UPPER_SECONDARY, VOCATIONAL, BACHELOR, POSTGRADUATE = range(7)
 AT_HOME, STUDENT, EMPLOYED, SELF_EMPLOYED, UNEMPLOYED, HOUSEKEEPING, RETIRED = range(7)
 FARMER = 5
+"""The occupation of somebody who works a farm, among `OCCUPATION_ODDS`."""
 
 REGION_SHARES = np.array([0.34, 0.24, 0.18, 0.14, 0.10])
 DISTRICT_SHARES = np.array(

@@ -28,7 +28,8 @@ from synth_core.errors import LedgerError
 from synth_core.ledger.tables import SCHEMA_VERSION, bring_up_to_date, version_of
 from synth_core.ledger.verbs import Fault
 
-ADVISORY_LOCK = 0x5EED_1ED6E4  # any constant: it names the ledger's queue among a server's advisory locks
+ADVISORY_LOCK = 0x5EED_1ED6E4
+"""Any constant: it names the ledger's queue among a server's advisory locks."""
 WAIT_SECONDS = 20
 """Seconds to wait for another writer before the ledger is reported busy."""
 PAUSES = (0.01, 0.03, 0.1, 0.3, 1.0)

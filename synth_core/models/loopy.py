@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from synth_core.arrays import NUMPY
-from synth_core.domain import Clique, Domain
+from synth_core.domain import Clique, Codes, Domain
 from synth_core.errors import FeasibilityError, SchemaError
 from synth_core.models.calibration import Factor, projections, split_tables
 from synth_core.models.linear import Answered, estimate_total
 from synth_core.models.losses import Problem
 from synth_core.models.maximum_entropy import FitProgress, maximum_entropy
-from synth_core.models.sampling import Codes, sample_rows
+from synth_core.models.sampling import sample_rows
 from synth_core.models.stored import StoredModel, domain_header, read_potentials
 
 Logs = NDArray[np.float64]

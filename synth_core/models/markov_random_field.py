@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.arrays import Floats
-from synth_core.domain import Clique, Domain
+from synth_core.domain import Clique, Codes, Domain
 from synth_core.errors import SchemaError
 from synth_core.models.calibration import (
     Calibration,
@@ -28,7 +28,7 @@ from synth_core.models.calibration import (
 )
 from synth_core.models.junction_tree import JunctionTree, junction_tree
 from synth_core.models.linear import Matrix, evidence
-from synth_core.models.sampling import MAX_REPRESENTATIVE_ROWS, Codes, representative_rows, sample_rows
+from synth_core.models.sampling import MAX_REPRESENTATIVE_ROWS, representative_rows, sample_rows
 from synth_core.models.stored import StoredModel, domain_header, read_potentials
 
 

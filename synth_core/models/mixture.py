@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.domain import Clique, Domain
+from synth_core.domain import Clique, Codes, Domain
 from synth_core.models.bayesian_network import BayesianNetwork
 from synth_core.models.junction_tree import JunctionTree, junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
-from synth_core.models.sampling import Codes, code_type
+from synth_core.models.sampling import code_type
 from synth_core.models.stored import StoredModel, domain_header, open_model, read_domain
 
 

@@ -238,8 +238,6 @@ class Blocking:
     groups: tuple[Group, ...]
 
 
-Cells = Callable[[int], int]
-"""Of the table over a mask."""
 Time = Callable[[int, bool, int], float]
 """Of a group, from the outer axes it depends on, whether it is wide and how many members it has."""
 
@@ -274,7 +272,9 @@ def _neighbours(split: Blocking) -> Iterator[tuple[int, int]]:
         yield split.middle & ~(1 << k), split.inner | 1 << k
 
 
-def _priced(cells: Cells, scopes: Sequence[int], whole: int, *, middle: int, inner: int) -> tuple[float, Blocking]:
+def _priced(
+    cells: Callable[[int], int], scopes: Sequence[int], whole: int, *, middle: int, inner: int
+) -> tuple[float, Blocking]:
     """The blocking for a split of the axes, and its estimated time."""
     outer = whole & ~middle & ~inner
     rows, lines, block = map(cells, (outer, middle, inner))

@@ -25,19 +25,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.domain import Domain, Impossible, breaking_rows
+from synth_core.domain import Codes, Domain, Impossible, breaking_rows
 from synth_core.errors import FeasibilityError
 from synth_core.models import sampling_kernels as kernels
 from synth_core.models.calibration import Factor
 from synth_core.models.sampling_kernels import Step
-
-Codes: TypeAlias = NDArray[Any]
-"""One row for each record, one column for each attribute, in the smallest of uint8, uint16 and int32 that fits."""
 
 
 def sample_rows(

@@ -22,11 +22,12 @@ MARGIN = Fraction(10001, 10000)
 """Safety factor: a discrete Gaussian on the grid 2^-8 is charged as if its sigma were that much smaller."""
 
 LEAST_VARIANCE = Fraction(1, 64)
-"""In squared records: sigma is at least 32 steps of the grid 2^-8. From there on the tails of the discrete Gaussian are
-those of a continuous one whose sigma differs by a factor of about 1 / (24 * 32^2), well inside the margin."""
+"""Least variance of noise in squared records: sigma is at least 32 steps of the grid 2^-8. From there on the tails of
+the discrete Gaussian are those of a continuous one whose sigma differs by a factor of about 1 / (24 * 32^2), well
+inside the margin."""
 
 MOST_VARIANCE = Fraction(2) ** 54
-"""In squared records: noise of a larger one exceeds every count, and no table of the sampler is wide enough for it."""
+"""Upper limit of the variance in squared records: larger noise exceeds every count and every table of the sampler."""
 
 MECHANISMS = ("discrete_gaussian", "discrete_laplace", "exponential", "none")
 

@@ -22,6 +22,7 @@ WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", 
 PERIODS = {"month": 1, "quarter": 3, "half-year": 6, "year": 12}
 WORDS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 LAST = -1
+"""Place of the last day of a period, counted from its end."""
 SHORTEST = {1: 28, 3: 90, 6: 181, 12: 365}
 """Days of the shortest period of this number of months."""
 

@@ -95,7 +95,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class StrataLayout:
     """The strata as declared: a name for each code of the column, pools, and the level above.
 
     `upper_of` gives each stratum's code in the level above. If that level is a column of the schema it is decided by
@@ -118,7 +118,7 @@ class Layout:
 class Division:
     """All parts, which together hold each stratum once, and the noisy number of rows of each stratum."""
 
-    layout: Layout
+    layout: StrataLayout
     parts: tuple[Part, ...]
     rows: tuple[float, ...]
 
@@ -168,7 +168,7 @@ class Division:
             raise SourceError("the strata are not known yet; run the step `score` first") from None
 
 
-def lay_out_strata(strata: Strata, schema: Schema) -> Layout:
+def lay_out_strata(strata: Strata, schema: Schema) -> StrataLayout:
     """The declared strata in codes; whatever does not fit the schema is refused by name."""
     column = _column(strata.by, schema)
     names = [str(value) for value in column.values]
@@ -178,7 +178,7 @@ def lay_out_strata(strata: Strata, schema: Schema) -> Layout:
         raise SpecError(f"strata: column {strata.by!r} has only one code; leave strata out")
     pools = _codes_by_name(strata.pools, column, what="pools")
     upper_names, upper_of, level = _upper(strata, column, schema)
-    layout = Layout(strata.by, tuple(names), pools, upper_names, upper_of, level)
+    layout = StrataLayout(strata.by, tuple(names), pools, upper_names, upper_of, level)
     if not layout.attributes(schema.domain):
         raise SpecError("strata: the schema has no column besides; there is nothing to model inside a stratum")
     for name, codes in pools:
@@ -189,7 +189,7 @@ def lay_out_strata(strata: Strata, schema: Schema) -> Layout:
     return layout
 
 
-def divide_strata(layout: Layout, rows: Sequence[float], *, pool_below: int | None) -> Division:
+def divide_strata(layout: StrataLayout, rows: Sequence[float], *, pool_below: int | None) -> Division:
     """One part for each stratum, but one for each declared pool and one for all small strata of an upper code.
 
     What is small is decided by noisy numbers alone, so the division is post-processing.
@@ -230,7 +230,7 @@ def _only(domain: Domain, attribute: str, kept: tuple[int, ...]) -> Domain:
     return Domain(domain.attributes, tuple(sizes), tuple(impossible))
 
 
-def _upper_code(layout: Layout, code: int) -> int | None:
+def _upper_code(layout: StrataLayout, code: int) -> int | None:
     return None if layout.upper_of is None else layout.upper_of[code]
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from synth_core.release.paths import ReleasePaths
     from synth_core.release.spec import ReleaseSpec
     from synth_core.steps.context import StepRun
+    from synth_core.synthesizers.base import Progress
 
-Progress = Callable[[str], None]
 PartId: TypeAlias = str | int
 """Names one part of a step: the address of a stratum, or the number of a shard."""
 

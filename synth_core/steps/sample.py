@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from synth_core.domain import Codes
 from synth_core.files import atomic_write, escape_formula
 from synth_core.models.mixture import AnyModel, Mixture, load_model
-from synth_core.models.sampling import Codes
 from synth_core.schema import Schema
 from synth_core.schema.codec import decode_table
 from synth_core.steps.context import StepRun

@@ -30,7 +30,7 @@ from synth_core.models.mixture import AnyModel, Component, Mixture, Model, load_
 from synth_core.privacy.accounts import Runner
 from synth_core.privacy.curator import Spending
 from synth_core.privacy.strategies import Strategy
-from synth_core.release.strata import Division, Layout, Part, divide_strata, lay_out_strata
+from synth_core.release.strata import Division, Part, StrataLayout, divide_strata, lay_out_strata
 from synth_core.steps import conversation
 from synth_core.steps.context import StepRun, open_run
 from synth_core.storage.ingest import Snapshot, divide_rows
@@ -197,7 +197,7 @@ def _divide(run: StepRun) -> tuple[Division, Scores]:
     return division, Scores(float(rows.sum()), (), (counts, *above))
 
 
-def _summed_above(layout: Layout, domain: Domain, attribute: str) -> Strategy:
+def _summed_above(layout: StrataLayout, domain: Domain, attribute: str) -> Strategy:
     """The table of the level above with one attribute, as sums over the strata: each record counts once."""
     assert layout.upper_of is not None  # noqa: S101 - checked by the caller
     above = np.zeros((len(layout.upper_names), domain.size(layout.by)), dtype=np.int64)
@@ -207,13 +207,10 @@ def _summed_above(layout: Layout, domain: Domain, attribute: str) -> Strategy:
     return Strategy(clique, tuple(matrices[name] for name in clique))
 
 
-def _settled(job: tuple[AnyModel, dict[str, Table]]) -> AnyModel:
+def _settled(job: tuple[AnyModel, dict[str, NDArray[np.float64]]]) -> AnyModel:
     """The model with the marginals it must have; one that is no Markov random field stays as it was fitted."""
     model, targets = job
     return rake(model, targets) if isinstance(model, MarkovRandomField) else model
-
-
-Table = NDArray[np.float64]
 
 
 def agreed_scores(division: Division, known: Scores, scores: Sequence[Scores]) -> list[Scores]:
@@ -245,13 +242,13 @@ def agreed_scores(division: Division, known: Scores, scores: Sequence[Scores]) -
 
 def agreed_marginals(
     division: Division, known: Scores, agreed: Sequence[Scores], models: Sequence[Model]
-) -> list[dict[str, Table]]:
+) -> list[dict[str, NDArray[np.float64]]]:
     """For each part the one-way marginals that its model must have, as near as possible to those it has.
 
     A pooled part has its strata's rows. Parts of one upper code add up to the upper table they agreed on, and each
     keeps its rows.
     """
-    targets: list[dict[str, Table]] = [
+    targets: list[dict[str, NDArray[np.float64]]] = [
         {division.layout.by: np.array([division.rows[code] for code in part.codes])} if part.pooled else {}
         for part in division.parts
     ]

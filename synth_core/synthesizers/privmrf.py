@@ -55,7 +55,7 @@ from synth_core.synthesizers.structure import (
 )
 
 SECONDS_PER_CELL = 2e-6
-"""Of a whole run: trees of 10^6 to 8·10^6 cells took 4 to 13 CPU seconds. Only an estimate for people."""
+"""CPU seconds of a run for each cell of its tree (4 to 13 in all at 10^6 to 8·10^6 cells); an estimate for people."""
 
 
 @dataclass(frozen=True, slots=True)

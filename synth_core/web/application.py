@@ -25,7 +25,7 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "SAMEORIGIN",
 }
-"""Of every answer, unless it has stricter ones of its own: no script, style or frame from elsewhere, nothing kept."""
+"""Headers of every answer without stricter ones of its own: no script, style or frame from elsewhere, nothing kept."""
 
 
 def create_app(

@@ -1,11 +1,17 @@
 """Every public name is explained: what it takes, what it returns, and that it exists."""
 
+import ast
 import importlib
 import inspect
+import itertools
+from pathlib import Path
 
 import pytest
 
+import synth_core
+
 PACKAGES = ("synth_core", "synth_core.evaluation", "synth_core.models", "synth_core.release")
+CODE = Path(synth_core.__file__).parent
 OTHERS = {"synth_core.schema"}  # their methods have pages of their own
 
 
@@ -59,3 +65,26 @@ def test_an_unknown_name_is_refused():
     for package in PACKAGES:
         with pytest.raises((AttributeError, ImportError)):
             _ = importlib.import_module(package).nothing_of_that_name
+
+
+def is_number(value):
+    try:
+        return isinstance(eval(compile(ast.Expression(value), "", "eval"), {"__builtins__": {}}), int | float)
+    except (NameError, TypeError):
+        return False
+
+
+def unexplained_numbers(source):
+    body = ast.parse(source).body
+    for statement, following in itertools.pairwise([*body, ast.Pass()]):
+        if isinstance(statement, ast.Assign) and is_number(statement.value):
+            name = statement.targets[0].id
+            text = following.value.value if isinstance(following, ast.Expr) else ""
+            if not name.startswith("_") and not (text[:1].isupper() and text.endswith(".")):
+                yield name
+
+
+def test_every_number_with_a_name_has_a_sentence():
+    found = {p.name: list(unexplained_numbers(p.read_text("utf-8"))) for p in CODE.rglob("*.py")}
+    assert not {name: numbers for name, numbers in found.items() if numbers}
+    assert list(unexplained_numbers('A = 2**10\n"""Bytes of a block."""\nB = 3\n')) == ["B"]

@@ -17,7 +17,7 @@ import numpy as np
 
 from contest.environments import python_of
 from contest.jobs import OURS, PEERS, REAL, DataSet, Job
-from synth_core.evaluation.distances import Codes
+from synth_core.domain import Codes
 
 _LOOK_EVERY = 0.1
 MOST_SAID = 120

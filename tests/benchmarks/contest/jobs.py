@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.domain import Domain
+from synth_core.domain import Codes, Domain
 from synth_core.errors import SourceError, SpecError
-from synth_core.evaluation.distances import Codes
 from synth_core.synthesizers.methods import METHODS
 
 FOLDS = 5
