@@ -1,7 +1,8 @@
 """Scores of the NIST challenges: the three of 2018 (PrivBayes, Section 4), and two that SDNist reports show.
 
-All of the 2018 scores run from 0 to a million; a million means no difference. The paper leaves open how the two
-parts of the regression score are brought to that range; what is done here is said where it is done.
+All of the 2018 scores run from 0 to a million; a million means no difference. They follow the paper's text and were
+not compared with the challenge's own program. The paper leaves open how the two parts of the regression score are
+brought to that range, and what an area counts that the synthetic table lost; it is said where it is done.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from synth_core.domain import Domain
+from synth_core.domain import Codes, Domain
 from synth_core.evaluation.cells import Counts, distances
 from synth_core.evaluation.distances import alpha_way
 from synth_core.evaluation.tables import CodedTable, Conjunctions
@@ -24,7 +25,7 @@ MILLION = 1e6
 REPEATS = {"clustering": 100, "classification": 300}
 """Random marginals and conjunctions that the scores of 2018 are means of."""
 _RAREST = 1e-6
-"""A frequency of zero has no logarithm; the challenge put a floor under it."""
+"""A frequency of zero has no logarithm: floor of a synthetic one, or half a real record where that is less."""
 
 Levels = Mapping[str, NDArray[np.float64]]
 """The number each code of an ordered column stands for (NaN where it stands for none)."""
@@ -47,15 +48,20 @@ def clustering_score(real: CodedTable, synthetic: CodedTable) -> float:
     return MILLION * (1 - float(np.mean([distances(*pair, rows=rows).tvd for pair in pairs])))
 
 
-def classification_score(real: CodedTable, synthetic: CodedTable, *, levels: Levels) -> float:
+def classification_score(real: CodedTable, synthetic: CodedTable, *, levels: Levels) -> float | None:
     """How well the shares of 300 random conjunctions agree, on the scale of logarithms.
 
-    A conjunction takes a third of the columns, in each a random set of codes or, where the column is ordered, a
-    random range. The score is 1 + RMS(ln p - ln q) / ln(1/1000), cut at zero, times a million.
+    A conjunction takes a third of the columns and a random real row, and in each column a random set of codes with the
+    row's code among them or, where the column is ordered, a random range around it. So some real row matches, however
+    many columns there are, and only the synthetic share q needs a floor. The score is a million times
+    1 + RMS(ln p - ln q) / ln(1/1000), cut at zero; None for a real table without rows.
     """
-    asked = _conjunctions(real.domain, levels)
-    logs = [np.log(np.maximum(_RAREST, table.matching(asked) / table.rows)) for table in (real, synthetic)]
-    rms = float(np.sqrt(np.mean((logs[0] - logs[1]) ** 2)))
+    if not real.rows:
+        return None
+    asked = _conjunctions(real.sample, real.domain, levels)
+    shares = real.matching(asked) / real.rows
+    found = np.maximum(min(_RAREST, 0.5 / real.rows), synthetic.matching(asked) / max(1, synthetic.rows))
+    rms = float(np.sqrt(np.mean(np.log(shares / found) ** 2)))
     return MILLION * max(0.0, 1 + rms / math.log(1e-3))
 
 
@@ -64,19 +70,23 @@ def regression_score(real: CodedTable, synthetic: CodedTable, *, levels: Levels,
 
     The first half is one minus the RMS difference of the Gini coefficients. The second is one minus the RMS
     difference of the ranks, relative to that of reversed ranks, sqrt((m^2 - 1) / 3) for m areas, cut at zero.
-    Areas without income in both groups of both tables are left out; None where fewer than two remain.
+    The m areas are those with income in both groups of the real table; None where fewer than two. One that the
+    synthetic table lost counts the largest differences, 1 and m - 1; the others are ranked among themselves.
     """
     asked = (roles.area, roles.group, roles.income)
     tables = (table.table(asked) for table in (real, synthetic))
     ginis, gaps = zip(*(_by_area(table, levels[roles.income]) for table in tables), strict=True)
-    known = np.isfinite(gaps[0]) & np.isfinite(gaps[1])
+    known = np.isfinite(gaps[0])
     areas = int(known.sum())
     if areas < 2:
         return None
-    gini = 1 - float(np.sqrt(np.mean((ginis[0][known] - ginis[1][known]) ** 2)))
-    ranks = [pd.Series(gap[known]).rank().to_numpy() for gap in gaps]
+    kept = known & np.isfinite(gaps[1])
+    squares = np.where(kept[:, None], (ginis[0] - ginis[1]) ** 2, 1.0)[known]
+    gini = 1 - float(np.sqrt(squares.mean()))
+    ranks = [pd.Series(gap[kept]).rank().to_numpy() for gap in gaps]
+    lost = (areas - int(kept.sum())) * (areas - 1) ** 2
     worst = math.sqrt((areas**2 - 1) / 3)
-    rank = 1 - float(np.sqrt(np.mean((ranks[0] - ranks[1]) ** 2))) / worst
+    rank = 1 - math.sqrt((float(((ranks[0] - ranks[1]) ** 2).sum()) + lost) / areas) / worst
     return MILLION * (max(0.0, gini) + max(0.0, rank)) / 2
 
 
@@ -101,24 +111,26 @@ def _by_area(counts: Counts, incomes: NDArray[np.float64]) -> tuple[NDArray[np.f
     return ginis, means[:, 0] - means[:, 1]
 
 
-def _conjunctions(domain: Domain, levels: Levels) -> Conjunctions:
+def _conjunctions(rows: Codes, domain: Domain, levels: Levels) -> Conjunctions:
+    """Random questions, each of which the row that it was made for answers with yes."""
     rng = np.random.default_rng(2018)
     questions, columns = REPEATS["classification"], max(1, len(domain) // 3)
     places = np.empty((questions, columns), dtype=np.int64)
     codes = np.zeros((questions, columns, max(domain.sizes)), dtype=np.bool_)
-    for question in range(questions):
+    for question, row in enumerate(rows[rng.integers(len(rows), size=questions)]):
         places[question] = rng.choice(len(domain), size=columns, replace=False)
         for k, place in enumerate(places[question]):
             size, ordered = domain.sizes[place], domain.attributes[place] in levels
-            codes[question, k, :size] = _codes_asked(size, rng, ordered=ordered)
+            codes[question, k, :size] = _codes_asked(int(row[place]), size, rng, ordered=ordered)
     return Conjunctions(places, codes)
 
 
-def _codes_asked(size: int, rng: np.random.Generator, *, ordered: bool) -> NDArray[np.bool_]:
+def _codes_asked(code: int, size: int, rng: np.random.Generator, *, ordered: bool) -> NDArray[np.bool_]:
+    """A random set of codes, or a random range, with the code among them."""
     asked = np.zeros(size, dtype=np.bool_)
     if ordered:
-        low, high = np.sort(rng.integers(size, size=2))
-        asked[low : high + 1] = True
+        asked[rng.integers(code + 1) : rng.integers(code, size) + 1] = True
     else:
-        asked[rng.permutation(size)[: rng.integers(1, size + 1)]] = True
+        asked[rng.permutation(size)[: rng.integers(size)]] = True
+        asked[code] = True
     return asked

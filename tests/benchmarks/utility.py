@@ -66,9 +66,11 @@ def markdown(means: pd.DataFrame) -> str:
     metrics = [f"tvd{alpha}" for alpha in ALPHAS] + ["svm_error"]
     metrics = [metric for metric in metrics if metric in means]
     costs = [cost for cost in ("cpu_seconds", "peak_mb") if cost in means]
+    counts = [name for name in _RUNS if name in means]
     lines = []
     for dataset, part in means.groupby("dataset"):
-        head = ["epsilon", "contestant", *(_TITLES[metric] for metric in metrics), "CPU s", "peak MB", "runs"]
+        head = ["epsilon", "contestant", *(_TITLES[metric] for metric in metrics), "CPU s", "peak MB"]
+        head += map(_RUNS.get, counts)
         lines += [f"## {dataset}", "", f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
         for epsilon, group in part.groupby("epsilon"):
             best = {metric: group[metric].min() for metric in metrics}
@@ -79,12 +81,14 @@ def markdown(means: pd.DataFrame) -> str:
                 if row.get("unfinished", 0) > 0:
                     name += " (not finished)"
                 shown = "–" if epsilon == 0 else f"{epsilon:g}"
-                lines.append(f"| {' | '.join([shown, name, *cells, str(int(row['runs']))])} |")
+                cells += [str(row[count] or "–") for count in counts]
+                lines.append(f"| {' | '.join([shown, name, *cells])} |")
         lines.append("")
     return "\n".join(lines)
 
 
 _TITLES = {**{f"tvd{alpha}": f"{alpha}-way TVD" for alpha in ALPHAS}, "svm_error": "SVM error"}
+_RUNS = {"runs": "runs", "svm_runs": "SVM runs"}
 
 
 def _cell(value: float, *, best: bool) -> str:

@@ -82,6 +82,9 @@ def test_classification_score_tells_near_from_far():
     far = classification_score(*both(real, np.minimum(real, 1), domain), levels=levels)
     assert 980_000 < near < 1e6
     assert far < near - 300_000
+    nobody = np.zeros((0, 3), dtype=int)
+    assert classification_score(*both(real, nobody, domain), levels=levels) < near - 300_000
+    assert classification_score(*both(nobody, real, domain), levels=levels) is None
     only = Domain.of({"a": 1})
     nothing = classification_score(*both(np.zeros((8, 1), int), np.zeros((8, 1), int), only), levels={})
     assert nothing == 1e6
@@ -93,6 +96,22 @@ def test_classification_score_has_a_floor_at_zero():
     rms_if_always_apart = math.log(1e6)
     assert rms_if_always_apart > -math.log(1e-3)
     assert classification_score(*both(zeros, ones, domain), levels={}) < 300_000
+
+
+def test_noise_has_a_low_classification_score_on_a_wide_table():
+    """With 98 columns nobody matches a conjunction of 32 that was not made for a row; noise then agreed perfectly."""
+    rng = np.random.default_rng(3)
+    domain = Domain.of({f"c{k}": 5 for k in range(98)})
+    shared = rng.integers(5, size=(2000, 1))
+    real, other = (
+        np.where(rng.random((2000, 98)) < 0.9, rows, rng.integers(5, size=(2000, 98))) for rows in [shared] * 2
+    )
+    noise, nobody = rng.integers(5, size=(2000, 98)), np.zeros((0, 98), dtype=int)
+    likeness, of_noise, of_nobody = (
+        classification_score(*both(real, table, domain), levels={}) for table in (other, noise, nobody)
+    )
+    assert classification_score(*both(real, real, domain), levels={}) == 1e6
+    assert of_nobody == of_noise < likeness - 100_000
 
 
 @pytest.mark.parametrize(
@@ -129,6 +148,17 @@ def test_regression_score_by_hand():
     difference = math.sqrt(2 * (ginis[2] - ginis[8]) ** 2 / 6)
     expected = 1e6 * ((1 - difference) + 0) / 2
     assert regression_score(*both(real, reversed_, PAY), levels=INCOMES, roles=ROLES) == pytest.approx(expected)
+
+
+def test_lost_areas_lower_the_regression_score():
+    """Forty-eight of fifty areas lost scored a million: the two that were left agreed."""
+    domain = Domain.of({"city": 50, "sex": 2, "income": 4})
+    real = pay_table([city % 11 for city in range(50)])
+    kept = {count: real[real[:, 0] < count] for count in (2, 49, 50)}
+    scores = {n: regression_score(*both(real, t, domain), levels=INCOMES, roles=ROLES) for n, t in kept.items()}
+    assert scores[50] == 1e6
+    assert scores[49] == pytest.approx(1e6 * ((1 - math.sqrt(1 / 50)) + (1 - 49 / math.sqrt(50 * 2499 / 3))) / 2)
+    assert scores[2] == pytest.approx(1e6 * (1 - math.sqrt(48 / 50)) / 2)
 
 
 def test_regression_score_needs_two_areas():

@@ -62,12 +62,17 @@ class Results:
         return Results(self.path, frame)
 
     def means(self) -> pd.DataFrame:
-        """Mean of each metric over runs and folds, one line for each data set, contestant and epsilon."""
+        """Mean of each metric over runs and folds, one line for each data set, contestant and epsilon.
+
+        Runs of the SVM are counted by themselves: they are others than those of the marginals, and often fewer.
+        """
         keys = ["dataset", "contestant", "epsilon"]
         whole = self.frame[(self.frame.fold == _WHOLE) | (self.frame.metric == "svm_error")]
         table = whole.pivot_table(index=keys, columns="metric", values="value", aggfunc="mean")
-        runs = whole.groupby(keys).run.nunique().rename("runs")
-        return table.join(runs).reset_index().rename_axis(columns=None)
+        svm = whole.metric == "svm_error"
+        runs = [whole[~svm].groupby(keys).run.nunique(), whole[svm].groupby(keys).run.nunique()]
+        counts = pd.concat(runs, axis=1, keys=["runs", "svm_runs"]).fillna(0).astype(int)
+        return table.join(counts).reset_index().rename_axis(columns=None)
 
 
 def judge(job: Job, dataset: DataSet, outcome: Outcome) -> dict[str, float]:

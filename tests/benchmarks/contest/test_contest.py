@@ -136,8 +136,10 @@ def test_results_know_what_was_done(tmp_path):
         assert not again.has(other, delta=1e-5)
     assert not again.has(job, delta=1e-6)
     more = again.with_job(Job("tiny", INDEPENDENT, 0.8, 1), delta=1e-5, values={"tvd3": 0.35})
+    more = more.with_job(Job("tiny", INDEPENDENT, 0.8, 0, 2), delta=1e-5, values={"svm_error": 0.5, "cpu_seconds": 1.0})
     row = more.means().iloc[0]
-    assert (row.tvd3, row.runs) == (pytest.approx(0.3), 2)
+    assert (row.tvd3, row.runs, row.svm_runs) == (pytest.approx(0.3), 2, 1), "runs of the SVM are others"
+    assert "| runs | SVM runs |" in markdown(more.means())
 
 
 def test_a_file_that_is_no_table_is_refused(tmp_path):
