@@ -51,6 +51,10 @@ class Hierarchies:
         """The attribute and its levels, from fine to coarse."""
         return (attribute, *(name for name, level in self.levels.items() if level.attribute == attribute))
 
+    def coarsest(self, attributes: Iterable[str]) -> Clique:
+        """The last version of each attribute: itself, if it has no levels."""
+        return tuple(self.versions(attribute)[-1] for attribute in attributes)
+
     def extended(self, clique: Clique) -> frozenset[str]:
         """The clique's attributes with every coarser version of each: all that its table informs about."""
         found: set[str] = set()

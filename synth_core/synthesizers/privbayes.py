@@ -2,9 +2,9 @@
 
 Zhang et al. (2017) in the version of the NIST challenge of 2018 (Bao, Xiao, Zhao, Zhang & Ding, Journal of Privacy and
 Confidentiality, 2021), whose sections the comments cite. The preset `paper` is that version. `default` asks for one-way
-marginals first, which makes the scores four times less noisy, and lets a graphical model estimate the
-distribution from the same tables (PB-PGM) wherever its junction tree stays small. The network grows
-from noisy scores alone (`Growth`): public numbers in, families of names out.
+marginals first, which makes the scores half as noisy at a quarter of the cost, and lets a graphical model estimate the
+distribution from the same tables (PB-PGM). The network grows from noisy scores alone (`Growth`): public numbers in,
+families of names out.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from synth_core.measurement import Measurement, without_impossible
 from synth_core.models.bayesian_network import GENERATIONS, LEAST, BayesianNetwork
 from synth_core.models.calibration import Factor
 from synth_core.models.junction_tree import TriangulatedGraph
+from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan, exact_share
 from synth_core.privacy.curator import Curator
@@ -36,10 +37,14 @@ from synth_core.synthesizers.base import Scores, Structure, Tools, noise_sigma, 
 from synth_core.synthesizers.consistency import as_published, nearest_non_negative, non_negative, reconcile
 from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, Groups, Hierarchies, by_size, with_declared
 from synth_core.synthesizers.independent import one_way_scores
-from synth_core.synthesizers.structure import BY_SIZE, all_pairs, pair_matrix, with_clique
+from synth_core.synthesizers.structure import BY_SIZE, pair_matrix, with_clique
 
 LIMIT_COUNTED = 20_000_000
 """Cells of the finest versions from which a table of coarser ones may be counted."""
+
+
+NOT_AROUND_RULES = "privbayes: records cannot be drawn around the rules of the schema"
+"""Beginning of the refusal of options that rules do not allow."""
 
 
 def parse_levels(values: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -55,8 +60,8 @@ class PrivBayes:
     """Scores of pairs, a network, one table for each family; options are named as in the paper where it names them.
 
     Attributes of more than g^2 codes get coarser versions by their number of codes, by the schema's hierarchy, or as
-    `levels` declares. Where there are none, `pgm` estimates by a graphical model; otherwise tables are made consistent,
-    or not, and records are drawn by `generation`.
+    `levels` declares. With `pgm` a graphical model estimates the coarsest versions, and finer ones are drawn inside
+    their groups; otherwise tables are made consistent, or not, and records are drawn by `generation`.
     """
 
     beta: float = option(0.2, "Share of the budget before the tables; more selects more surely with noisier tables.")
@@ -66,7 +71,7 @@ class PrivBayes:
     levels: tuple[tuple[str, tuple[int, ...]], ...] = option((), "levels", parse=parse_levels)
     every_level: bool = option(False, "Whether all pairs of coarser versions are scored, as printed, for more budget.")
     sized: bool = option(True, "sized")
-    pgm: bool = option(True, "Whether a graphical model estimates where no column has coarser versions.")
+    pgm: bool = option(True, "Whether a graphical model estimates the columns, large ones in their coarsest versions.")
     usefulness_pgm: float = option(1.2, "The same as `usefulness` where a graphical model estimates.")
     limit_cells: int = option(4_000_000, "limit_cells")
     last_fit: float = option(0.4, "last_fit")
@@ -85,7 +90,15 @@ class PrivBayes:
             raise SpecError("options: one_way < beta < 1 and a positive usefulness are needed")
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
-        """The shares of Section 2.4, n and every pair alike; or one-way marginals, scores and tables."""
+        """The shares of Section 2.4, n and every pair alike; or one-way marginals, scores and tables.
+
+        Where there are rules, records that are counted down or step back would break them, and are refused.
+        """
+        if domain.impossible and (not self.pgm or self._hierarchies(domain).levels):
+            if self.generation == "without replacement":
+                raise SpecError(f"{NOT_AROUND_RULES} without replacement; set options: {{generation: dealt}}")
+            if not self.consistency:
+                raise SpecError(f"{NOT_AROUND_RULES} from tables that disagree; set options: {{consistency: true}}")
         beta, one_way = exact_share(self.beta), exact_share(self.one_way)
         pairs = len(self._pairs(domain))
         first = ("one-way", one_way if pairs else beta) if one_way else ("n", beta / (pairs + 1))
@@ -122,17 +135,21 @@ class PrivBayes:
     def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """Section 2.1.2, on the noisy scores alone."""
         domain = curator.domain
-        limit, usefulness = math.inf, self.usefulness
-        if self._graphical(domain):
-            limit, usefulness = float(self.limit_cells), self.usefulness_pgm
-        tau = min(limit, scores.total / (usefulness * self._sigma(domain, plan)))
+        finer = scores.total / (self.usefulness * self._sigma(domain, plan))
+        tau, limit = finer, math.inf
+        if self.pgm:
+            limit = float(self.limit_cells)
+            tau = min(limit, finer * self.usefulness / self.usefulness_pgm)
         hierarchies = self._hierarchies(domain)
         if self.every_level:
             affinity = pair_matrix(hierarchies.domain(domain), scores.pairs, scale=scores.total)
         else:
             alike = pair_matrix(domain, scores.pairs, scale=scores.total)
             affinity = shared_by_versions(domain, hierarchies, alike)
-        growth = Growth(domain, hierarchies, affinity, tau, LIMIT_COUNTED, limit, any_parent=self.every_level)
+        any_parent = self.every_level and not self.pgm
+        growth = Growth(
+            domain, hierarchies, affinity, tau, LIMIT_COUNTED, limit, any_parent=any_parent, tau_finer=finer
+        )
         return Structure(scores, tuple(growth.families()), largest_table=int(tau))
 
     def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
@@ -142,21 +159,32 @@ class PrivBayes:
         versions = hierarchies.domain(domain)
         tables = self._measured(curator, plan, [versions.clique(family) for family in families], hierarchies)
         tools.progress(f"{len(tables)} tables measured")
-        if self._graphical(domain):
-            known = [*scores.measurements, *tables]
-            if self.one_way:
-                known = pool_tables(known, order=2)
-            return tools.estimate(domain, known, until=self.last_fit, limit_cells=2 * self.limit_cells)
+        coarse = domain if not hierarchies.levels else versions.project(hierarchies.coarsest(domain))
+        model = self._estimated(coarse, [*scores.measurements, *tables], tools) if self.pgm else None
+        if model is not None and not hierarchies.levels:
+            return model
         ready = self._ready(plan, scores, tables, hierarchies)
         pairs = [(family, _possible(domain, m)) for family, m in zip(families, ready, strict=True)]
+        factors = within_groups(pairs, versions, hierarchies)
+        if model is not None:
+            beliefs = [Factor(belief.clique, belief.values * model.total) for belief in model.beliefs]
+            finer = (f for (*_, name), f in zip(families, factors, strict=True) if name not in coarse)
+            factors = [*beliefs, *finer]
         return BayesianNetwork(
             domain,
             versions,
-            tuple(within_groups(pairs, versions, hierarchies)),
+            tuple(factors),
             total=scores.total,
             generation=self.generation,
             step_back=not self.consistency,
         )
+
+    def _estimated(self, coarse: Domain, known: Sequence[Measurement], tools: Tools) -> MarkovRandomField:
+        """PB-PGM: the field of what was measured of the coarsest versions."""
+        own = [m for m in known if all(name in coarse for name in m.clique)]
+        if self.one_way:
+            own = pool_tables(own, order=2)
+        return tools.estimate(coarse, own, until=self.last_fit, limit_cells=2 * self.limit_cells)
 
     def _ready(
         self, plan: BudgetPlan, scores: Scores, tables: Sequence[Measurement], hierarchies: Hierarchies
@@ -176,7 +204,7 @@ class PrivBayes:
             ("tables measured", f"at most {len(versions)}"),
             ("noise on each count of a table", f"sigma {self._sigma(domain, plan):.1f} records or less"),
         ]
-        if pairs := len(all_pairs(domain)):
+        if pairs := len(self._pairs(domain)):
             sensitivity = Fraction(1, 2) if self.one_way else Fraction(2)
             text = noise_text(plan.mu2("scores"), count=pairs, sensitivity=sensitivity)
             lines.append(("noise on each score", text))
@@ -193,8 +221,7 @@ class PrivBayes:
         if self.every_level:
             every, attribute = combinations(hierarchies.domain(domain), 2), hierarchies.attribute
             return [(a, b) for a, b in every if attribute(a) != attribute(b)]
-        last = {attribute: hierarchies.versions(attribute)[-1] for attribute in domain}
-        return [(last[a], last[b]) for a, b in all_pairs(domain)]
+        return list(combinations(hierarchies.coarsest(domain), 2))
 
     def _named(
         self, pairs: Sequence[Clique], scores: Sequence[float], hierarchies: Hierarchies
@@ -202,9 +229,6 @@ class PrivBayes:
         """The scores by versions, or by attributes where all versions share them."""
         named = pairs if self.every_level else [_attributes(pair, hierarchies) for pair in pairs]
         return tuple((a, b, score) for (a, b), score in zip(named, scores, strict=True))
-
-    def _graphical(self, domain: Domain) -> bool:
-        return self.pgm and not self._hierarchies(domain).levels
 
     def _sigma(self, domain: Domain, plan: BudgetPlan) -> float:
         """Noise of a table if every version gets one: the pessimistic case of a head of one attribute."""
@@ -319,9 +343,10 @@ class Growth:
 
     `affinity` has a row and a column for each version of an attribute (see `shared_by_versions`). Parents are the
     coarsest versions, because finer ones leave no room for others; with `any_parent` all versions that were drawn, of
-    each attribute the one of the largest score. A table holds at most `tau` cells, is counted from at most
-    `limit_counted` cells of the attributes' finest versions, and all tables together make a junction tree of at most
-    `limit_cells`.
+    each attribute the one of the largest score. A table holds at most `tau` cells, that of a finer version, from which
+    records are drawn as it was measured, also at most `tau_finer`; it is counted from at most
+    `limit_counted` cells of the attributes' finest versions, and the tables of the coarsest versions together make a
+    junction tree of at most `limit_cells`.
     """
 
     domain: Domain
@@ -331,6 +356,7 @@ class Growth:
     limit_counted: float = math.inf
     limit_cells: float = math.inf
     any_parent: bool = False
+    tau_finer: float = math.inf
 
     @cached_property
     def versions(self) -> Domain:
@@ -339,7 +365,7 @@ class Growth:
 
     @cached_property
     def _coarsest(self) -> Clique:
-        return tuple(self.hierarchies.versions(attribute)[-1] for attribute in self.domain)
+        return self.hierarchies.coarsest(self.domain)
 
     @cached_property
     def _own(self) -> dict[str, int]:
@@ -354,7 +380,8 @@ class Growth:
         while len(drawn) < len(self.versions):
             candidates = [(name, self._parents(name, drawn)) for name in self._open(drawn)]
             name, parents = max(candidates, key=lambda pair: self._sum(*pair))
-            graph, parents = self._tractable(graph, name, parents)
+            if name in self._coarsest:
+                graph, parents = self._tractable(graph, name, parents)
             found.append((*parents, name))
             drawn.add(name)
         return found
@@ -387,7 +414,8 @@ class Growth:
     def _parents(self, name: str, drawn: set[str]) -> Clique:
         """Algorithm 3, inner loop: parents of positive score, the largest first, while the table can hold them."""
         scores = self.affinity[self.versions.position(name)]
-        room, counted = self.tau / self.versions.size(name), self.domain.sizes[self._own[name]]
+        tau = self.tau if name in self._coarsest else min(self.tau, self.tau_finer)
+        room, counted = tau / self.versions.size(name), self.domain.sizes[self._own[name]]
         taken = {self._own[name]}
         chosen: list[str] = []
         allowed = set(self.versions if self.any_parent else self._coarsest) & drawn

@@ -1,5 +1,6 @@
 """PrivBayes: how the network grows, how records are drawn, and what the method does with its budget and options."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth_core.domain import Domain
+from synth_core.domain import Domain, Impossible
 from synth_core.errors import SourceError, SpecError
 from synth_core.ledger.book import charged_records
 from synth_core.ledger.memory import MemoryLedger
@@ -19,7 +20,7 @@ from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import Curator, Spending
 from synth_core.storage.counting import TableCounts
-from synth_core.synthesizers.base import Tools
+from synth_core.synthesizers.base import Tools, noise_text
 from synth_core.synthesizers.consistency import as_published, reconcile
 from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, by_size
 from synth_core.synthesizers.methods import synthesizer
@@ -379,6 +380,67 @@ def test_turns_beat_the_published_order():
 def test_wrong_options_are_refused(options, message):
     with pytest.raises(SpecError, match=message):
         synthesizer("privbayes", "default", options)
+
+
+def test_a_column_of_many_codes_leaves_the_graphical_model_to_the_others():
+    """A single column of more than 64 codes turned it off for the whole table."""
+    domain, codes = chain(20_000)
+    wide = Domain.of(dict(zip(domain, domain.sizes, strict=True)) | {"wide": 65})
+    codes["wide"] = (13 * codes["d"] + np.random.default_rng(4).integers(13, size=20_000)) % 65
+    _, _, field = conversation(synthesizer("privbayes"), codes, domain)
+    _, _, mixed = conversation(synthesizer("privbayes"), codes, wide)
+    assert isinstance(mixed, BayesianNetwork)
+    coarse = [set(table.clique) for table in mixed.tables if "wide" not in table.clique]
+    assert any("wide/8" in clique for clique in coarse), "the field has the coarse version"
+    assert sum(len(clique) > 1 for clique in coarse) >= len(field.tree.cliques) - 1
+    shared = [t for t in mixed.tables if {"wide/8"} <= set(t.clique)]
+    one_way = [t.values.sum(axis=tuple(k for k, n in enumerate(t.clique) if n != "wide/8")) for t in shared[:-1]]
+    for table in one_way[1:]:
+        assert table == pytest.approx(one_way[0], rel=1e-6), "tables of one model agree"
+    rows = mixed.sample(20_000, np.random.default_rng(0))
+    real = np.bincount(codes["wide"], minlength=65) / 20_000
+    assert np.abs(real - np.bincount(rows[:, 4], minlength=65) / 20_000).sum() / 2 < 0.1
+    assert np.corrcoef(rows[:, 3], rows[:, 4] // 13)[0, 1] > 0.8
+
+
+def test_scores_are_half_as_noisy_at_a_quarter_of_the_cost():
+    domain = Domain.of({"a": 2, "b": 2, "c": 2, "d": 2, "e": 2, "f": 2, "g": 2})
+    noise, cost = {}, {}
+    for preset in ("default", "paper"):
+        method = synthesizer("privbayes", preset)
+        plan = method.plan(domain, BUDGET)
+        text = dict(method.preview(domain, plan))["noise on each score"]
+        noise[preset], cost[preset] = float(text.split()[1].replace(",", "")), float(plan.mu2("scores"))
+    assert cost["paper"] / cost["default"] == pytest.approx(4, rel=0.05)
+    assert noise["paper"] / noise["default"] == pytest.approx(2, rel=0.03)
+
+
+def test_preview_counts_the_pairs_of_versions_that_are_charged():
+    """It counted pairs of columns, 1,695 where 2,038 are scored, and so showed too little noise."""
+    domain, _ = large_table()
+    method = synthesizer("privbayes", "paper", {"g": 6})
+    plan = method.plan(domain, BUDGET)
+    scored = 3 * 2 + 3 + 2  # one, one/6, one/36; two, two/6; three
+    assert plan.mu2("n") == BUDGET * Fraction(1, 5) / (scored + 1)
+    shown = dict(method.preview(domain, plan))["noise on each score"]
+    assert shown == noise_text(plan.mu2("scores"), count=scored, sensitivity=Fraction(2))
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        ({}, "generation: dealt"),
+        ({"generation": "dealt", "consistency": False}, "consistency: true"),
+        ({"pgm": True, "g": 2}, "generation: dealt"),
+    ],
+)
+def test_what_rules_do_not_allow_is_refused(options, remedy):
+    """Both were dropped without a word where rules were declared."""
+    domain = replace(Domain.of({"a": 5, "b": 2}), impossible=(Impossible("no", (("a", (0,)), ("b", (0,)))),))
+    with pytest.raises(SpecError, match=remedy):
+        synthesizer("privbayes", "paper", options).plan(domain, BUDGET)
+    lawful = {"generation": "dealt", "consistency": True}
+    assert synthesizer("privbayes", "paper", options | lawful).plan(domain, BUDGET)
 
 
 def test_a_declared_level_replaces_the_automatic_ones():
