@@ -98,7 +98,7 @@ METHODS: dict[str, Method] = {
                 "paper": "PrivMN (sound): with the paper's rule for negative counts",
                 "laplace": "PrivMN (sound): with Laplace noise on tables, which costs more",
             },
-            "a dependence graph, noisy tables of its clusters, loopy calibration; the printed algorithm is refused",
+            "a dependence graph and noisy tables of its clusters; the printed algorithm is refused",
             "Zhang, Zhao, Wei & Chen, EAI Endorsed Transactions, 2019, repaired",
         ),
         Method(
