@@ -130,9 +130,10 @@ images: $(READY) ## run the build stages of the images without a container engin
 wheel: $(READY) ## build the wheel and use it in empty environments: the core alone, the command line, Airflow
 	scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && $(BIN)/python infra/checks/wheel.py . --scratch "$$scratch"
 
-bench: $(KERNELS) ## run the benchmarks, one after the other
-	@shopt -s nullglob; for script in tests/benchmarks/[a-z]*.py; do \
-		echo "== $$script"; OMP_NUM_THREADS=1 $(BIN)/python "$$script"; done
+bench: $(KERNELS) ## run the benchmarks, one after the other; all of them, also after one that failed
+	@shopt -s nullglob; failed=""; for script in tests/benchmarks/[a-z]*.py; do \
+		echo "== $$script"; OMP_NUM_THREADS=1 PYTHONPATH=.:tests $(BIN)/python "$$script" || failed+=" $$script"; done; \
+	if [ -n "$$failed" ]; then echo "make: these benchmarks failed:$$failed" >&2; exit 1; fi
 
 # The images get what the tests ran with, but for the python-dateutil that Flask-AppBuilder asks for.
 lock: $(BIN)/uv ## resolve the newest allowed versions into the lock files

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
-from synth_core.models.junction_tree import junction_tree
 from synth_core.models.linear import Queries
 from synth_core.models.losses import DualQueryLoss
 from synth_core.models.mirror_descent import estimate_by_loss
@@ -28,7 +27,7 @@ from synth_core.privacy.budget import BudgetPlan, exact_share, exponential_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import BoxCount, Total
 from synth_core.synthesizers.base import Scores, Structure, Tools, noise_text, option
-from synth_core.synthesizers.workloads import ALL_PAIRS, QuerySet, Workload
+from synth_core.synthesizers.workloads import ALL_PAIRS, LIMIT_CELLS, QuerySet, Workload, refuse_large
 
 Box = tuple[tuple[int, int], ...]
 
@@ -57,7 +56,7 @@ class DualQuery:
     number: float = option(0.02, "Share of the budget for the noisy number of records; more makes it more exact.")
     restarts: int = option(4, "Random rows from which the search for a record starts; more find a better one, slower.")
     passes: int = option(200, "passes")
-    limit_cells: int = option(4_000_000, "limit_cells")
+    limit_cells: int = option(LIMIT_CELLS, "limit_cells")
 
     def __post_init__(self) -> None:
         if self.rounds < 2 or self.picks < 1:
@@ -65,8 +64,7 @@ class DualQuery:
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """A little for the number of records; a workload whose model is too large is refused before any spending."""
-        cliques = [part.clique for part in self.workload.parts(domain)]
-        junction_tree(domain, cliques, limit_cells=self.limit_cells)
+        refuse_large(self.workload.parts(domain), domain, limit_cells=self.limit_cells)
         number = exact_share(self.number)
         return BudgetPlan(total_mu2, (("number of records", number), ("picks", 1 - number)))
 

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
 from synth_core.measurement import Measurement
-from synth_core.models.junction_tree import junction_tree
 from synth_core.models.linear import Answered, LinearMeasurement, contract_axes, estimate_total
 from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan, gaussian_for
@@ -24,7 +23,7 @@ from synth_core.privacy.curator import Curator
 from synth_core.privacy.strategies import Answers, Strategy
 from synth_core.synthesizers.base import Scores, Structure, Tools, option
 from synth_core.synthesizers.consistency import model_in_turn, order_by_dependence
-from synth_core.synthesizers.workloads import ALL_PAIRS, Kind, QuerySet, Workload, queries_of
+from synth_core.synthesizers.workloads import ALL_PAIRS, LIMIT_CELLS, Kind, QuerySet, Workload, queries_of, refuse_large
 
 COEFFICIENT_BITS = 18
 """Bits of the largest coefficient of a strategy over all its attributes: the noise on it stays within the sampler's."""
@@ -36,14 +35,13 @@ class HDMM:
 
     workload: Workload = option(ALL_PAIRS, "workload", parse=Workload.parse)
     graphical: bool = option(True, "Whether a graphical model is fitted instead of least squares on each table.")
-    limit_cells: int = option(16_000_000, "limit_cells")
+    limit_cells: int = option(LIMIT_CELLS, "limit_cells")
     last_fit: float = option(0.8, "last_fit")
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """One share; a workload whose model would be too large is refused here, before anything is spent."""
         if self.graphical:
-            cliques = [part.clique for part in self.workload.parts(domain)]
-            junction_tree(domain, cliques, limit_cells=self.limit_cells)
+            refuse_large(self.workload.parts(domain), domain, limit_cells=self.limit_cells)
         return BudgetPlan(total_mu2, (("strategy", Fraction(1)),))
 
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:

@@ -6,14 +6,16 @@ each attribute. Workloads are public: nothing here looks at records.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 from typing import Any, Literal
 
 from synth_core.domain import Clique, Domain
-from synth_core.errors import SpecError
+from synth_core.errors import FeasibilityError, SpecError
 from synth_core.models import linear
+from synth_core.models.junction_tree import junction_tree
 from synth_core.models.linear import Matrix
 
 Kind = Literal["codes", "prefixes", "ranges"]
@@ -93,6 +95,37 @@ class Workload:
         if attribute in self.prefixes:
             return "prefixes"
         return "ranges" if attribute in self.ranges else "codes"
+
+
+LIMIT_CELLS = 16_000_000
+"""Upper limit of the junction tree of a workload in cells, unless a method's options say otherwise."""
+LONGEST_ADVICE = 600
+"""Upper limit of the letters of a workload that a refusal writes out."""
+
+
+def refuse_large(parts: Iterable[QuerySet], domain: Domain, *, limit_cells: int) -> None:
+    """Refuse a workload whose model would be too large, and name one that fits.
+
+    Args:
+        parts: the queries of the workload.
+        domain: the attributes, their sizes and their rules.
+        limit_cells: upper limit of the model's junction tree in cells.
+
+    Raises:
+        FeasibilityError: the model would be larger.
+    """
+    try:
+        junction_tree(domain, [part.clique for part in parts], limit_cells=limit_cells)
+    except FeasibilityError as refusal:
+        pairs = list(pairwise(domain.attributes))
+        offers = ((pairs, json.dumps({"marginals": pairs})), ((), json.dumps({"ways": 1})))
+        fitting = [
+            text
+            for asked, text in offers
+            if len(text) <= LONGEST_ADVICE and junction_tree(domain, asked).cells <= limit_cells
+        ]
+        remedy = f"this one fits: `workload: {fitting[0]}`" if fitting else "raise limit_cells"
+        raise FeasibilityError(f"options: workload needs too large a model; {remedy} ({refusal})") from None
 
 
 ALL_PAIRS = Workload(ways=2)

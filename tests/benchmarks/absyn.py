@@ -1,8 +1,8 @@
 """Judge ABSyn on the four data sets of the comparison, options on and off, exact beside parallel, and write absyn.md.
 
-Run as `python tests/benchmarks/absyn.py PART [--runs N]`, PART being quality, ablation, workers or selection. Each
-result is kept in absyn.jsonl and a configuration that has all its runs is not run again, so that a long series can be
-done in parts; `report` only writes absyn.md.
+Run as `python tests/benchmarks/absyn.py [PART …] [--runs N]` with parts `quality`, `ablation`, `workers` and
+`selection` (all of them without one). Each result is kept in absyn.jsonl and a configuration that has all its runs is
+not run again, so that a long series can be done in parts; `report` only writes absyn.md.
 """
 
 import argparse
@@ -243,10 +243,10 @@ def series(part: str) -> list[dict]:
 def main() -> None:
     """Run what is missing and write the report after each result."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=("quality", "ablation", "workers", "selection", "report"))
+    parser.add_argument("parts", nargs="*", default=["quality", "ablation", "workers", "selection"])
     parser.add_argument("--runs", type=int, default=3)
     arguments = parser.parse_args()
-    if arguments.part in ("quality", "ablation") and not DATA.exists():
+    if not DATA.exists():
         raise SystemExit("the benchmark's data sets are not installed")
     kept = HERE / "absyn.jsonl"
     results = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
@@ -256,15 +256,15 @@ def main() -> None:
         "workers": lambda estimation, workers: timed_on_workers(estimation, workers),
         "selection": timed_selection,
     }
-    keys = [] if arguments.part == "report" else series(arguments.part)
-    for run, key in itertools.product(range(arguments.runs), keys):
-        if len(own(results, part=arguments.part, **key)) > run:
-            continue
-        found = work[arguments.part](*key.values())
-        results.append({"part": arguments.part, **key, **found})
-        with kept.open("a") as file:
-            file.write(json.dumps(results[-1]) + "\n")
-        print(key, figures(found.get("tvd", ())), f"{found['cpu']:.1f} s", flush=True)
+    for part, run in itertools.product(arguments.parts, range(arguments.runs)):
+        for key in series(part) if part != "report" else ():
+            if len(own(results, part=part, **key)) > run:
+                continue
+            found = work[part](*key.values())
+            results.append({"part": part, **key, **found})
+            with kept.open("a") as file:
+                file.write(json.dumps(results[-1]) + "\n")
+            print(key, figures(found.get("tvd", ())), f"{found['cpu']:.1f} s", flush=True)
     (HERE / "absyn.md").write_text(report(results))
 
 

@@ -184,8 +184,8 @@ HEADINGS = {
     "dpmm": "Ours and dpmm's PrivBayes through one runner\n\nCPU of the whole process, imports included.",
     "ablation": "Options off\n\nThe network without a graphical model; `large` is generated (sizes up to 1,000).",
     "size": "NIST size\n\n98 attributes of up to 1,000 codes, 660,000 rows, generated.",
-    "privmn": "PrivMN\n\n`retail` is generated: 50 yes-or-no attributes, 27,000 rows. These runs, and those above, still "
-    "calibrated by loopy\npropagation, which changed nothing (docs/privmn.md).",
+    "privmn": "PrivMN\n\n`retail` is generated: 50 yes-or-no attributes, 27,000 rows. These runs and those above "
+    "still calibrated\nby loopy propagation, which changed nothing (docs/privmn.md).",
 }
 
 

@@ -1,13 +1,16 @@
 """Workloads: what a declaration means over a domain, its refusals, and the error on it."""
 
+import re
+
 import numpy as np
 import pytest
+import yaml
 from support.workload_error import relative_error
 
 from synth_core.domain import Domain
-from synth_core.errors import SchemaError, SpecError
+from synth_core.errors import FeasibilityError, SchemaError, SpecError
 from synth_core.models.linear import contract_axes
-from synth_core.synthesizers.workloads import QuerySet, Workload, queries_of
+from synth_core.synthesizers.workloads import ALL_PAIRS, QuerySet, Workload, queries_of, refuse_large
 
 DOMAIN = Domain.of({"a": 2, "b": 3, "c": 4})
 
@@ -86,3 +89,24 @@ def test_contradictions_are_refused():
         Workload(prefixes=("a",), ranges=("a",))
     with pytest.raises(SchemaError, match="'z'"):
         Workload(prefixes=("z",)).parts(DOMAIN)
+
+
+@pytest.mark.parametrize(
+    ("columns", "limit", "parts"),
+    [(15, 100_000, 14), (15, 1000, 15), (200, 1_000_000, 200)],
+    ids=["pairs", "few", "many"],
+)
+def test_a_workload_that_is_too_large_is_refused_with_one_that_fits(columns, limit, parts):
+    """The advice comes first, and is a workload that can be written into the spec as it stands."""
+    domain = Domain.of({f"column {k}": 20 for k in range(columns)})
+    with pytest.raises(FeasibilityError, match=r"^options: workload needs too large a model; this one fits") as refusal:
+        refuse_large(ALL_PAIRS.parts(domain), domain, limit_cells=limit)
+    written = re.search(r"`(workload: .*?)`", str(refusal.value)).group(1)
+    advised = Workload.parse(yaml.safe_load(written)["workload"]).parts(domain)
+    assert len(advised) == parts
+    refuse_large(advised, domain, limit_cells=limit)
+
+
+def test_where_nothing_fits_the_limit_is_to_be_raised():
+    with pytest.raises(FeasibilityError, match="raise limit_cells"):
+        refuse_large(ALL_PAIRS.parts(DOMAIN), DOMAIN, limit_cells=5)
