@@ -40,6 +40,7 @@ from synth_core.synthesizers.correlation import (
     pair_loads,
     select_pairs,
     strongest_triples,
+    widen_cliques,
     worth_their_noise,
 )
 from synth_core.synthesizers.independent import OneWayFirst, distances, one_way_plan
@@ -48,6 +49,8 @@ from synth_core.synthesizers.structure import BY_SIZE, all_pairs
 EXACT, PARALLEL = "exact", "parallel"
 RECORDS_PER_CELL = 2
 """Least number of records for each cell of a triple; a sparser table would be noise."""
+ROOM = 100_000
+"""Cells up to which a junction tree is widened for triples that lie in none of its cliques; larger ones stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +192,10 @@ class ABSyn(OneWayFirst):
         return (1 - self.depth) * free_parameters(domain, cliques) / sum(map(domain.cells, cliques))
 
     def _candidates(self, model: MarkovRandomField, scores: Scores) -> list[Clique]:
-        """Triples that cost nothing but their noise: the model's cliques hold them already."""
+        """Triples that cost little but their noise: the model's cliques hold them, or small ones would."""
         strengths = normalise_scores(model.domain, scores.pairs, total=scores.total)
-        cliques, largest = model.tree.cliques, scores.total / RECORDS_PER_CELL
+        cliques = widen_cliques(model.domain, model.tree.cliques, strengths, room=ROOM)
+        largest = scores.total / RECORDS_PER_CELL
         return strongest_triples(model.domain, cliques, strengths, largest=largest, count=self.candidates)
 
     def _chosen(

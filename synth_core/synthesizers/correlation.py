@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from synth_core.compiled import compiled
 from synth_core.domain import Clique, Domain
 from synth_core.models.junction_tree import TriangulatedGraph, bits
-from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE, pair_matrix, rank_by_worth
+from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE, pair_matrix, rank_by_worth, with_clique
 
 Matrix = NDArray[np.float64]
 Edge = tuple[int, int]
@@ -91,6 +91,23 @@ def worth_their_noise(gains: Sequence[float], loads: Sequence[float], *, mu2: fl
     """Positions of the tables to measure with `mu2` in one batch, by gain for each unit of noise, while it pays."""
     order, worth = rank_by_worth(gains, np.array(loads) ** BY_SIZE, mu2=mu2)
     return order[: int(np.argmax([0.0, *worth]))]
+
+
+def widen_cliques(domain: Domain, cliques: Iterable[Clique], strengths: Matrix, *, room: float) -> tuple[Clique, ...]:
+    """The cliques after more pairs are joined, the strongest first, while they have at most `room` cells together.
+
+    Three columns may depend on each other though no pair of them does, or none that is not explained by others: then
+    no selected pair brings them into one clique.
+    """
+    graph = TriangulatedGraph.empty(domain)
+    for clique in cliques:
+        graph = with_clique(graph, clique)
+    pairs = list(combinations(domain, 2))
+    places = [[domain.position(a) for a in pair] for pair in pairs]
+    for k in np.argsort([-strengths[i, j] for i, j in places], kind="stable"):
+        if graph.cells + graph.largest_new_clique(*pairs[k]) <= room:
+            graph = graph.with_edge(*pairs[k])
+    return graph.cliques
 
 
 def strongest_triples(

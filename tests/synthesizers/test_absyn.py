@@ -159,6 +159,17 @@ def test_parallel_is_as_good_as_exact(codes, preset):
         assert abs(errors[0] - errors[1]) < 0.002  # at most 0.0003 with 40 other seeds
 
 
+@pytest.mark.parametrize("estimation", ["exact", "parallel"])
+def test_a_triple_that_no_clique_holds_is_found(codes, estimation):
+    """The last column depends on two others together, and on neither much: without widened cliques most runs missed it.
+
+    Of 150 runs each, half had then an error above 0.034, and the best 0.006; of 30 with them the worst has 0.0070.
+    """
+    method = synthesizer("absyn", "default", {"estimation": estimation})
+    errors = [mean_tvd(converse(method, codes)[0].marginal, truth(codes), 3) for _ in range(4)]
+    assert max(errors) < 0.015
+
+
 @pytest.mark.parametrize("preset", ["paper", "default"])
 def test_parallel_asks_as_many_questions_as_exact(codes, preset):
     _, _, first = converse(synthesizer("absyn", preset), codes)
@@ -190,7 +201,7 @@ def test_rare_codes_are_merged_and_come_back():
 
 def test_independent_columns_spend_the_whole_budget_on_what_there_is():
     rng = np.random.default_rng(1)
-    domain = Domain.of({"a": 3, "b": 2, "c": 4})
+    domain = Domain.of({"a": 3, "b": 2})  # which hold no triple
     codes = {name: rng.integers(0, domain.size(name), 500).astype(np.uint8) for name in domain}
     method = synthesizer("absyn", "default")
     asked, ledger = curator(codes, domain)

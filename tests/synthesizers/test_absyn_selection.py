@@ -17,6 +17,7 @@ from synth_core.synthesizers.correlation import (
     pair_loads,
     select_pairs,
     strongest_triples,
+    widen_cliques,
     worth_their_noise,
 )
 
@@ -203,3 +204,13 @@ def test_triples_come_from_inside_the_cliques_the_strongest_first():
     assert found == [("a", "b", "e"), ("a", "b", "c")]
     assert strongest_triples(domain, cliques, strengths, largest=1000, count=1) == [("b", "c", "d")]
     assert strongest_triples(domain, [("a", "b")], strengths, largest=1000, count=5) == []
+
+
+def test_cliques_are_widened_by_the_strongest_pairs_that_leave_them_small():
+    domain = Domain.of({"a": 2, "b": 3, "c": 4, "d": 5})
+    strengths = np.zeros((4, 4))
+    strengths[0, 2] = strengths[2, 0] = 0.5
+    cliques = [("a", "b"), ("c",), ("d",)]
+    assert set(widen_cliques(domain, cliques, strengths, room=0)) == {("a", "b"), ("c",), ("d",)}
+    assert set(widen_cliques(domain, cliques, strengths, room=25)) == {("a", "b"), ("a", "c"), ("d",)}
+    assert set(widen_cliques(domain, cliques, strengths, room=1000)) == {("a", "b", "c", "d")}
