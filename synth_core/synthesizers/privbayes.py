@@ -39,6 +39,9 @@ from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, Groups, Hierarch
 from synth_core.synthesizers.independent import one_way_scores
 from synth_core.synthesizers.structure import BY_SIZE, pair_matrix, with_clique
 
+PLENTY = 2000.0
+"""Records for each standard deviation of a table's noise from which on `usefulness` grows with their number: a table
+that is always filled up to n / (usefulness * sigma) cells holds the same noise at any budget."""
 LIMIT_COUNTED = 20_000_000
 """Cells of the finest versions from which a table of coarser ones may be counted."""
 
@@ -67,6 +70,9 @@ class PrivBayes:
     beta: float = option(0.2, "Share of the budget before the tables; more selects more surely with noisier tables.")
     one_way: float = option(0.15, "Part of `beta` for one-way marginals; more gives less noise, 0 asks for n instead.")
     usefulness: float = option(4.0, "usefulness")
+    growth: float = option(
+        0.75, "Power by which `usefulness` grows once there are 2,000 records to a sigma; 0 leaves it as in the paper."
+    )
     g: int = option(8, "Neighbouring codes joined in columns of more than g² codes; larger is coarser, 0 joins none.")
     levels: tuple[tuple[str, tuple[int, ...]], ...] = option((), "levels", parse=parse_levels)
     every_level: bool = option(False, "Whether all pairs of coarser versions are scored, as printed, for more budget.")
@@ -86,8 +92,8 @@ class PrivBayes:
             raise SpecError(f"options: generation must be one of: {', '.join(GENERATIONS)}")
         if self.g == 1 or self.g < 0:
             raise SpecError("options: g must be at least 2, or 0 for no coarser versions")
-        if not 0 <= self.one_way < self.beta < 1 or min(self.usefulness, self.usefulness_pgm) <= 0:
-            raise SpecError("options: one_way < beta < 1 and a positive usefulness are needed")
+        if not 0 <= self.one_way < self.beta < 1 or min(self.usefulness, self.usefulness_pgm) <= 0 or self.growth < 0:
+            raise SpecError("options: one_way < beta < 1, a positive usefulness and no negative growth are needed")
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """The shares of Section 2.4, n and every pair alike; or one-way marginals, scores and tables.
@@ -135,7 +141,8 @@ class PrivBayes:
     def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """Section 2.1.2, on the noisy scores alone."""
         domain = curator.domain
-        finer = scores.total / (self.usefulness * self._sigma(domain, plan))
+        records = scores.total / self._sigma(domain, plan)
+        finer = records / (self.usefulness * max(1.0, records / PLENTY) ** self.growth)
         tau, limit = finer, math.inf
         if self.pgm:
             limit = float(self.limit_cells)
@@ -331,6 +338,7 @@ PAPER = PrivBayes(
     sized=False,
     pgm=False,
     usefulness_pgm=4.0,
+    growth=0.0,
     last_fit=0.7,
     generation="without replacement",
 )

@@ -1,8 +1,8 @@
 """Judge PrivMRF on the four data sets of its paper, options on and off, beside its peers, and write privmrf.md.
 
-Run as `PYTHONPATH=tests python tests/benchmarks/privmrf.py [--ablation | --wide] [--only DATA] [--epsilon E]
-[--runs N]`. Each result is kept in privmrf.jsonl and a configuration that has all its runs is not run again, so that a long series
-can be done in parts. SVM errors are in the table of utility.py, beside those of the other methods.
+Run as `PYTHONPATH=tests python tests/benchmarks/privmrf.py [--ablation | --wide] [--only DATA] [--epsilon E]` and
+perhaps `--runs N`. Each result is kept in privmrf.jsonl and a configuration that has all its runs is not run again, so
+that a long series can be done in parts. SVM errors are in the table of utility.py, beside those of the other methods.
 """
 
 import argparse

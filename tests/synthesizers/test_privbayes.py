@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import Curator, Spending
 from synth_core.storage.counting import TableCounts
-from synth_core.synthesizers.base import Tools, noise_text
+from synth_core.synthesizers.base import Scores, Tools, noise_text
 from synth_core.synthesizers.consistency import as_published, reconcile
 from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, by_size
 from synth_core.synthesizers.methods import synthesizer
@@ -342,6 +343,23 @@ def test_tau_is_the_papers():
     tau = structure.scores.total / (4 * sigma)
     # Sigma is computed twice, exactly and here: a tau next to a whole number may be rounded down to either side of it.
     assert tau - 1 - 1e-3 * tau <= structure.largest_table <= tau * (1 + 1e-3)
+
+
+@pytest.mark.parametrize(("preset", "growth"), [("default", 0.75), ("paper", 0.0)])
+def test_tables_hold_less_noise_at_a_larger_budget(preset, growth):
+    """Cells times sigma over records, the noise of a full table: the same at any budget in the paper."""
+    domain, noise = Domain.of({"a": 3, "b": 4, "c": 2, "d": 5}), []
+    method = synthesizer("privbayes", preset)
+    counts = TableCounts({name: np.zeros(9, dtype=np.int64) for name in domain}, domain)
+    for factor in (1, 16):
+        plan = method.plan(domain, BUDGET * factor)
+        spending = Spending(dataset="people", snapshot="s", release="r", step="all")
+        curator = Curator(counts=counts, ledger=MemoryLedger(), spending=spending)
+        sigma = method._sigma(domain, plan)
+        pairs = tuple((a, b, 0.0) for a, b in combinations(domain, 2))
+        structure = method.select(curator, plan, Scores(4e6, pairs))
+        noise.append(structure.largest_table * sigma / 4e6)
+    assert noise[0] / noise[1] == pytest.approx(4**growth, rel=1e-2)
 
 
 def test_sampling_misfit_is_the_mean_distance_of_poisson_counts():
