@@ -202,7 +202,8 @@ def _left_by_one(scores: Matrix, weights: Matrix, paths: Matrix, i: int, j: int)
         for b in range(a):
             path = max(paths[a, b], max(through_i * paths[j, b], through_j * paths[i, b]))
             value += weights[a, b] * max(scores[a, b] - path, 0.0)
-    return value - weights[i, j] * max(scores[i, j] - max(paths[i, j], strength), 0.0)
+    own: float = weights[i, j] * max(scores[i, j] - max(paths[i, j], strength), 0.0)
+    return value - own
 
 
 @part_of_kernel
