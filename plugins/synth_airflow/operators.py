@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 from airflow.sdk import Asset, BaseOperator, Context
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
 from synth_airflow.triggers import ClusterTrigger, answers
 from synth_core.settings import Settings
@@ -89,13 +89,20 @@ class Prepare(ReleaseOperator):
 
 
 class StepTask(ReleaseOperator):
-    """One step of the release; it waits, without occupying a worker, while the Dask scheduler does not answer."""
+    """One step of the release; it waits, without occupying a worker, while the Dask scheduler does not answer.
 
-    def __init__(self, *, step: str, **kwargs: Any) -> None:
+    Args:
+        step: The step.
+        parts_of: The step that follows, if each of its parts is a task of its own: their list is what this one returns.
+            A step without parts is skipped, and no process is started for it.
+        gate: The task that follows and waits for a person; it is skipped where nobody is asked, without a process.
+    """
+
+    def __init__(self, *, step: str, parts_of: str | None = None, gate: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.step = step
+        self.step, self.parts_of, self.gate = step, parts_of, gate
 
-    def execute(self, context: Context) -> str:
+    def execute(self, context: Context) -> str | list[PartId]:
         """Run the step and return the address of what it wrote."""
         where = cluster()
         if where and not asyncio.run(answers(where)):
@@ -103,33 +110,23 @@ class StepTask(ReleaseOperator):
             self.defer(trigger=ClusterTrigger(where), method_name="resume", timeout=CLUSTER_PATIENCE)
         return self.work(context, where)
 
-    def resume(self, context: Context, event: str) -> str:
+    def resume(self, context: Context, event: str) -> str | list[PartId]:
         """Go on when the scheduler answers."""
         return self.work(context, event)
 
-    def work(self, context: Context, where: str | None, **part: PartId) -> str:
+    def work(self, context: Context, where: str | None, **part: PartId) -> str | list[PartId]:
         """Run the step, or a part of it."""
         from synth_core import steps
 
         address, who = self.address(context), runner(context)
-        return steps.run_step(self.step, address, **part, cluster=where, runner=who, progress=log.info)
-
-
-class ListParts(ReleaseOperator):
-    """Lists the parts of a step, for one task each; skipped where there are none."""
-
-    def __init__(self, *, step: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.step = step
-
-    def execute(self, context: Context) -> list[PartId]:
-        """Return the addresses of strata, or the numbers of shards."""
-        from synth_core import steps
-
-        found = steps.list_parts(self.step, self.address(context))
-        if not found:
-            raise AirflowSkipException(f"this release has no {self.task_id}")
-        return found
+        written = steps.run_step(self.step, address, **part, cluster=where, runner=who, progress=log.info)
+        if self.parts_of:
+            context["ti"].xcom_push(key="address", value=written)
+            return steps.list_parts(self.parts_of, address)
+        if self.gate and not steps.needs_approval(address):
+            context["ti"].xcom_push(key="return_value", value=written)
+            raise DownstreamTasksSkipped(tasks=[self.gate])
+        return written
 
 
 class StepPart(StepTask):
@@ -139,7 +136,7 @@ class StepPart(StepTask):
         super().__init__(**kwargs)
         self.part = part
 
-    def work(self, context: Context, where: str | None) -> str:
+    def work(self, context: Context, where: str | None) -> str | list[PartId]:
         """Run this part."""
         return super().work(context, where, part=self.part)
 
@@ -151,7 +148,7 @@ class Publish(StepTask):
         """Publish, and say so in the asset's event and to those who follow lineage."""
         from synth_core.events.notices import send_lineage
 
-        manifest = super().work(context, where)
+        manifest = str(super().work(context, where))
         context["outlet_events"][EXTRACT].extra = {
             "release": Path(manifest).parent.name,
             "manifest": manifest,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 from airflow.sdk import (
@@ -23,11 +23,13 @@ from airflow.sdk import (
 
 from synth_airflow.gate import DisclosureGate
 from synth_airflow.listeners import FirstQueued
-from synth_airflow.operators import EXTRACT, ListParts, Prepare, Publish, StepPart, StepTask, failed
+from synth_airflow.operators import EXTRACT, Prepare, Publish, StepPart, StepTask, failed
 from synth_core.steps import PIPELINE, PartId, Step
 
 TAGS = ["census", "privacy", "release"]
 DEADLINE_HOURS = 24.0
+GATE = "approve"
+"""The task of the disclosure gate."""
 
 RETRIES = ExceptionRetryPolicy(
     rules=[
@@ -62,7 +64,7 @@ def release_tasks(
         spec_file: The spec of a series; without it, the spec is what the form says.
         gate: Whether a person may have to approve the release.
         parts: Parts of steps that are known when the DAG is made, by what they are called; an empty sequence says that
-            there are none. Those of other steps are listed by a task, and skipped if there are none.
+            there are none. Those of other steps are listed by the task before them, and skipped if there are none.
     """
     before: Any = None
     for group, steps in groupby(PIPELINE, key=lambda step: step.group):
@@ -81,15 +83,15 @@ def _step_tasks(step: Step, before: Any, *, gate: bool, parts: Mapping[str, Sequ
     about: dict[str, Any] = {"step": step.name, "doc_md": step.does}
     known = parts.get(step.parts.name) if step.parts else ()
     if step.parts and (known is None or known):
-        listed = None if known else ListParts(task_id=step.parts.name, **about | {"doc_md": ListParts.__doc__})
         each = StepPart.partial(
             task_id=step.parts.one if step.parts.joined else step.name,
             map_index_template=f"{step.parts.one} {{{{ (task.part | string).rpartition('/')[2] }}}}",
             **about,
-        ).expand(part=listed.output if listed else list(known or ()))
-        chain(before, *([listed] if listed else []), each)
+        ).expand(part=before.output if known is None else list(known))
+        chain(before, each)
         if not step.parts.joined:
             return each
+        about |= _hand_over(step, gate=gate, parts=parts)
         about["trigger_rule"] = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
         task = StepTask(task_id=step.name, **about)
         chain(each, task)
@@ -97,11 +99,21 @@ def _step_tasks(step: Step, before: Any, *, gate: bool, parts: Mapping[str, Sequ
         about["trigger_rule"] = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
         task = Publish(task_id=step.name, outlets=[EXTRACT], **about)
         if gate:
-            chain(before, DisclosureGate(task_id="approve", doc_md=DisclosureGate.__doc__), task)
+            chain(before, DisclosureGate(task_id=GATE, doc_md=DisclosureGate.__doc__), task)
     else:
-        task = StepTask(task_id=step.name, **about)
+        task = StepTask(task_id=step.name, **about, **_hand_over(step, gate=gate, parts=parts))
     chain(before, task)
     return task
+
+
+def _hand_over(step: Step, *, gate: bool, parts: Mapping[str, Sequence[PartId]]) -> dict[str, str]:
+    """What a step's task does for the next one: list its parts, or skip the gate where nobody is asked."""
+    following = dict(pairwise(PIPELINE)).get(step)
+    if following is None:
+        return {}
+    if following.parts and following.parts.name not in parts:
+        return {"parts_of": following.name}
+    return {"gate": GATE} if gate and following.name == "publish" else {}
 
 
 def deadline(hours: float, *, dataset: str = "") -> DeadlineAlert:

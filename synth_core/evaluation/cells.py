@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.compiled import compiled
+from synth_core.compiled import compiled, part_of_kernel
 from synth_core.evaluation.distances import relative_entropy
 
 MAX_CELLS = 50_000
@@ -172,7 +172,7 @@ def _limit(halvings: int) -> np.uint64:
     return np.uint64((2**64 - 1) >> halvings)
 
 
-@compiled
+@part_of_kernel
 def _hash_one(position: np.int64) -> np.uint64:
     """Steele, Lea and Flood's SplitMix64: one to one, and as even as chance in its upper bits."""
     mixed = np.uint64(position) + np.uint64(0x9E3779B97F4A7C15)
@@ -189,7 +189,7 @@ def _hash(positions: NDArray[np.int64]) -> NDArray[np.uint64]:
     return found
 
 
-@compiled
+@part_of_kernel
 def _slot_of(position: np.int64, hashed: np.uint64, slots: NDArray[np.int64]) -> np.uint64:
     """Where a cell is in the hash table, or where it may be put."""
     last = np.uint64(len(slots) - 1)
@@ -199,7 +199,7 @@ def _slot_of(position: np.int64, hashed: np.uint64, slots: NDArray[np.int64]) ->
     return slot
 
 
-@compiled
+@part_of_kernel
 def _thin(slots: NDArray[np.int64], limit: np.uint64, state: NDArray[np.int64]) -> None:
     """Keep the cells below a lower limit."""
     old = slots.copy()
@@ -208,7 +208,8 @@ def _thin(slots: NDArray[np.int64], limit: np.uint64, state: NDArray[np.int64]) 
     for k in range(len(old)):
         hashed = _hash_one(old[k, 0])
         if old[k, 1] > 0 and hashed < limit:
-            slots[_slot_of(old[k, 0], hashed, slots)] = old[k]
+            slot = _slot_of(old[k, 0], hashed, slots)
+            slots[slot, 0], slots[slot, 1] = old[k, 0], old[k, 1]
             state[0] += 1
 
 

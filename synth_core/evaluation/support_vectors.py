@@ -23,7 +23,7 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import minimize
 
 from synth_core.arrays import Floats
-from synth_core.compiled import compiled
+from synth_core.compiled import compiled, part_of_kernel
 from synth_core.domain import Codes, Domain
 
 TOLERANCE = 1e-4
@@ -157,7 +157,7 @@ def count_meetings(cells: Cells, times: Floats, count: int) -> Floats:
     return found
 
 
-@compiled
+@part_of_kernel
 def _score(cells: Cells, weights: Floats, scores: Floats) -> None:
     """Put the scores of one row, by all machines, into `scores`."""
     scores[:] = 0.0

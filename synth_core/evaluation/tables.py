@@ -255,8 +255,8 @@ def count_matches(cells: NDArray[np.int64], allowed: NDArray[np.uint8], found: C
     """Add to `found`, for each question, the rows all of whose cells it allows: 1 in its column of `allowed`."""
     match, some = np.empty(found.size, np.uint8), np.zeros(found.size, np.uint8)
     for r in range(cells.shape[0]):
-        match[:] = allowed[cells[r, 0]]
-        for k in range(1, cells.shape[1]):
+        match[:] = 1
+        for k in range(cells.shape[1]):
             own = allowed[cells[r, k]]
             for q in range(match.size):
                 match[q] &= own[q]

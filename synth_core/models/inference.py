@@ -150,19 +150,19 @@ class SharedPass:
         """The sum of what the threads found; the logarithm of its scale."""
         if self.layout.parent_link[i] < 0:
             return 0.0
-        self._dealt(kernels.sum_up, i)
+        self._dealt(kernels.shared_sum_up, i)
         table = self.layout.link_table[self.layout.parent_link[i]]
         begin, end = self.layout.table_start[table : table + 2]
         for other in self.others:
             self.first.cells[begin:end] += other.messages[begin:end]
-        return kernels.scale_of(kernels.send(self.layout, i, self.first.cells))
+        return kernels.scale_of(kernels.shared_send(self.layout, i, self.first.cells))
 
     def _marginals(self, i: int) -> float:
         """The mixture of what the threads found; the logarithm of the mass of a root."""
         root = self.layout.parent_link[i] < 0
         if not root:
-            kernels.receive(self.layout, i, self.first.cells, self.first.marginals)
-        mass, *masses = self._dealt(kernels.sum_all, i)
+            kernels.shared_receive(self.layout, i, self.first.cells, self.first.marginals)
+        mass, *masses = self._dealt(kernels.shared_sum_all, i)
         for other, other_mass in zip(self.others, masses, strict=True):
             mass = kernels.mix(self.layout, i, mass, other_mass, self.first.marginals, other.marginals)
         return kernels.scale_of(mass) if root else 0.0

@@ -19,7 +19,7 @@ from typing import TypeAlias
 from synth_core.domain import Clique, Domain
 from synth_core.errors import FeasibilityError
 
-__all__ = ["JunctionTree", "TriangulatedGraph", "junction_tree"]
+__all__ = ["JunctionTree", "TriangulatedGraph", "affordable_cliques", "junction_tree"]
 
 SECONDS_PER_CELL = 5e-9
 """One pass of belief propagation on one CPU core, measured; only an estimate for people."""
@@ -117,6 +117,38 @@ def junction_tree(domain: Domain, cliques: Iterable[Iterable[str]], *, limit_cel
     return _rooted(domain, forest, edges)
 
 
+def affordable_cliques(
+    domain: Domain, measured: Iterable[Clique], candidates: Iterable[Clique], *, limit_cells: int
+) -> list[Clique]:
+    """The cliques that can be measured too while the junction tree keeps within a limit.
+
+    A tree is the cheapest of several, so one that keeps within the limit is enough, and the quickest is tried first.
+
+    Args:
+        domain: the attributes, their sizes and their rules.
+        measured: what the tree covers already.
+        candidates: cliques that it may have to cover, one at a time.
+        limit_cells: upper limit of the tree in cells.
+
+    Returns:
+        The candidates with which `junction_tree` has at most `limit_cells` cells.
+    """
+    known = adjacency(len(domain), [mask_of(domain, clique) for clique in (*measured, *domain.rule_cliques)])
+    found = []
+    for clique in candidates:
+        mask, neighbours = mask_of(domain, clique), list(known)
+        for vertex in bits(mask):
+            neighbours[vertex] |= mask & ~(1 << vertex)
+        if any(_cells_by(rule, neighbours, domain.sizes) <= limit_cells for rule in QUICKEST_FIRST):
+            found.append(clique)
+    return found
+
+
+def _cells_by(rule: Rule, neighbours: Sequence[int], sizes: Sequence[int]) -> int:
+    """Cells of the clique forest that a rule leads to."""
+    return sum(mask_cells(clique, sizes) for clique in clique_forest(eliminate(neighbours, sizes, rule))[0])
+
+
 def _rooted(domain: Domain, masks: list[int], edges: list[tuple[int, int]]) -> JunctionTree:
     links = _linked([set() for _ in masks], edges)
     order: list[int] = []
@@ -184,6 +216,8 @@ def fewest_cells(vertex: int, neighbours: list[int], sizes: Sequence[int]) -> fl
 
 
 RULES: tuple[Rule, ...] = (fewest_fill_edges, fewest_neighbours, fewest_cells)
+QUICKEST_FIRST = (fewest_neighbours, fewest_cells, fewest_fill_edges)
+"""The same in the order of what they take to compute."""
 
 
 def adjacency(count: int, cliques: Sequence[int]) -> list[int]:

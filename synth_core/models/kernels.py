@@ -15,12 +15,13 @@ and the message over a, scaled to maximum 1, is (1, 0.5).
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from synth_core.arrays import Floats
-from synth_core.compiled import compiled
+from synth_core.compiled import compiled, part_of_kernel
 from synth_core.models.calibration import TINY
 from synth_core.models.plan import Index, Layout, Offsets
 
@@ -49,14 +50,14 @@ class Work(NamedTuple):
     group_end: Index
 
 
-@compiled
+@part_of_kernel
 def _fill(layout: Layout, group: int, begin: int, end: int, cells: Floats, value: float) -> None:
     """Set rows begin … end of a group to a value."""
     base, width = layout.group_start[group], layout.group_width[group]
     cells[base + begin * width : base + end * width] = value
 
 
-@compiled
+@part_of_kernel
 def _stretch(layout: Layout, link: int, begin: int, end: int) -> tuple[int, int, int, Offsets]:
     """Of rows begin … end of a link's group: their first cell, a row's cells; and its table's start and row map."""
     group, rows = layout.link_group[link], layout.link_rows[link]
@@ -65,7 +66,7 @@ def _stretch(layout: Layout, link: int, begin: int, end: int) -> tuple[int, int,
     return layout.group_start[group] + begin * width, width, start, layout.row_map[rows + begin : rows + end]
 
 
-@compiled
+@part_of_kernel
 def _expand(layout: Layout, link: int, begin: int, end: int, cells: Floats, factors: Floats) -> None:
     """Multiply a table into rows begin … end of its group."""
     base, width, start, row_map = _stretch(layout, link, begin, end)
@@ -90,7 +91,7 @@ def _expand(layout: Layout, link: int, begin: int, end: int, cells: Floats, fact
                 row[j] *= gathered[j]
 
 
-@compiled
+@part_of_kernel
 def _reduce(layout: Layout, link: int, begin: int, end: int, sums: Floats, cells: Floats, scale: float) -> None:
     """Sum rows begin … end of a group onto one of its tables."""
     base, width, start, row_map = _stretch(layout, link, begin, end)
@@ -117,7 +118,7 @@ def _reduce(layout: Layout, link: int, begin: int, end: int, sums: Floats, cells
                     gathered[j] = 0.0
 
 
-@compiled
+@part_of_kernel
 def _weigh(layout: Layout, link: int, begin: int, end: int, cells: Floats, weights: Floats) -> None:
     """Multiply a table without inner axes into the weights of lines begin … end."""
     start = layout.table_start[layout.link_table[link]]
@@ -127,7 +128,7 @@ def _weigh(layout: Layout, link: int, begin: int, end: int, cells: Floats, weigh
         weights[k] *= cells[start + row_map[k]]
 
 
-@compiled
+@part_of_kernel
 def _reduce_lines(layout: Layout, link: int, begin: int, end: int, totals: Floats, cells: Floats, scale: float) -> None:
     """Sum one number for each of lines begin … end onto a table without inner axes."""
     start = layout.table_start[layout.link_table[link]]
@@ -142,7 +143,7 @@ def _reduce_lines(layout: Layout, link: int, begin: int, end: int, totals: Float
             held = 0.0
 
 
-@compiled
+@part_of_kernel
 def _row(layout: Layout, i: int, a: int, weights: Floats, factors: Floats, row: Floats) -> None:
     """Row a of the clique: the weights of its lines times the row of every group."""
     lines, block = layout.lines[i], layout.block[i]
@@ -161,7 +162,7 @@ def _row(layout: Layout, i: int, a: int, weights: Floats, factors: Floats, row: 
                 line[j] *= source[j]
 
 
-@compiled
+@part_of_kernel
 def _add_row(layout: Layout, i: int, a: int, group: int, row: Floats, sums: Floats) -> None:
     """Add row a of the clique to a group's table of sums."""
     at = layout.group_start[group] + layout.offsets[layout.group_offset[group] + a]
@@ -173,7 +174,7 @@ def _add_row(layout: Layout, i: int, a: int, group: int, row: Floats, sums: Floa
             target[j] += line[j]
 
 
-@compiled
+@part_of_kernel
 def _total_lines(layout: Layout, i: int, a: int, row: Floats, totals: Floats) -> None:
     """One sum for each line of row a."""
     lines, block = layout.lines[i], layout.block[i]
@@ -185,7 +186,7 @@ def _total_lines(layout: Layout, i: int, a: int, row: Floats, totals: Floats) ->
         totals[a * lines + u] = total
 
 
-@compiled
+@part_of_kernel
 def _prepare(layout: Layout, i: int, begin: int, end: int, weights: Floats, work: Work) -> None:
     """Multiply a clique's tables into its groups and lines begin … end, all but the message from its parent."""
     weights[begin:end] = 1.0
@@ -201,7 +202,7 @@ def _prepare(layout: Layout, i: int, begin: int, end: int, weights: Floats, work
             _expand(layout, link, work.group_begin[g], work.group_end[g], work.cells, work.factors)
 
 
-@compiled
+@part_of_kernel
 def sum_up(layout: Layout, i: int, work: Work) -> None:
     """Sum a clique's rows onto the separator to its parent, among the messages."""
     weights = work.weights[work.line_start[i] : work.line_start[i + 1]]
@@ -223,17 +224,21 @@ def sum_up(layout: Layout, i: int, work: Work) -> None:
         _reduce(layout, upward, work.group_begin[g], work.group_end[g], work.sums, work.messages, 1.0)
 
 
-@compiled
+@part_of_kernel
 def send(layout: Layout, i: int, cells: Floats) -> float:
     """Scale the sums on a separator to maximum 1: the message to the parent; the maximum before is returned."""
     table = layout.link_table[layout.parent_link[i]]
     message = cells[layout.table_start[table] : layout.table_start[table + 1]]
-    largest: float = message.max()
-    message /= largest
+    largest = 0.0
+    for c in range(message.size):
+        if message[c] > largest or np.isnan(message[c]):
+            largest = message[c]
+    for c in range(message.size):
+        message[c] /= largest
     return largest
 
 
-@compiled
+@part_of_kernel
 def receive(layout: Layout, i: int, cells: Floats, marginals: Floats) -> None:
     """Replace a clique's message by what its parent knows beyond it: the marginal divided by the message."""
     table = layout.link_table[layout.parent_link[i]]
@@ -241,7 +246,7 @@ def receive(layout: Layout, i: int, cells: Floats, marginals: Floats) -> None:
         cells[c] = marginals[c] / cells[c] if cells[c] > 0.0 else 0.0
 
 
-@compiled
+@part_of_kernel
 def sum_all(layout: Layout, i: int, work: Work) -> float:
     """Sum a clique's rows onto its tables, all but the separator to its parent; return the mass before scaling."""
     weights = work.weights[work.line_start[i] : work.line_start[i + 1]]
@@ -290,7 +295,7 @@ def mix(layout: Layout, i: int, mass: float, other_mass: float, marginals: Float
     return both
 
 
-@compiled
+@part_of_kernel
 def scale_of(largest: float) -> float:
     """The logarithm of a scale, or nan where the product of tables left the range of floating point."""
     return np.log(largest) if TINY < largest < 1.0 / TINY else np.nan
@@ -320,8 +325,14 @@ def distribute(layout: Layout, begin: int, end: int, work: Work) -> float:
     return log_mass
 
 
-@compiled
 def propagate(layout: Layout, work: Work) -> float:
     """Both directions over the whole forest; the logarithm of the mass, or nan if it left the range."""
     log_mass = collect(layout, 0, layout.block.size, work)
-    return log_mass if np.isnan(log_mass) else log_mass + distribute(layout, 0, layout.block.size, work)
+    return log_mass if math.isnan(log_mass) else log_mass + distribute(layout, 0, layout.block.size, work)
+
+
+# As kernels of their own, for passes that several threads share.
+shared_sum_up = compiled(sum_up)
+shared_sum_all = compiled(sum_all)
+shared_send = compiled(send)
+shared_receive = compiled(receive)

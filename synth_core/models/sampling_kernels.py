@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.arrays import Floats
-from synth_core.compiled import compiled
+from synth_core.compiled import compiled, part_of_kernel
 
 Columns = NDArray[Any]
 Index = NDArray[np.int64]
@@ -36,7 +36,7 @@ MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
-@compiled
+@part_of_kernel
 def _mixed(counter: np.uint64) -> np.uint64:
     """SplitMix64 (Steele, Lea, Flood 2014): a well-mixed word from a Weyl sequence."""
     word = counter
@@ -45,13 +45,13 @@ def _mixed(counter: np.uint64) -> np.uint64:
     return word ^ (word >> np.uint64(31))
 
 
-@compiled
+@part_of_kernel
 def _uniform(counter: np.uint64) -> float:
     """A number in [0, 1) with 53 random bits."""
     return np.float64(_mixed(counter) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
 
 
-@compiled
+@part_of_kernel
 def _separator_codes(columns: Columns, step: Step, codes: Index32) -> None:
     """The joint code of the given columns, row by row."""
     codes[:] = 0
@@ -62,7 +62,7 @@ def _separator_codes(columns: Columns, step: Step, codes: Index32) -> None:
             codes[r] += np.int32(column[r]) * stride
 
 
-@compiled
+@part_of_kernel
 def _write(columns: Columns, step: Step, codes: Index32) -> None:
     """Write joint codes as the digits of the fresh columns."""
     for k in range(step.fresh.size):
@@ -76,7 +76,7 @@ def _write(columns: Columns, step: Step, codes: Index32) -> None:
                 column[r] = codes[r] // divisor % size
 
 
-@compiled
+@part_of_kernel
 def _allot(weights: Floats, rows: int, start: float, dealt: NDArray[np.int32]) -> None:
     """Fill `dealt` with cells: the integer part of each expected count, the fractions by systematic sampling.
 
@@ -111,7 +111,10 @@ def deal(columns: Columns, step: Step, seed: np.uint64) -> None:
     codes = np.empty(rows, np.int32)
     _separator_codes(columns, step, codes)
     ends = np.zeros(groups + 1, np.int64)
-    ends[1:] = np.cumsum(np.bincount(codes, minlength=groups))
+    for code in codes:
+        ends[code + 1] += 1
+    for s in range(groups):
+        ends[s + 1] += ends[s]
     dealt = np.empty(rows, np.int32)
     counter = seed
     for s in range(groups):
@@ -146,7 +149,7 @@ def draw(columns: Columns, step: Step, seed: np.uint64) -> None:
     _write(columns, step, codes)
 
 
-@compiled
+@part_of_kernel
 def _cell(row: Columns, k: int, places: Index32, strides: Index32, starts: Index32) -> np.int64:
     """Where a row falls in table k."""
     return np.int64(
@@ -197,7 +200,8 @@ def exchange(
             change = costs[to, 0] + costs[of, 1] - costs[of, 0]
             cost += change if to != of else np.float32(0.0)
         if cost < 0.0:
-            rows[place] = new
+            for k in range(new.size):
+                old[k] = new[k]
             for k in range(starts.size):
                 costs[coming[k], 0] += costs[coming[k], 1]
                 costs[going[k], 0] -= costs[going[k], 1]
@@ -211,7 +215,7 @@ RESTARTS = 10
 """How many times `tries` a record starts again from its first step before it is completed without going back."""
 
 
-@compiled
+@part_of_kernel
 def _mass(row: Floats) -> float:
     mass = 0.0
     for value in row:
@@ -219,7 +223,7 @@ def _mass(row: Floats) -> float:
     return mass
 
 
-@compiled
+@part_of_kernel
 def _cell_at(row: Floats, point: float) -> int:
     """The cell in whose stretch of the cumulated positive values the point lies."""
     found = 0

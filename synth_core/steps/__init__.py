@@ -290,6 +290,15 @@ def summary(address: str) -> dict[str, Any]:
     return summarise(address)
 
 
+def needs_approval(address: str) -> bool:
+    """Whether somebody has to approve the release before it is published: its spec says so, and it is not published."""
+    from synth_core.release.paths import ReleasePaths
+    from synth_core.release.spec import ReleaseSpec
+
+    paths = ReleasePaths.of_address(address)
+    return ReleaseSpec.load(paths.spec).approval and not paths.published
+
+
 def ask_approval(address: str, *, runner: Runner | None = None) -> tuple[str, str] | None:
     """Notify people that the release waits for them; the draft's digest and certificate, None without approval.
 
@@ -298,8 +307,10 @@ def ask_approval(address: str, *, runner: Runner | None = None) -> tuple[str, st
     from synth_core.steps.approval import ask
     from synth_core.steps.context import open_run
 
+    if not needs_approval(address):
+        return None
     with open_run(address, runner=runner) as run:
-        return ask(run) if run.spec.approval and not run.paths.published else None
+        return ask(run)
 
 
 def decide(address: str, *, approved: bool, seen: str, runner: Runner | None = None) -> None:

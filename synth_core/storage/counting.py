@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.cluster import Cluster
-from synth_core.compiled import compiled
+from synth_core.compiled import compiled, part_of_kernel
 from synth_core.domain import Clique, Codes, Domain
 from synth_core.errors import SourceError
 from synth_core.privacy.queries import Counts
@@ -429,13 +429,13 @@ def count_keys(lanes: Lanes, sizes: Index, members: Index, ends: Index, begins: 
         start = ends[t]
 
 
-@compiled
+@part_of_kernel
 def _tally(left: Lanes, right: Lanes, width: np.uint64, counts: NDArray[np.uint32]) -> None:
     for r in range(left.size):
         counts[np.uint64(left[r]) * width + np.uint64(right[r])] += np.uint32(1)
 
 
-@compiled
+@part_of_kernel
 def _sum_rows(counts: NDArray[np.uint32], row_of: Index, height: int, width: int, rows: NDArray[np.uint32]) -> None:
     """Add up the lines of a table that have the same row."""
     rows[: height * width] = 0

@@ -15,7 +15,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.compiled import compiled
+from synth_core.compiled import compiled, part_of_kernel
 from synth_core.domain import Clique, Domain
 from synth_core.models.junction_tree import TriangulatedGraph, bits
 from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE, pair_matrix, rank_by_worth, with_clique
@@ -137,7 +137,8 @@ def select_pairs(domain: Domain, scores: Matrix, terms: Terms) -> tuple[Clique, 
     """The pairs that Algorithm 3 selects: greedily the one after which the expected error is least, while it falls.
 
     The error, in records, is the noise on measured pairs plus the CR-scores of the others. A pair whose clique is too
-    large stays too large when more edges are added, so it is dropped for good.
+    large stays too large when more edges are added, so it is dropped for good. Without fill the graph decides only
+    whether a pair fits, which is then asked of the best ones until one does.
     """
     scale = 2 * terms.total * _largest_dependence(domain)
     np.fill_diagonal(scale, 0.0)
@@ -149,35 +150,47 @@ def select_pairs(domain: Domain, scores: Matrix, terms: Terms) -> tuple[Clique, 
         spreads = state.spread + np.add.reduceat(loads[edges[:, 0], edges[:, 1]], starts[:-1])
         weights = np.where(state.measured, 0.0, scale)
         errors = _left_by_each(scores, weights, state.paths, starts, edges) + terms.noise(spreads)
-        best = int(np.argmin(errors))
-        if errors[best] >= state.error:
+        order = np.argsort(errors, kind="stable")
+        better = order[: np.count_nonzero(errors < state.error)].tolist()
+        place = next((k for k, at in enumerate(better) if _fits(state.graph, offers[at][0], terms)), None)
+        if place is None:
             break
+        best, too_large = better[place], {offers[at][0] for at in better[:place]}
         state = _with(state, scores, offers[best], spread=float(spreads[best]), error=float(errors[best]))
-        left = [pair for pair, *_ in offers if not state.measured[pair]]
+        left = [pair for pair, *_ in offers if pair not in too_large and not state.measured[pair]]
     rows, columns = np.nonzero(np.triu(state.measured))
     names = domain.attributes
     return tuple((names[i], names[j]) for i, j in zip(rows, columns, strict=True))
 
 
 def _offers(state: Selection, left: list[Edge], terms: Terms) -> list[tuple[Edge, ...]]:
-    """For each pair that still fits: the edges that would be measured, itself first."""
+    """For each pair the edges that would be measured, itself first; with fill, for each pair that fits."""
+    if not terms.fill_measured:
+        return [(pair,) for pair in left]
     offers = []
-    graph = state.graph
-    names = graph.domain.attributes
-    room = terms.largest_graph - graph.cells
     for pair in left:
-        come, go = graph.change(names[pair[0]], names[pair[1]])
-        new = [graph.size(mask) for mask in come]
-        if max(new, default=0) > terms.largest_clique or sum(new) - sum(map(graph.size, go)) > room:
-            continue
-        inside = {edge for mask in come for edge in combinations(bits(mask), 2)} if terms.fill_measured else set()
-        offers.append((pair, *sorted(edge for edge in inside if edge != pair and not state.measured[edge])))
+        if _fits(state.graph, pair, terms):
+            come, _ = state.graph.change(*_named(state.graph, pair))
+            inside = {edge for mask in come for edge in combinations(bits(mask), 2)}
+            offers.append((pair, *sorted(edge for edge in inside if edge != pair and not state.measured[edge])))
     return offers
 
 
+def _fits(graph: TriangulatedGraph, pair: Edge, terms: Terms) -> bool:
+    """Whether the graph with the pair stays within the limits."""
+    come, go = graph.change(*_named(graph, pair))
+    new = [graph.size(mask) for mask in come]
+    more = sum(new) - sum(map(graph.size, go))
+    return max(new, default=0) <= terms.largest_clique and graph.cells + more <= terms.largest_graph
+
+
+def _named(graph: TriangulatedGraph, pair: Edge) -> tuple[str, str]:
+    names = graph.domain.attributes
+    return names[pair[0]], names[pair[1]]
+
+
 def _with(state: Selection, scores: Matrix, edges: tuple[Edge, ...], *, spread: float, error: float) -> Selection:
-    i, j = edges[0]
-    graph = state.graph.with_edge(state.graph.domain.attributes[i], state.graph.domain.attributes[j])
+    graph = state.graph.with_edge(*_named(state.graph, edges[0]))
     measured, paths = state.measured.copy(), state.paths
     for i, j in edges:
         measured[i, j] = measured[j, i] = True
@@ -197,6 +210,37 @@ def _largest_dependence(domain: Domain) -> Matrix:
     return np.asarray((smaller - 1) / smaller)
 
 
+@part_of_kernel
+def _left_by_one(scores: Matrix, weights: Matrix, paths: Matrix, i: int, j: int) -> float:
+    """The same after one edge."""
+    strength, value = scores[i, j], 0.0
+    for a in range(paths.shape[0]):
+        through_i, through_j = strength * paths[i, a], strength * paths[j, a]
+        for b in range(a):
+            path = max(paths[a, b], max(through_i * paths[j, b], through_j * paths[i, b]))
+            value += weights[a, b] * max(scores[a, b] - path, 0.0)
+    own: float = weights[i, j] * max(scores[i, j] - max(paths[i, j], strength), 0.0)
+    return value - own
+
+
+@part_of_kernel
+def _connect(scores: Matrix, paths: Matrix, edges: NDArray[np.int64], after: Matrix) -> None:
+    """Put the paths with all these edges into `after`."""
+    count = paths.shape[0]
+    to_i, to_j = np.empty(count), np.empty(count)
+    for a in range(count):
+        for b in range(count):
+            after[a, b] = paths[a, b]
+    for k in range(edges.shape[0]):
+        i, j = edges[k, 0], edges[k, 1]
+        for a in range(count):
+            to_i[a], to_j[a] = after[i, a], after[j, a]
+        for a in range(count):
+            through_i, through_j = scores[i, j] * to_i[a], scores[i, j] * to_j[a]
+            for b in range(count):
+                after[a, b] = max(after[a, b], max(through_i * to_j[b], through_j * to_i[b]))
+
+
 @compiled
 def _left_by_each(
     scores: Matrix, weights: Matrix, paths: Matrix, starts: NDArray[np.int64], edges: NDArray[np.int64]
@@ -206,26 +250,20 @@ def _left_by_each(
     A CR-score (Eq. 7) is what paths do not explain yet of a pair's normalised score. A noisy score can fall below its
     path's product; the pair is then explained, and nothing of it is left.
     """
-    count = scores.shape[0]
     left = np.empty(starts.size - 1)
-    after = np.empty_like(paths)
+    after = paths.copy()
     for offer in range(starts.size - 1):
-        after[:] = paths
-        for k in range(starts[offer], starts[offer + 1]):
-            i, j = edges[k, 0], edges[k, 1]
-            strength = scores[i, j]
-            to_i, to_j = after[i].copy(), after[j].copy()
-            for a in range(count):
-                if to_i[a] > 0.0 or to_j[a] > 0.0:
-                    through_i, through_j = strength * to_i[a], strength * to_j[a]
-                    for b in range(count):
-                        after[a, b] = max(after[a, b], max(through_i * to_j[b], through_j * to_i[b]))
-        value = 0.0
-        for a in range(count):
-            for b in range(a):
-                value += weights[a, b] * max(scores[a, b] - after[a, b], 0.0)
-        for k in range(starts[offer], starts[offer + 1]):
-            i, j = edges[k, 0], edges[k, 1]
-            value -= weights[i, j] * max(scores[i, j] - after[i, j], 0.0)
+        begin, end = starts[offer], starts[offer + 1]
+        if end == begin + 1:  # the paths with one more edge are needed only once, and not kept
+            value = _left_by_one(scores, weights, paths, edges[begin, 0], edges[begin, 1])
+        else:
+            _connect(scores, paths, edges[begin:end], after)
+            value = 0.0
+            for a in range(after.shape[0]):
+                for b in range(a):
+                    value += weights[a, b] * max(scores[a, b] - after[a, b], 0.0)
+            for k in range(begin, end):
+                i, j = edges[k, 0], edges[k, 1]
+                value -= weights[i, j] * max(scores[i, j] - after[i, j], 0.0)
         left[offer] = value
     return left

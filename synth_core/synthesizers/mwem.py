@@ -22,7 +22,7 @@ from scipy.special import log_softmax
 from synth_core.domain import Clique, Domain, forbidden_cells
 from synth_core.errors import FeasibilityError
 from synth_core.measurement import Measurement
-from synth_core.models.junction_tree import junction_tree
+from synth_core.models.junction_tree import affordable_cliques, junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan, exact_share
@@ -93,7 +93,7 @@ class MWEM(OneWayFirst):
     def _affordable(self, domain: Domain, cliques: list[Clique], measurements: list[Measurement]) -> list[Clique]:
         """The cliques that keep the junction tree small; one that lies inside it always does."""
         measured = [m.clique for m in measurements]
-        found = [c for c in cliques if junction_tree(domain, [*measured, c]).cells <= self.limit_cells]
+        found = affordable_cliques(domain, measured, cliques, limit_cells=self.limit_cells)
         if not found:
             raise FeasibilityError(
                 f"no marginal of the workload fits a model of {self.limit_cells:,} cells; raise limit_cells "

@@ -15,12 +15,11 @@ pytestmark = pytest.mark.airflow
 
 ROOT = Path(__file__).resolve().parents[2]
 DAG_FILE = ROOT / "dags" / "census_release.py"
-ORDER = ["prepare", "ingest", "score", "select", "strata", "stratum", "fit"]
-ORDER += ["shards", "sample", "evaluate", "approve", "publish"]
+ORDER = ["prepare", "ingest", "score", "select", "stratum", "fit", "sample", "evaluate", "approve", "publish"]
 GROUPS = {
     "begin": {"prepare", "ingest"},
-    "model": {"score", "select", "strata", "stratum", "fit"},
-    "extract": {"shards", "sample"},
+    "model": {"score", "select", "stratum", "fit"},
+    "extract": {"sample"},
     "disclosure": {"evaluate", "approve", "publish"},
 }
 PARSE = """

@@ -88,7 +88,8 @@ def test_each_spec_becomes_a_dag_with_its_schedule(releases):
     assert not dags["quarterly"].deadline
     assert "approve" in dags["by-hand"].task_ids
     assert "approve" not in dags["monthly"].task_ids
-    assert "shards" not in dags["monthly"].task_ids, "the shards are known from the spec"
+    assert dags["monthly"].get_task("fit").parts_of is None, "the shards are known from the spec"
+    assert dags["by-hand"].get_task("evaluate").gate == "approve"
 
 
 def test_a_broken_spec_is_an_import_error_of_its_own(releases):

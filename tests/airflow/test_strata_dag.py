@@ -31,16 +31,16 @@ def test_each_stratum_is_fitted_by_a_task_of_its_own(release_dag, diary, workspa
     assert (who["fit 00001-south"].task, who["fit 00001-south"].map_index) == ("stratum", 1)
     with create_session() as session:
         rows = session.execute(select(XComModel).where(XComModel.run_id == run.run_id)).scalars().all()
-        values = [XComModel.deserialize_value(row) for row in rows if row.task_id in ("strata", "stratum")]
+        values = [XComModel.deserialize_value(row) for row in rows if row.task_id in ("select", "stratum")]
     found = [one for value in values for one in (value if isinstance(value, list) else [value])]
-    assert len(found) == 4
+    assert len(found) == 5, "of what was selected, of both strata, and of both models"
     assert all(one.startswith(str(workspace / "public")) for one in found), "addresses and nothing else"
 
 
 def test_without_strata_their_tasks_are_skipped_and_fit_runs(release_dag, diary):  # noqa: F811
     run = release_dag.test(logical_date=None)
     assert run.state == "success"
-    assert {states(run)[task] for task in ("strata", "stratum")} == {"skipped"}
+    assert states(run)["stratum"] == "skipped"
     assert states(run)["fit"] == "success"
 
 
@@ -68,5 +68,5 @@ def test_a_series_has_these_tasks_only_if_its_spec_has_strata(airflow_home, tmp_
     monkeypatch.setenv("SYNTH_RELEASES", str(tmp_path))
     bag = DagBag(Path(__file__).resolve().parents[2] / "dags")
     tasks = {name: set(bag.dags[f"release_{name}"].task_ids) for name in ("plain", "divided")}
-    assert tasks["divided"] - tasks["plain"] == {"strata", "stratum"}
+    assert tasks["divided"] - tasks["plain"] == {"stratum"}
     assert bag.dags["release_divided"].get_task("stratum").is_mapped

@@ -156,6 +156,27 @@ def evaluate(argument: str) -> Figures:
     return figures | {"same": counted, "note": f"mean SVM error {mean:.4f}"}
 
 
+def first(argument: str) -> Figures:
+    """The first table after an installation, with nothing compiled, and the same call in the next process."""
+    source = (
+        "import numpy as np, pandas as pd\n"
+        "from synth_core import synthesize\n"
+        "from synth_core.schema import Schema\n"
+        "sizes, rng = {'a': 5, 'b': 3, 'c': 2, 'd': 7}, np.random.default_rng(0)\n"
+        "rows = pd.DataFrame({name: rng.integers(0, size, 2000) for name, size in sizes.items()})\n"
+        f"synthesize(rows, Schema.from_sizes(sizes), method={argument!r}, epsilon=1.0, delta=1e-6)\n"
+    )
+    with tempfile.TemporaryDirectory(dir=ROOT / "bench-out") as cache:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
+        seconds = []
+        for _ in range(2):
+            with clock() as figures:
+                subprocess.run([sys.executable, "-c", source], env=environment, check=True, capture_output=True)
+            seconds.append(figures["cpu_s"])
+    compiling = f"{seconds[0] - seconds[1]:.1f} s of it to compile"
+    return {"cpu_s": seconds[0], "note": compiling, "peak_mb": children_mb()}
+
+
 def select(argument: str) -> Figures:
     """absyn's selection among all pairs of a generated table with noisy scores; the pairs must be the same."""
     import hashlib
@@ -186,6 +207,7 @@ def select(argument: str) -> Figures:
 PARTS: dict[str, tuple[Callable[[str], Figures], tuple[str, ...], int]] = {
     "direction": (direction, ("2000", "20000", "250000"), 3),
     "fit": (fit, ("300",), 1),
+    "first": (first, ("privmrf",), 2),
     "select": (select, ("15", "30", "60"), 1),
     "svm": (svm, TABLES, 1),
     "evaluate": (evaluate, ("100000 x 15", "100000 x 60", "1000000 x 15", "1000000 x 30", "10000000 x 15"), 1),
@@ -207,6 +229,11 @@ def clock() -> Iterator[Figures]:
 def children() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
+
+
+def children_mb() -> float:
+    """Peak memory of the largest child."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
 
 
 @contextmanager
@@ -246,11 +273,12 @@ def compare(part: str, argument: str, threads: str) -> dict[str, Any]:
 
 def markdown(rows: list[dict[str, Any]]) -> str:
     lines = ["# What a release costs, before and after", ""]
-    lines += [f"Written by `speed.py`; before is commit {rows[0]['commit']}." if rows else "", ""]
+    lines += ["Written by `speed.py`; each row names the commit that was measured before, in the same run.", ""]
     lines += [
-        "| part | of | threads asked for | before, CPU s | after, CPU s | ratio | before, MB | after, MB | the same |"
+        "| part | of | threads asked for | before | before, CPU s | after, CPU s | ratio | before, MB | after, MB "
+        "| the same |"
     ]
-    lines += ["|---|---|---|---:|---:|---:|---:|---:|---|"]
+    lines += ["|---|---|---|---|---:|---:|---:|---:|---:|---|"]
     for row in rows:
         old, new = row["before"], row["after"]
         ratio = f"{old['cpu_s'] / new['cpu_s']:.1f}x" if "cpu_s" in old and "cpu_s" in new else "–"
@@ -259,7 +287,9 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         words += [f"{name}: {row[name]['note']}" for name in ("before", "after") if "note" in row[name]]
         verdict = "; ".join(words) or "–"
         cells = [number(old.get("cpu_s")), number(new.get("cpu_s")), ratio, whole(old), whole(new), verdict]
-        lines.append(f"| {row['part']} | {row['argument']} | {row['threads']} | {' | '.join(cells)} |")
+        lines.append(
+            f"| {row['part']} | {row['argument']} | {row['threads']} | {row['commit']} | {' | '.join(cells)} |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -292,8 +322,9 @@ def main() -> None:
         return
     if not TREE.exists():
         subprocess.run(["git", "worktree", "add", "--detach", str(TREE), asked.before], cwd=ROOT, check=True)
+        warming = {**os.environ, "PYTHONPATH": str(TREE)}
+        subprocess.run([sys.executable, "-m", "synth_core.warm"], cwd=TREE, env=warming, check=True)
     commit = subprocess.run(["git", "log", "-1", "--format=%h"], cwd=TREE, capture_output=True, text=True, check=True)
-    subprocess.run([sys.executable, "-m", "synth_core.warm"], cwd=TREE, env={**os.environ, "PYTHONPATH": str(TREE)})
     table = HERE / "speed.jsonl"
     given = [part.partition(":") for part in asked.parts or PARTS]
     jobs = [(part, argument) for part, _, only in given for argument in ([only] if only else PARTS[part][1])]

@@ -224,7 +224,7 @@ def test_rows_that_no_thread_takes_up_are_swept_by_the_first(large):
 
 def test_an_error_in_another_thread_reaches_the_caller(large, monkeypatch):
     oracle, potentials, expected = large
-    sum_all, begun = kernels.sum_all, threading.Event()
+    sum_all, begun = kernels.shared_sum_all, threading.Event()
 
     def failing(layout, i, work):
         if work is not oracle._propagate.first:
@@ -234,7 +234,7 @@ def test_an_error_in_another_thread_reaches_the_caller(large, monkeypatch):
         return sum_all(layout, i, work)
 
     with monkeypatch.context() as faulty:
-        faulty.setattr(kernels, "sum_all", failing)
+        faulty.setattr(kernels, "shared_sum_all", failing)
         with pytest.raises(MemoryError, match="second thread"):
             oracle(potentials)
     np.testing.assert_allclose(oracle(potentials)[0], expected, atol=1e-14)
@@ -253,7 +253,7 @@ def test_an_error_in_the_first_thread_waits_for_the_others(large, monkeypatch):
         ended.set()
         return 1.0
 
-    monkeypatch.setattr(kernels, "sum_all", failing)
+    monkeypatch.setattr(kernels, "shared_sum_all", failing)
     with pytest.raises(KeyboardInterrupt):
         oracle(potentials)
     assert ended.is_set(), "the second thread would have gone on in memory that the next pass uses"

@@ -10,7 +10,7 @@ from support.work_counter import count_calls
 
 from synth_core.domain import Domain
 from synth_core.errors import FeasibilityError
-from synth_core.models.junction_tree import JunctionTree, TriangulatedGraph, junction_tree
+from synth_core.models.junction_tree import JunctionTree, TriangulatedGraph, affordable_cliques, junction_tree
 
 
 def largest(graph):
@@ -51,6 +51,18 @@ def test_separators_and_children_of_a_chain():
     assert tree.separator(0) == ()
     assert tree.separator(1) == ("b",)
     assert tree.children(0) == (1,)
+
+
+@given(structures(attributes=8), st.floats(0, 1))
+@settings(max_examples=40, deadline=None)
+def test_affordable_is_what_leaves_a_tree_within_the_limit(structure, share):
+    domain, measured = structure
+    pairs = list(combinations(domain, 2))
+    cells = {pair: junction_tree(domain, [*measured, pair]).cells for pair in pairs}
+    for limit in sorted(cells.values())[int(share * (len(pairs) - 1)) :][:1]:
+        found = affordable_cliques(domain, measured, pairs, limit_cells=limit)
+        assert found == [pair for pair in pairs if cells[pair] <= limit]
+        assert affordable_cliques(domain, measured, found, limit_cells=min(cells.values()) - 1) == []
 
 
 def test_over_the_limit_the_clique_and_the_remedy_are_named():

@@ -126,7 +126,7 @@ def test_an_exchange_is_made_exactly_where_it_lowers_the_cost():
     for other in others:
         with np.errstate(over="ignore"):
             counter += sampling_kernels.GOLDEN
-        place = int(sampling_kernels._uniform(counter) * len(rows))
+            place = int(sampling_kernels._uniform(counter) * len(rows))
         trial = by_hand.copy()
         trial[place] = other
         if cost(trial) < cost(by_hand):
