@@ -32,11 +32,20 @@ from synth_core.privacy.budget import BudgetPlan, exact_share
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Coarsened, Dependence, Misfit, Query, Total
 from synth_core.privacy.strategies import Strategy, group_matrix
-from synth_core.synthesizers.base import Scores, Structure, Tools, noise_sigma, noise_text, option, pool_tables
+from synth_core.synthesizers.base import (
+    Scores,
+    Structure,
+    Tools,
+    noise_by_table,
+    noise_sigma,
+    noise_text,
+    option,
+    pool_tables,
+)
 from synth_core.synthesizers.consistency import as_published, nearest_non_negative, non_negative, reconcile
 from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, Groups, Hierarchies, by_size, with_declared
 from synth_core.synthesizers.independent import one_way_scores
-from synth_core.synthesizers.structure import BY_SIZE, all_pairs, pair_matrix, with_clique
+from synth_core.synthesizers.structure import BY_SIZE, all_pairs, graph_with, pair_matrix, with_clique
 
 LIMIT_COUNTED = 20_000_000
 """Cells of the finest versions from which a table of coarser ones may be counted."""
@@ -91,6 +100,10 @@ class PrivBayes:
         first = ("one-way", one_way if pairs else beta) if one_way else ("n", beta / (pairs + 1))
         return BudgetPlan(total_mu2, (first, ("scores", beta - first[1]), ("tables", 1 - beta)))
 
+    def can_protect(self, domain: Domain) -> bool:
+        """A graphical model takes what was measured before; a network of families has no place for it."""
+        return self._graphical(domain)
+
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
         """Section 2.1.1: the scores (2.1) of all pairs; or how far pairs are from the measured one-way marginals.
 
@@ -132,7 +145,9 @@ class PrivBayes:
         else:
             alike = pair_matrix(domain, scores.pairs, scale=scores.total)
             affinity = shared_by_versions(domain, hierarchies, alike)
-        growth = Growth(domain, hierarchies, affinity, tau, LIMIT_COUNTED, limit, any_parent=self.every_level)
+        growth = Growth(
+            domain, hierarchies, affinity, tau, LIMIT_COUNTED, limit, any_parent=self.every_level, begun=scores.tables
+        )
         return Structure(scores, tuple(growth.families()), largest_table=int(tau))
 
     def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
@@ -168,6 +183,12 @@ class PrivBayes:
             return reconcile([*tables, *scores.measurements], hierarchies=hierarchies)[: len(tables)]
         n = Measurement((), np.array(scores.total), noise_sigma(plan.mu2("n"), count=1))
         return as_published([*tables, n], hierarchies=hierarchies)[: len(tables)]
+
+    def count_noise(self, domain: Domain, plan: BudgetPlan) -> dict[Clique, float]:
+        """See `CountNoise`; without one-way marginals of its own a column is known from its tables."""
+        table = self._sigma(domain, plan)
+        column = noise_sigma(plan.mu2("one-way"), count=len(domain)) if self.one_way else table
+        return noise_by_table(domain, column=column, pair=table)
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of each phase, in records."""
@@ -320,8 +341,8 @@ class Growth:
     `affinity` has a row and a column for each version of an attribute (see `shared_by_versions`). Parents are the
     coarsest versions, because finer ones leave no room for others; with `any_parent` all versions that were drawn, of
     each attribute the one of the largest score. A table holds at most `tau` cells, is counted from at most
-    `limit_counted` cells of the attributes' finest versions, and all tables together make a junction tree of at most
-    `limit_cells`.
+    `limit_counted` cells of the attributes' finest versions, and all tables together, with those `begun` beforehand,
+    make a junction tree of at most `limit_cells`.
     """
 
     domain: Domain
@@ -331,6 +352,7 @@ class Growth:
     limit_counted: float = math.inf
     limit_cells: float = math.inf
     any_parent: bool = False
+    begun: tuple[Clique, ...] = ()
 
     @cached_property
     def versions(self) -> Domain:
@@ -350,7 +372,7 @@ class Growth:
         """The head, then every other version of an attribute after its parents, in the order of drawing."""
         head = self._head()
         found, drawn = [head], set(head)
-        graph = with_clique(TriangulatedGraph.empty(self.versions), self.versions.clique(head))
+        graph = with_clique(graph_with(self.versions, self.begun), self.versions.clique(head))
         while len(drawn) < len(self.versions):
             candidates = [(name, self._parents(name, drawn)) for name in self._open(drawn)]
             name, parents = max(candidates, key=lambda pair: self._sum(*pair))

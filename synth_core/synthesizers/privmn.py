@@ -25,7 +25,7 @@ from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan, exact_share, gaussian_for, laplace_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
-from synth_core.synthesizers.base import Scores, Structure, Tools, noise_sigma, option
+from synth_core.synthesizers.base import Scores, Structure, Tools, noise_by_table, noise_sigma, option
 from synth_core.synthesizers.consistency import (
     make_consistent,
     model_in_turn,
@@ -121,6 +121,14 @@ class PrivMN:
             return reconcile(measurements)
         agreed = make_consistent(measurements)
         return [Measurement(m.clique, non_negative(m.noisy), m.sigma) for m in agreed]
+
+    def count_noise(self, domain: Domain, plan: BudgetPlan) -> dict[Clique, float]:
+        """See `CountNoise`."""
+        column, table = (
+            noise_sigma(plan.mu2("one-way"), count=len(domain)),
+            self._sigma(domain, plan, count=len(domain)),
+        )
+        return noise_by_table(domain, column=column, pair=table if len(domain) > 1 else None)
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of each phase, in records."""
