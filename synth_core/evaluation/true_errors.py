@@ -41,6 +41,8 @@ from synth_core.evaluation.marginals import (
 )
 from synth_core.evaluation.nist import Levels, PayGap, classification_score, clustering_score, regression_score
 from synth_core.evaluation.tables import CodedTable
+from synth_core.markup import table_html
+from synth_core.progress import live_progress
 from synth_core.schema import Schema
 from synth_core.schema.codec import encode
 
@@ -103,6 +105,17 @@ class Evaluation:
                 notes.append(f"{share} on a random part of their cells, counted over all rows")
         return "; ".join(notes)
 
+    def _repr_html_(self) -> str:
+        head = ("columns at a time", "mean error", "sampling alone", "columns made independent", "worst")
+        rows = [
+            (m.alpha, f"{m.tvd.mean:.2%}", f"{m.floor:.2%}", f"{m.independent:.2%}", f"{m.tvd.worst:.2%}")
+            for m in self.marginals
+        ]
+        errors = table_html(rows, title="True errors: confidential, not to be published", head=head, note=self.sampling)
+        scores = [(name, f"{value:,.4g}") for name, value in self.scores.items()]
+        broken = [(f"rows that break {rule}", f"{count:,}") for rule, count in self.violations.items()]
+        return errors + table_html([*scores, *broken], title="Scores")
+
     def to_json(self) -> str:
         """The evaluation as one JSON text; equal evaluations give equal texts."""
         return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -154,7 +167,8 @@ def compare(
         schema: the public declaration of both.
         targets: columns to predict from the others; all with 2 to 64 codes unless named.
         pay_gap: columns of the NIST regression score; those with the roles area, group and income unless named.
-        progress: called with what was just finished, how many parts are done, and of how many.
+        progress: called with what was just finished, how many parts are done, and of how many; left out, a bar is shown
+            in a notebook and on a terminal.
 
     Returns:
         Every true error; it is confidential.
@@ -163,18 +177,19 @@ def compare(
         SourceError: a table has no rows, or a value that is not declared; the text names table and column.
     """
     domain = schema.domain
-    real_codes = encode_rows(real, schema, source="real table")
-    synthetic_codes = encode_rows(synthetic, schema, source="synthetic table")
-    return compare_codes(
-        real_codes,
-        synthetic_codes,
-        domain,
-        targets=targets,
-        levels=numeric_levels(schema),
-        pay_gap=pay_gap or declared_pay_gap(schema),
-        violations=rule_violations(CodedTable.of(synthetic_codes, domain), schema),
-        progress=progress,
-    )
+    with live_progress("Comparing", wanted=progress is None) as advance:
+        real_codes = encode_rows(real, schema, source="real table")
+        synthetic_codes = encode_rows(synthetic, schema, source="synthetic table")
+        return compare_codes(
+            real_codes,
+            synthetic_codes,
+            domain,
+            targets=targets,
+            levels=numeric_levels(schema),
+            pay_gap=pay_gap or declared_pay_gap(schema),
+            violations=rule_violations(CodedTable.of(synthetic_codes, domain), schema),
+            progress=progress or (lambda what, done, parts: advance(what, done / parts)),
+        )
 
 
 def compare_codes(real: Codes, synthetic: Codes, domain: Domain, **asked: Any) -> Evaluation:
