@@ -39,7 +39,14 @@ from synth_core.evaluation.marginals import (
     workload_error,
     worst_cells,
 )
-from synth_core.evaluation.nist import Levels, PayGap, classification_score, clustering_score, regression_score
+from synth_core.evaluation.nist import (
+    Levels,
+    PayGap,
+    classification_score,
+    clustering_score,
+    k_marginal_score,
+    regression_score,
+)
 from synth_core.evaluation.tables import CodedTable
 from synth_core.markup import table_html
 from synth_core.progress import live_progress
@@ -187,6 +194,7 @@ def compare(
             targets=targets,
             levels=numeric_levels(schema),
             pay_gap=pay_gap or declared_pay_gap(schema),
+            area=declared_area(schema),
             violations=rule_violations(CodedTable.of(synthetic_codes, domain), schema),
             progress=progress or (lambda what, done, parts: advance(what, done / parts)),
         )
@@ -220,6 +228,7 @@ def compare_tables(
     targets: Sequence[str] | None = None,
     levels: Levels | None = None,
     pay_gap: PayGap | None = None,
+    area: str | None = None,
     violations: Mapping[str, int] | None = None,
     quick: bool = False,
     progress: PartProgress | None = None,
@@ -234,6 +243,7 @@ def compare_tables(
         targets: columns to predict from the others; all with 2 to 64 codes unless named.
         levels: the number each code stands for, by ordered column (`numeric_levels`).
         pay_gap: columns of the NIST regression score; without them there is none.
+        area: column of places (`declared_area`), in each of which the k-marginal score compares pairs.
         violations: rows that break each rule (`rule_violations`).
         quick: leave out marginals of more than three attributes, and all measures of single rows.
         progress: called with what was just finished, how many parts are done, and of how many.
@@ -263,7 +273,7 @@ def compare_tables(
     for alpha in reversed(alphas):  # the larger first: sums of theirs are the smaller
         marginals.append(marginal_errors(real, synthetic, alpha=alpha))
         advance(f"{alpha}-way marginals")
-    scores = _scores(real, synthetic, levels=levels or {}, pay_gap=pay_gap) | _k_marginal(pairs)
+    scores = _scores(real, synthetic, levels=levels or {}, pay_gap=pay_gap, area=area)
     subgroups = subgroup_errors(real, synthetic)
     advance("subgroups and scores")
     by_row = {} if quick else _by_row(real, synthetic, targets=targets)
@@ -322,21 +332,30 @@ def declared_pay_gap(schema: Schema) -> PayGap | None:
     return PayGap(**named) if len(named) == len(fields(PayGap)) else None
 
 
-def _scores(real: CodedTable, synthetic: CodedTable, *, levels: Levels, pay_gap: PayGap | None) -> dict[str, float]:
+def declared_area(schema: Schema) -> str | None:
+    """The column of places.
+
+    Args:
+        schema: the public declaration.
+
+    Returns:
+        The column with the role area; None without one.
+    """
+    return next((column.name for column in schema.columns if column.role == "area"), None)
+
+
+def _scores(
+    real: CodedTable, synthetic: CodedTable, *, levels: Levels, pay_gap: PayGap | None, area: str | None
+) -> dict[str, float]:
     """The summary scores by name, without those the tables do not allow."""
     found = {
         "workload error": workload_error(real, synthetic, ordered=levels),
         "NIST clustering": clustering_score(real, synthetic),
         "NIST classification": classification_score(real, synthetic, levels=levels),
         "NIST regression": regression_score(real, synthetic, levels=levels, roles=pay_gap) if pay_gap else None,
+        "k-marginal score": k_marginal_score(real, synthetic, area=area),
     }
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _k_marginal(pairs: NDArray[np.float64]) -> dict[str, float]:
-    """SDNist's score: 1,000 times one minus the mean TVD of all pairs, if there are pairs."""
-    above = pairs[np.triu_indices(len(pairs), 1)]
-    return {"k-marginal score": 1000 * (1 - float(above.mean()))} if above.size else {}
 
 
 def _rows(matrix: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:

@@ -15,6 +15,7 @@ from synth_core.evaluation import (
     CodedTable,
     Evaluation,
     compare_codes,
+    declared_area,
     declared_pay_gap,
     numeric_levels,
     rule_violations,
@@ -170,6 +171,7 @@ def compare_and_report(
         schema.domain,
         levels=numeric_levels(schema),
         pay_gap=declared_pay_gap(schema),
+        area=declared_area(schema),
         violations=rule_violations(synthetic_table, schema),
         progress=lambda what, done, parts: progress(f"{what} ({done} of {parts})"),
     )
