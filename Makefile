@@ -27,6 +27,13 @@ DASK := 2026.7.1
 LOCK := pip compile --quiet --generate-hashes --no-header --no-annotate --python-version 3.11
 COMPILE := $(LOCK) pyproject.toml -c .venv/held.txt --extra dev --output-file requirements.lock
 
+# What is said where no package index answers; a package that is there but has another hash is refused in pip's own words above.
+NO_PACKAGES := { echo "make: packages could not be installed (see above)."; \
+	echo "make: with a network behind a mirror, name it: PIP_INDEX_URL=URL UV_DEFAULT_INDEX=URL make setup"; \
+	echo "make: without one, fetch them elsewhere with: pip download uv==$(UV_VERSION) -r requirements.lock -d wheels"; \
+	echo "make: and then: PIP_NO_INDEX=1 PIP_FIND_LINKS=$$PWD/wheels UV_NO_INDEX=1 UV_FIND_LINKS=$$PWD/wheels make setup"; \
+	} >&2; exit 1
+
 # A .venv whose interpreter is gone, that was made elsewhere, or that has another Python than asked for, is made anew.
 VERSION := -c 'import sys; print(sys.version.split()[0])' 2>/dev/null
 FOUND := $(shell grep -qs " $(CURDIR)/.venv$$" .venv/pyvenv.cfg && .venv/bin/python $(VERSION))
@@ -156,7 +163,7 @@ clean: ## remove the environment, the caches and the Airflow home; workspace/ st
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): requirements.lock pyproject.toml $(STALE) | $(BIN)/uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.lock || { $(NO_PACKAGES); }
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $@
 
@@ -168,7 +175,7 @@ $(KERNELS): $(READY)
 # Tools for files that are not Python; dask-kubernetes is there for its schemas alone, without what it would need to run.
 $(CHECKS)/.ready: infra/checks/requirements.lock infra/checks/crds.lock $(STALE_CHECKS) | $(BIN)/uv
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(CHECKS)
-	$(BIN)/uv pip install --quiet --python $(CHECKS)/bin/python --require-hashes -r infra/checks/requirements.lock
+	$(BIN)/uv pip install --quiet --python $(CHECKS)/bin/python --require-hashes -r infra/checks/requirements.lock || { $(NO_PACKAGES); }
 	$(BIN)/uv pip install --quiet --python $(CHECKS)/bin/python --require-hashes --no-deps -r infra/checks/crds.lock
 	@echo "$(CURDIR)" > $@
 
@@ -180,4 +187,4 @@ $(BIN)/uv: $(STALE)
 		echo "make: $(or $(PYTHON),none) is no Python 3.11 or 3.12; install one and name it: make setup PYTHON=python3.12" >&2; \
 		exit 1; fi; \
 	rm -rf .venv && "$$python" -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION) || { $(NO_PACKAGES); }

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from synth_core.api import Release, synthesize
+    from synth_core.api import synthesize
+    from synth_core.evaluation import compare
+    from synth_core.result import Release
     from synth_core.schema import Schema
 
 __version__ = "0.1.0"
-__all__ = ["Release", "Schema", "__version__", "synthesize"]
+__all__ = ["Release", "Schema", "__version__", "compare", "synthesize"]
 
 
 def __getattr__(name: str) -> Any:
@@ -18,8 +20,19 @@ def __getattr__(name: str) -> Any:
         from synth_core.schema import Schema
 
         return Schema
-    if name in ("Release", "synthesize"):
-        from synth_core import api
+    if name == "compare":
+        from synth_core.errors import needing
 
-        return getattr(api, name)
+        with needing("evaluation"):
+            from synth_core.evaluation import compare
+
+        return compare
+    if name == "synthesize":
+        from synth_core.api import synthesize
+
+        return synthesize
+    if name == "Release":
+        from synth_core.result import Release
+
+        return Release
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,17 +17,19 @@ from synth_core.ledger.memory import MemoryLedger
 from synth_core.ledger.verbs import LedgerVerbs
 from synth_core.models.feasibility import check_rules
 from synth_core.models.mixture import Model
-from synth_core.privacy.accounts import Account, Record, Runner, State
+from synth_core.privacy.accounts import Account, Runner, State
 from synth_core.privacy.budget import check_delta, mu2_of
 from synth_core.privacy.curator import Curator, Spending
 from synth_core.privacy.reading import count_refusals
+from synth_core.progress import Advance, live_progress
 from synth_core.release.budget import divide_budget
 from synth_core.release.spec import ReleaseSpec
+from synth_core.result import Release
 from synth_core.schema import Schema
 from synth_core.schema.codec import decode, encode
 from synth_core.storage.contribution import bound_for, bounded_frame
 from synth_core.storage.counting import TableCounts
-from synth_core.synthesizers.base import Progress, Tools, run_phases, silent
+from synth_core.synthesizers.base import Progress, Tools, run_phases
 from synth_core.synthesizers.methods import synthesizer
 
 if TYPE_CHECKING:
@@ -40,21 +41,11 @@ IN_MEMORY = "in-memory"
 NOWHERE = "accounted for nowhere"
 """What the unit of an account says that is gone after the call."""
 
+SHARES = {"score": 0.1, "select": 0.3, "fit": 0.35, "sample": 0.9}
+"""How much of a call is done when a part begins, as its progress bar shows it: a guess."""
+
 RUNNER = Runner(actor="api")
 """Who runs a release that is made by a call."""
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """A synthetic table, the model it was drawn from, and the ledger records of what it cost.
-
-    `unit` says whom the promise protects, and "accounted for nowhere" where no ledger was given.
-    """
-
-    table: pd.DataFrame
-    spends: list[Record]
-    model: Model
-    unit: str
 
 
 @one_thread
@@ -70,13 +61,15 @@ def synthesize(
     cap: float | None = None,
     options: dict[str, Any] | None = None,
     seed: int = 0,
-    progress: Progress = silent,
+    progress: Progress | None = None,
     ledger: str | Path | None = None,
     dataset: str | None = None,
     release: str | None = None,
     rows_per_unit: int | None = None,
     largest_n: int | None = None,
     delta_reason: str = "",
+    protect: Sequence[Sequence[str]] = (),
+    protect_share: float = 0.1,
 ) -> Release:
     """Synthesize a frame in memory at (epsilon, delta).
 
@@ -98,7 +91,8 @@ def synthesize(
         cap: epsilon that an account in memory allows in all; less than `epsilon` is refused before data is read.
         options: constants of the preset to replace.
         seed: seed of the row sampler, which is post-processing; the privacy noise has none.
-        progress: called with one line for each thing worth reporting.
+        progress: called with one line for each thing worth reporting; left out, a bar is shown in a notebook and on a
+            terminal.
         ledger: a ledger's file, the workspace it lies in, or its URL; the account must be declared there.
         dataset: name of the account that pays; needed with a ledger.
         release: name of the release in the ledger, one that was charged nothing yet; None makes one up.
@@ -106,9 +100,12 @@ def synthesize(
         largest_n: a public upper bound of the number of records, not computed from them; with it a delta above
             1 / (10 * largest_n) is refused. With a ledger, the account says it.
         delta_reason: why a larger delta than that is accepted.
+        protect: pairs or triples of columns that are measured whatever the method would choose, because relations
+            between rare values are lost otherwise.
+        protect_share: share of the budget that measures these tables, all of them together.
 
     Returns:
-        The synthetic table, the records of what it cost, the model, and the unit that is protected.
+        The synthetic table, what it cost, and the model; a notebook shows it as a summary.
 
     Raises:
         SpecError: if the arguments do not fit each other, the account or the method.
@@ -129,6 +126,8 @@ def synthesize(
             "epsilon": epsilon,
             "delta": delta,
             "rows": "noisy" if rows is None else rows,
+            "protect": protect,
+            "protect_share": protect_share,
         },
         where="synthesize",
     )
@@ -141,11 +140,13 @@ def synthesize(
     else:
         _refuse_given(cap=cap, rows_per_unit=rows_per_unit, largest_n=largest_n)
         book, account = _existing_account(ledger, spec)
-    model = _fitted_model(frame, schema, spec, book, account, progress=progress)
-    rng = np.random.default_rng(seed)
-    codes = model.sample(rows or max(1, round(model.total)), rng)
-    spends = book.records(dataset=spec.dataset, release=spec.release)
-    return Release(decode(codes, schema, rng), spends, model, account.unit)
+    with live_progress("Synthesizing", wanted=progress is None) as advance:
+        model = _fitted_model(frame, schema, spec, book, account, advance=advance, progress=progress)
+        advance("drawing rows", SHARES["sample"])
+        rng = np.random.default_rng(seed)
+        table = decode(model.sample(rows or max(1, round(model.total)), rng), schema, rng)
+    records = book.records(dataset=spec.dataset, release=spec.release)
+    return Release(table, records, model, account.unit, schema, (epsilon, delta))
 
 
 def _ledger_in_memory(
@@ -206,10 +207,11 @@ def _fitted_model(
     book: LedgerVerbs,
     account: Account,
     *,
-    progress: Progress,
+    advance: Advance,
+    progress: Progress | None,
 ) -> Model:
     """Plan, set the price aside, encode the frame, and let the method ask its questions."""
-    built = synthesizer(spec.method, spec.preset, spec.options)
+    built = synthesizer(spec.method, spec.preset, spec.options, protect=spec.protect, protect_share=spec.protect_share)
     price = mu2_of(spec.epsilon, spec.delta)
     plan = built.plan(schema.domain, divide_budget(spec, rows_per_unit=account.rows_per_unit).method)
     bound = bound_for(schema, account, secrets.token_bytes(32))
@@ -228,10 +230,12 @@ def _fitted_model(
         )
 
         def curator(step: str) -> Curator:
+            advance(step, SHARES[step])
             spending = Spending(dataset=spec.dataset, snapshot=snapshot, release=spec.release, step=step, runner=RUNNER)
             return Curator(counts=counts, ledger=book, spending=spending)
 
-        return run_phases(built, plan, curator, Tools(progress=progress)).model
+        tools = Tools(progress=progress or (lambda said: advance(said, SHARES["fit"])))
+        return run_phases(built, plan, curator, tools).model
 
 
 @contextmanager

@@ -8,6 +8,7 @@ lines can stand for more values than fit in memory. Both are counted over the ev
 from __future__ import annotations
 
 import json
+import re
 import stat
 from collections.abc import Hashable, Sequence
 from pathlib import Path
@@ -57,15 +58,20 @@ def read_document(path: str | Path) -> str:
         raise Unreadable(f"it cannot be read: {explain(error)}") from None
 
 
-def parse_document(text: str) -> Any:
+def parse_document(text: str, *, words: bool = False) -> Any:
     """Returns what a YAML text says, as plain values; a mapping that gives a key twice is refused.
+
+    Args:
+        text: The YAML text.
+        words: Whether all is text but plain decimal numbers and null: `no`, `true`, `010` and `2020-01-31` then are
+            what they look like, and not a truth value, eight, and a date.
 
     Raises:
         Unreadable: It is not valid YAML, or exceeds a limit.
     """
     try:
         _check_limits(text)
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
+        return yaml.load(text, Loader=_Words if words else _Loader)  # noqa: S506 - both are safe loaders
     except yaml.YAMLError as error:
         raise Unreadable(_fault(error)) from None
     except Unreadable:
@@ -139,6 +145,23 @@ class _Loader(_COMPILED):  # type: ignore[misc] # chosen when imported
             seen.add(str(key.value))
         found: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
         return found
+
+
+class _Words(_Loader):
+    """YAML in which codes of a codebook stay as they are written."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - replaces that of the class above, see below
+
+
+_DECIMAL = r"[-+]?(0|[1-9][0-9]*)"
+for _tag, _pattern, _first in (
+    ("int", rf"{_DECIMAL}$", "-+0123456789"),
+    ("float", rf"({_DECIMAL}\.[0-9]*|[-+]?\.[0-9]+|{_DECIMAL}(?=[eE]))([eE][-+]?[0-9]+)?$", "-+.0123456789"),
+    ("float", r"([-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$", "-+."),
+    ("null", r"(~|null|Null|NULL|)$", ("~", "n", "N", "")),
+    ("merge", r"<<$", "<"),
+):
+    _Words.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^{_pattern}"), list(_first))
 
 
 def _fault(error: yaml.YAMLError) -> str:

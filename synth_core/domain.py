@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.errors import FeasibilityError, SchemaError
+
+T = TypeVar("T")
 
 Clique: TypeAlias = tuple[str, ...]
 """A set of attributes, written in the domain's order."""
@@ -138,6 +141,33 @@ class Domain:
     def _coarser(self, attributes: Iterable[str]) -> tuple[tuple[str, tuple[int, ...]], ...]:
         kept = set(attributes)
         return tuple((attribute, groups) for attribute, groups in self.coarser if attribute in kept)
+
+
+MOST_OF_ONE = 3
+"""Entries of a list of the worst that may speak of the same attribute, unless there are no others."""
+
+
+def pick_varied(ranked: Sequence[T], attributes: Callable[[T], Iterable[str]], *, count: int) -> list[T]:
+    """The first of a ranking, none of whose attributes is in more than MOST_OF_ONE of them.
+
+    Args:
+        ranked: from the worst down.
+        attributes: what an entry speaks of.
+        count: how many are picked, if there are as many.
+
+    Returns:
+        Those picked, in the order of the ranking; where there are too few, the ones passed over fill the list.
+    """
+    picked: list[int] = []
+    seen: Counter[str] = Counter()
+    for place, one in enumerate(ranked):
+        own = set(attributes(one))
+        if len(picked) < count and all(seen[name] < MOST_OF_ONE for name in own):
+            picked.append(place)
+            seen.update(own)
+    chosen = set(picked)
+    passed_over = [place for place in range(len(ranked)) if place not in chosen]
+    return [ranked[place] for place in sorted([*picked, *passed_over[: count - len(picked)]])]
 
 
 def forbidden_cells(domain: Domain, clique: Clique) -> NDArray[np.bool_]:

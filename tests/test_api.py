@@ -37,15 +37,15 @@ def test_synthesize_keeps_one_row_of_a_person_with_a_thousand():
     release = synthesize(many, PEOPLE, method="independent", epsilon=20.0, delta=1e-6)
     assert abs(release.model.total - 600) < 30
     assert release.unit == "person, accounted for nowhere"
-    assert {record.account.rows_per_unit for record in release.spends} == {1}
+    assert {record.account.rows_per_unit for record in release.records} == {1}
 
 
 def test_more_rows_of_a_person_are_used_and_paid_for_if_allowed():
     many = pd.concat([frame()] * 3)
     release = synthesize(many, PEOPLE, method="independent", epsilon=40.0, delta=1e-6, rows_per_unit=2)
     assert abs(release.model.total - 1200) < 40
-    charged = sum(record.mu2 for record in release.spends if record.state is State.MEASURED)
-    alone = sum(record.mechanism.mu2() for record in release.spends if record.state is State.MEASURED)
+    charged = sum(record.mu2 for record in release.records if record.state is State.MEASURED)
+    alone = sum(record.mechanism.mu2() for record in release.records if record.state is State.MEASURED)
     assert charged == 4 * alone
     assert epsilon_of(charged, 1e-6) <= 40
     with pytest.raises(SpecError, match="the schema must say which column names the unit"):
@@ -55,7 +55,7 @@ def test_more_rows_of_a_person_are_used_and_paid_for_if_allowed():
 def test_without_a_ledger_every_record_says_that_it_is_accounted_for_nowhere():
     release = synthesize(frame(), Schema.from_sizes(SIZES), **SMALL)
     assert release.unit == "record, accounted for nowhere"
-    assert {record.account.unit for record in release.spends} == {"record, accounted for nowhere"}
+    assert {record.account.unit for record in release.records} == {"record, accounted for nowhere"}
     assert "unit: record, accounted for nowhere" in " ".join(synthesize.__doc__.split())
 
 
@@ -68,7 +68,7 @@ def test_a_ledger_pays(tmp_path, url, form):
     balance = book.balance("census")
     assert 0.99 < epsilon_of(balance.charged_mu2, 1e-6) <= 1.0
     assert balance.held_mu2 == 0, "what was not charged is free again"
-    assert [record.hash for record in book.records(release="first")] == [r.hash for r in release.spends]
+    assert [record.hash for record in book.records(release="first")] == [r.hash for r in release.records]
     assert book.verify() == []
     with pytest.raises(SpecError, match="release 'first' is in the ledger already"):
         synthesize(frame(), PEOPLE, **SMALL, ledger=ledger, dataset="census", release="first")

@@ -35,7 +35,7 @@ codes[:, 1] = np.where(codes[:, 2] > 1, codes[:, 0], codes[:, 1])
 frame = pd.DataFrame(codes, columns=list("abc"))
 release = synthesize(frame, Schema.from_sizes({"a": 2, "b": 3, "c": 4}), epsilon=1.0, delta=1e-6)
 assert list(release.table) == list("abc") and 4500 < len(release.table) < 5500, release.table.shape
-print(f"synthesize: {len(release.spends)} records of the ledger")
+print(f"synthesize: {len(release.records)} records of the ledger")
 """
 PARSE = """
 import sys

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from urllib.parse import quote
 
 from infra.local.console import say
 from infra.local.example import provide_example
@@ -13,6 +14,8 @@ from infra.local.services import Service, airflow, dask_cluster, stop_on_signals
 from infra.local.site import Site, SiteError, free_port
 
 FIRST_PORT = 8080
+REPORTS = 3
+"""Upper limit of the reports that the first screen offers."""
 
 
 def main() -> int:
@@ -48,7 +51,18 @@ def _welcome(site: Site, api: AirflowApi) -> None:
     for user, password in site.passwords.items():
         say(f"  user      {user:<7} password {password}")
     say(f"  logs      {site.home}")
+    for release in _published(site):
+        say(f"  report    {api.url}/budget/report?release={quote(release)}")
     say("\nCtrl-C ends it.")
+
+
+def _published(site: Site) -> list[str]:
+    """The releases of this workspace that have a public report, newest first; `make demo` makes one."""
+    reports = [
+        path for path in (site.workspace / "public").glob("*/report.html") if not path.parent.name.startswith(".")
+    ]
+    newest = sorted(reports, key=lambda path: path.stat().st_mtime, reverse=True)
+    return [path.parent.name for path in newest[:REPORTS]]
 
 
 def _wait(running: Service) -> None:

@@ -16,7 +16,7 @@ SECTIONS = {
         ("dataset", "source", "schema", "method", "epsilon", "delta", "release", "dry_run", "strata"), FIRST
     ),
     **dict.fromkeys(("rows", "shards", "csv", "escape_formulas", "seed"), OUTPUT),
-    **dict.fromkeys(("quality_share", "bins_share", "evaluate", "approval"), GUARD),
+    **dict.fromkeys(("quality_share", "bins_share", "protect", "protect_share", "evaluate", "approval"), GUARD),
     **dict.fromkeys(("preset", "unit", "options", "workspace"), EXPERT),
 }
 """The section of each field, in the order of the form; what a spec says of its schedule is no part of it."""
@@ -38,6 +38,7 @@ NOTES = {
     "release": "Leave it **empty** for a new release, named after this run.",
     "rows": "Leave it **empty** for `noisy`.",
     "approval": "The run then waits under *Required actions*.",
+    "protect": "In the form **one table on each line**, its columns with commas between them.",
     "options": 'As JSON, such as `{"rounds": 8}`.',
 }
 """What is different in a form."""
@@ -64,7 +65,7 @@ LIMITS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "minLeng
 LARGEST_EXACT = 2**53 - 1
 """The largest integer that a browser keeps exactly."""
 
-JSON_TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "object": dict}
+JSON_TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "object": dict, "array": list}
 
 
 def release_form() -> DAG:

@@ -8,7 +8,7 @@ import platform
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -40,6 +40,7 @@ class State(StrEnum):
     """How a finding stands."""
 
     GOOD = "ok"
+    UNSEEN = "not checked"
     WORRYING = "warning"
     WRONG = "problem"
 
@@ -72,6 +73,15 @@ def examine(patient: Patient) -> Iterator[Finding]:
             yield from check(patient)
         except SynthError as refusal:
             yield Finding(check.__name__, State.WRONG, str(refusal))
+
+
+def in_short(findings: Sequence[Finding]) -> str:
+    """One line for all that is well; the rest is in a table of its own."""
+    good = sum(finding.state is State.GOOD for finding in findings)
+    ill = len(findings) - good - sum(finding.state is State.UNSEEN for finding in findings)
+    rest = f"the other {good} things are well" if ill else f"healthy: {good} things were checked"
+    unseen = [f"{one.subject}: {one.seen} ({one.remedy})" for one in findings if one.state is State.UNSEEN]
+    return "; ".join([f"{rest} (--all lists them)", *unseen])
 
 
 def interpreter(_: Patient) -> Iterator[Finding]:
@@ -129,7 +139,8 @@ def workspace(patient: Patient) -> Iterator[Finding]:
     """The two zones, their permissions and their space."""
     folder = patient.workspace
     if folder is None:
-        yield Finding("workspace", State.WRONG, "none is named", "set SYNTH_WORKSPACE, or name one with --workspace")
+        seen = "none is named, so permissions, ledger and signing key were not looked at"
+        yield Finding("workspace", State.UNSEEN, seen, "set SYNTH_WORKSPACE, or name one with --workspace")
         return
     ReleasePaths(folder, "doctor").check_writable()
     yield Finding("workspace", State.GOOD, f"{folder} can be written to")

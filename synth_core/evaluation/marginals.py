@@ -13,7 +13,7 @@ from itertools import combinations, combinations_with_replacement
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.domain import Clique, Domain
+from synth_core.domain import Clique, Domain, pick_varied
 from synth_core.evaluation.cells import LARGEST_MARGINAL, Cells, Counts, distances
 from synth_core.evaluation.distances import Cell, Summary, alpha_way, summarize, tvd
 from synth_core.evaluation.tables import CodedTable
@@ -167,7 +167,7 @@ def pair_tvd(real: CodedTable, synthetic: CodedTable) -> NDArray[np.float64]:
 def worst_cells(
     real: CodedTable, synthetic: CodedTable, *, cliques: Sequence[Clique], count: int = 10
 ) -> tuple[Cell, ...]:
-    """The cells whose shares differ most over all the cliques, largest difference first."""
+    """The cells whose shares differ most over all the cliques, largest difference first; see `pick_varied`."""
     worst: list[Cell] = []
     for clique, left, right in zip(cliques, real.tables(cliques), synthetic.tables(cliques), strict=True):
         p, q = left / real.rows, right / synthetic.rows
@@ -175,7 +175,8 @@ def worst_cells(
         for flat in np.argsort(-gap, kind="stable")[:count]:
             codes = tuple(int(code) for code in np.unravel_index(flat, p.shape))
             worst.append(Cell(clique=clique, codes=codes, left=float(p[codes]), right=float(q[codes])))
-    return tuple(sorted(worst, key=lambda cell: -abs(cell.left - cell.right))[:count])
+    ranked = sorted(worst, key=lambda cell: -abs(cell.left - cell.right))
+    return tuple(pick_varied(ranked, lambda cell: cell.clique, count=count))
 
 
 def correlation_difference(real: CodedTable, synthetic: CodedTable) -> NDArray[np.float64]:

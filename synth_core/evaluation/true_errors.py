@@ -39,8 +39,17 @@ from synth_core.evaluation.marginals import (
     workload_error,
     worst_cells,
 )
-from synth_core.evaluation.nist import Levels, PayGap, classification_score, clustering_score, regression_score
+from synth_core.evaluation.nist import (
+    Levels,
+    PayGap,
+    classification_score,
+    clustering_score,
+    k_marginal_score,
+    regression_score,
+)
 from synth_core.evaluation.tables import CodedTable
+from synth_core.markup import table_html
+from synth_core.progress import live_progress
 from synth_core.schema import Schema
 from synth_core.schema.codec import encode
 
@@ -103,6 +112,17 @@ class Evaluation:
                 notes.append(f"{share} on a random part of their cells, counted over all rows")
         return "; ".join(notes)
 
+    def _repr_html_(self) -> str:
+        head = ("columns at a time", "mean error", "sampling alone", "columns made independent", "worst")
+        rows = [
+            (m.alpha, f"{m.tvd.mean:.2%}", f"{m.floor:.2%}", f"{m.independent:.2%}", f"{m.tvd.worst:.2%}")
+            for m in self.marginals
+        ]
+        errors = table_html(rows, title="True errors: confidential, not to be published", head=head, note=self.sampling)
+        scores = [(name, f"{value:,.4g}") for name, value in self.scores.items()]
+        broken = [(f"rows that break {rule}", f"{count:,}") for rule, count in self.violations.items()]
+        return errors + table_html([*scores, *broken], title="Scores")
+
     def to_json(self) -> str:
         """The evaluation as one JSON text; equal evaluations give equal texts."""
         return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -154,7 +174,8 @@ def compare(
         schema: the public declaration of both.
         targets: columns to predict from the others; all with 2 to 64 codes unless named.
         pay_gap: columns of the NIST regression score; those with the roles area, group and income unless named.
-        progress: called with what was just finished, how many parts are done, and of how many.
+        progress: called with what was just finished, how many parts are done, and of how many; left out, a bar is shown
+            in a notebook and on a terminal.
 
     Returns:
         Every true error; it is confidential.
@@ -163,18 +184,20 @@ def compare(
         SourceError: a table has no rows, or a value that is not declared; the text names table and column.
     """
     domain = schema.domain
-    real_codes = encode_rows(real, schema, source="real table")
-    synthetic_codes = encode_rows(synthetic, schema, source="synthetic table")
-    return compare_codes(
-        real_codes,
-        synthetic_codes,
-        domain,
-        targets=targets,
-        levels=numeric_levels(schema),
-        pay_gap=pay_gap or declared_pay_gap(schema),
-        violations=rule_violations(CodedTable.of(synthetic_codes, domain), schema),
-        progress=progress,
-    )
+    with live_progress("Comparing", wanted=progress is None) as advance:
+        real_codes = encode_rows(real, schema, source="real table")
+        synthetic_codes = encode_rows(synthetic, schema, source="synthetic table")
+        return compare_codes(
+            real_codes,
+            synthetic_codes,
+            domain,
+            targets=targets,
+            levels=numeric_levels(schema),
+            pay_gap=pay_gap or declared_pay_gap(schema),
+            area=declared_area(schema),
+            violations=rule_violations(CodedTable.of(synthetic_codes, domain), schema),
+            progress=progress or (lambda what, done, parts: advance(what, done / parts)),
+        )
 
 
 def compare_codes(real: Codes, synthetic: Codes, domain: Domain, **asked: Any) -> Evaluation:
@@ -205,6 +228,7 @@ def compare_tables(
     targets: Sequence[str] | None = None,
     levels: Levels | None = None,
     pay_gap: PayGap | None = None,
+    area: str | None = None,
     violations: Mapping[str, int] | None = None,
     quick: bool = False,
     progress: PartProgress | None = None,
@@ -219,6 +243,7 @@ def compare_tables(
         targets: columns to predict from the others; all with 2 to 64 codes unless named.
         levels: the number each code stands for, by ordered column (`numeric_levels`).
         pay_gap: columns of the NIST regression score; without them there is none.
+        area: column of places (`declared_area`), in each of which the k-marginal score compares pairs.
         violations: rows that break each rule (`rule_violations`).
         quick: leave out marginals of more than three attributes, and all measures of single rows.
         progress: called with what was just finished, how many parts are done, and of how many.
@@ -248,7 +273,7 @@ def compare_tables(
     for alpha in reversed(alphas):  # the larger first: sums of theirs are the smaller
         marginals.append(marginal_errors(real, synthetic, alpha=alpha))
         advance(f"{alpha}-way marginals")
-    scores = _scores(real, synthetic, levels=levels or {}, pay_gap=pay_gap) | _k_marginal(pairs)
+    scores = _scores(real, synthetic, levels=levels or {}, pay_gap=pay_gap, area=area)
     subgroups = subgroup_errors(real, synthetic)
     advance("subgroups and scores")
     by_row = {} if quick else _by_row(real, synthetic, targets=targets)
@@ -307,21 +332,30 @@ def declared_pay_gap(schema: Schema) -> PayGap | None:
     return PayGap(**named) if len(named) == len(fields(PayGap)) else None
 
 
-def _scores(real: CodedTable, synthetic: CodedTable, *, levels: Levels, pay_gap: PayGap | None) -> dict[str, float]:
+def declared_area(schema: Schema) -> str | None:
+    """The column of places.
+
+    Args:
+        schema: the public declaration.
+
+    Returns:
+        The column with the role area; None without one.
+    """
+    return next((column.name for column in schema.columns if column.role == "area"), None)
+
+
+def _scores(
+    real: CodedTable, synthetic: CodedTable, *, levels: Levels, pay_gap: PayGap | None, area: str | None
+) -> dict[str, float]:
     """The summary scores by name, without those the tables do not allow."""
     found = {
         "workload error": workload_error(real, synthetic, ordered=levels),
         "NIST clustering": clustering_score(real, synthetic),
         "NIST classification": classification_score(real, synthetic, levels=levels),
         "NIST regression": regression_score(real, synthetic, levels=levels, roles=pay_gap) if pay_gap else None,
+        "k-marginal score": k_marginal_score(real, synthetic, area=area),
     }
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _k_marginal(pairs: NDArray[np.float64]) -> dict[str, float]:
-    """SDNist's score: 1,000 times one minus the mean TVD of all pairs, if there are pairs."""
-    above = pairs[np.triu_indices(len(pairs), 1)]
-    return {"k-marginal score": 1000 * (1 - float(above.mean()))} if above.size else {}
 
 
 def _rows(matrix: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:

@@ -38,8 +38,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from synth_core.markup import table_html
 from synth_core.privacy.answer_form import AnswerForm
 from synth_core.privacy.budget import Mechanism, parallel_mu2
+from synth_core.privacy.wording import exact_text
 
 Answer = NDArray[np.int64]
 """A stored noisy answer is always a vector of integers: grid counts, grid scores or chosen positions."""
@@ -88,6 +90,17 @@ class Account:
     largest_n: int | None = None  # a public upper bound of the number of records
     refusal_limit: int = REFUSAL_LIMIT
     shares_rows_with: tuple[str, ...] = ()
+
+    def _repr_html_(self) -> str:
+        most = "no bound is declared" if self.largest_n is None else f"at most {self.largest_n:,}"
+        several = f", up to {self.rows_per_unit} records each" if self.rows_per_unit > 1 else ""
+        rows = [
+            ("protects", f"one {self.unit}{several} (neighbours: {self.neighbours})"),
+            ("cap", f"epsilon {exact_text(self.cap_epsilon)} at delta {exact_text(self.delta)}, for life"),
+            ("records", most),
+            *([("together with", ", ".join(self.shares_rows_with))] if self.shares_rows_with else []),
+        ]
+        return table_html(rows, title=f"Account {self.dataset}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -111,7 +111,7 @@ class Curator:
         mechanism = (
             laplace_for(mu2, sensitivity=Fraction(1), count=len(cliques))
             if pure
-            else _gaussian(mu2, len(cliques), weights)
+            else weighted_gaussian(mu2, len(cliques), weights)
         )
         variances = mechanism.variances()
         parts = self._noisy(
@@ -144,7 +144,7 @@ class Curator:
             strategy.check(self.domain)
         if not strategies:
             return []
-        mechanism = _gaussian(mu2, len(strategies), weights)
+        mechanism = weighted_gaussian(mu2, len(strategies), weights)
         variances = [s.sensitivity2 * v for s, v in zip(strategies, mechanism.variances(), strict=True)]
         cliques = [strategy.clique for strategy in strategies]
         parts = self._noisy(
@@ -278,7 +278,8 @@ def _form(verb: str, queries: Sequence[Query], block: Block) -> AnswerForm:
     return AnswerForm(fingerprint=fingerprint(verb, [query.facts() for query in queries]), blocks=(block,))
 
 
-def _gaussian(mu2: Fraction, count: int, weights: Sequence[float] | None) -> Mechanism:
+def weighted_gaussian(mu2: Fraction, count: int, weights: Sequence[float] | None) -> Mechanism:
+    """The Gaussian noise of a batch that spends `mu2`; `weights` says how that is shared, None equally."""
     shares = None
     if weights is not None:
         total = math.fsum(weights)

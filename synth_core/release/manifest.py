@@ -69,7 +69,12 @@ def build(
             }
             for column in schema.columns
         },
-        "method": {"name": spec.method, "preset": spec.preset, "options": spec.options},
+        "method": {
+            "name": spec.method,
+            "preset": spec.preset,
+            "options": spec.options,
+            **({"protected": [list(table) for table in spec.protect]} if spec.protect else {}),
+        },
         "strata": spec.strata.model_dump(mode="json") if spec.strata else None,
         "rows": spec.rows,
         "seed": spec.seed,

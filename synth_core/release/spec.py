@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from synth_core.documents import Unreadable, find_line, parse_document, read_document
 from synth_core.errors import SpecError
@@ -39,6 +39,24 @@ Address = Annotated[str, Field(min_length=1), AfterValidator(one_line)]
 def _field(title: str, meaning: str, default: Any = ..., **limits: Any) -> Any:
     """A field of the spec; without a default it is required."""
     return Field(default, title=title, description=meaning, **limits)
+
+
+def _read_table(value: object) -> object:
+    """The columns of a protected table, which may be one text with commas, as in a form."""
+    names = tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+    if isinstance(names, list | tuple):
+        if not 2 <= len(names) <= 3:
+            raise ValueError("a protected table has two or three columns, such as [sex, veteran]")
+        if len({str(name) for name in names}) < len(names):
+            raise ValueError("a column is named twice in a protected table; name different ones")
+    return names
+
+
+Protected = Annotated[
+    tuple[Annotated[str, Field(min_length=1), AfterValidator(one_line)], ...],
+    BeforeValidator(_read_table),
+]
+"""Names of the columns of a protected table."""
 
 
 class ReleaseSpec(BaseModel):
@@ -102,6 +120,21 @@ class ReleaseSpec(BaseModel):
         "one model of all records",
         None,
         examples=["region", "district within state"],
+    )
+    protect: tuple[Protected, ...] = _field(
+        "Protected tables",
+        "pairs or triples of columns that are measured whatever the method would choose, because relations between "
+        "rare values are lost otherwise; for the methods that can (`synth plan` refuses the others)",
+        (),
+        examples=[[["sex", "veteran"]]],
+    )
+    protect_share: float = _field(
+        "Share for protected tables",
+        "share of the method's budget that measures the tables of `protect`, all of them together; nothing is "
+        "spent if there are none",
+        0.1,
+        gt=0,
+        le=0.9,
     )
     rows: Literal["noisy"] | Annotated[int, Field(ge=1, le=10_000_000_000)] = _field(
         "Rows",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from html import escape
 from typing import Literal
 
@@ -21,8 +21,14 @@ WIDE, NARROW = 345.0, 266.0
 BINS = 30
 """Bars of a histogram."""
 
-MOST_NUMBERS = 16
+MOST_NUMBERS = 24
 """Columns of a heatmap up to which its cells have room for their numbers."""
+
+LEAST_CELL = 17.0
+"""Lower limit in points of a heatmap's cell: with many columns the picture grows, and its page scrolls it."""
+
+READABLE = 1.3
+"""Pixels of a screen for each point below which a picture that is wider than WIDE is scrolled, not shrunk."""
 
 _AXIS = 20.0
 """Points below a picture for the numbers of its axis."""
@@ -82,8 +88,8 @@ def histograms(panels: Sequence[tuple[str, Sequence[float], float, float]]) -> s
         canvas.text(margin, top - 8, words)
     below = canvas.height - _AXIS - 4
     for tick in _ticks(largest, 5):
-        canvas.text(x(tick), below, f"{tick:g}", MUTED, anchor="middle", size=8)
-    canvas.text(WIDE / 2, canvas.height - 8, "total variation distance of one marginal", MUTED, anchor="middle")
+        canvas.text(x(tick), below, f"{100 * tick:g}", MUTED, anchor="middle", size=8)
+    canvas.text(WIDE / 2, canvas.height - 8, "total variation distance of one marginal, %", MUTED, anchor="middle")
     return canvas.svg()
 
 
@@ -107,26 +113,31 @@ def share_bars(labels: Sequence[str], shares: Sequence[float]) -> str:
     return canvas.svg()
 
 
-def heatmap(labels: Sequence[str], values: Sequence[Sequence[float]]) -> str:
+def heatmap(
+    labels: Sequence[str], values: Sequence[Sequence[float]], *, marked: Collection[tuple[int, int]] = ()
+) -> str:
     """The lower triangle of a symmetric matrix, darker for larger values, with numbers if they fit.
 
     Args:
         labels: of rows and columns.
         values: the matrix; numbers are written in hundredths.
+        marked: cells with a corner of their own, each by its column and its row, of which the column is the smaller.
 
     Returns:
-        The picture.
+        The picture; one of many columns is wider than WIDE.
     """
     count, scale = len(labels), max(max(row) for row in values) or 1.0
     short = [shorten(label, 14) for label in labels]
-    size = 8.0 if count <= 20 else 5.5
+    size = 8.0
     margin = max(text_width(label, size) for label in short) + 6
-    cell = (WIDE - margin) / count
-    canvas = Canvas(WIDE, WIDE)
+    cell = max((WIDE - margin) / count, LEAST_CELL)
+    canvas = Canvas(margin + cell * count, margin + cell * count)
     for column, row in itertools.combinations_with_replacement(range(count), 2):
         share, x, y = values[row][column] / scale, margin + column * cell, row * cell
         canvas.box(x, y, 0.94 * cell, 0.94 * cell, RULE, opacity=0.35)
         canvas.box(x, y, 0.94 * cell, 0.94 * cell, WARNING, opacity=share)
+        if (column, row) in marked:
+            canvas.corner(x + 0.94 * cell, y, 0.22 * cell, INK)
         if count <= MOST_NUMBERS:
             ink = PAPER if share > _DARKEST_SHARE else INK
             number = f"{values[row][column] * 100:.1f}"
@@ -135,6 +146,27 @@ def heatmap(labels: Sequence[str], values: Sequence[Sequence[float]]) -> str:
         middle = (place + 0.47) * cell
         canvas.text(margin - 4, middle, label, anchor="end", size=size)
         canvas.text(margin + middle, count * cell + 4, label, anchor="end", size=size, upwards=True)
+    return canvas.svg()
+
+
+def marked_bars(labels: Sequence[str], values: Sequence[float], marks: Sequence[float]) -> str:
+    """One horizontal bar for each label, and a tick to hold it against.
+
+    Args:
+        labels: one for each bar, from above.
+        values: shares from 0 to 1.
+        marks: shares, a tick each.
+
+    Returns:
+        The picture.
+    """
+    row = 18.0
+    canvas = Canvas(WIDE, _AXIS + row * len(labels))
+    x = _percent_axis(canvas, labels, longest=24, largest=max([*values, *marks, 0.0]), row=row)
+    for place, (value, mark) in enumerate(zip(values, marks, strict=True)):
+        y = (place + 0.5) * row
+        canvas.box(x(0), y - 5, x(value) - x(0), 10, SYNTHETIC)
+        canvas.line([(x(mark), y - 7), (x(mark), y + 7)], WARNING, width=1.6)
     return canvas.svg()
 
 
@@ -256,8 +288,9 @@ REFERENCE, SYNTHETIC, WARNING = "reference", "synthetic", "warning"
 SIZE = 9.0
 """Points of ordinary text."""
 
-LETTER = 0.56
-"""Width of a letter, on average and as a share of the text's size: enough room for most fonts."""
+LETTER, CAPITAL = 0.56, 0.14
+"""Width of a letter, on average and as a share of the text's size, and how much wider a capital is: enough room for
+most fonts."""
 
 Anchor = Literal["start", "middle", "end"]
 
@@ -293,6 +326,11 @@ class Canvas:
             f'style="stroke: var(--{colour})"/>'
         )
 
+    def corner(self, x: float, y: float, side: float, colour: str) -> None:
+        """A filled triangle in an upper right corner."""
+        points = f"{x - side:.2f},{y:.2f} {x:.2f},{y:.2f} {x:.2f},{y + side:.2f}"
+        self._elements.append(f'<polygon points="{points}" style="fill: var(--{colour})"/>')
+
     def dot(self, x: float, y: float, radius: float, colour: str) -> None:
         """A filled circle."""
         self._elements.append(f'<circle cx="{x:.2f}" cy="{y:.2f}" r="{radius:g}" style="fill: var(--{colour})"/>')
@@ -318,12 +356,13 @@ class Canvas:
     def svg(self) -> str:
         """Returns the picture as an <svg> element; what it shows is said in words beside it."""
         box = f"0 0 {self.width:.2f} {self.height:.2f}"
-        return f'<svg aria-hidden="true" viewBox="{box}">{"".join(self._elements)}</svg>'
+        least = f' style="min-width: {READABLE * self.width:.0f}px"' if self.width > WIDE + 0.01 else ""
+        return f'<svg aria-hidden="true" viewBox="{box}"{least}>{"".join(self._elements)}</svg>'
 
 
 def text_width(words: str, size: float = SIZE) -> float:
     """Returns about how many points a text takes."""
-    return len(words) * LETTER * size
+    return (len(words) * LETTER + sum(map(str.isupper, words)) * CAPITAL) * size
 
 
 def shorten(words: str, longest: int) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from synth_core.arrays import Floats
+from synth_core.domain import pick_varied
 from synth_core.evaluation.classification import TargetError
 from synth_core.evaluation.marginals import MarginalErrors
 from synth_core.ledger.book import round_of
@@ -24,12 +26,17 @@ MAX_BARS = 20
 """Upper limit of the bars of a column: of more codes, neighbouring bins or the rarest values are drawn as one."""
 MAX_HEATMAP_COLUMNS = 40
 """Upper limit of the columns of a heatmap: those with the largest values."""
+MANY_COLUMNS = 16
+"""Columns above which a heatmap has the whole width of the page."""
 _ROUND = re.compile(r"\bround \d+:? ?| \d+$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exhibit:
-    """A picture with its heading, a sentence for those who cannot see it, a colour key and its numbers."""
+    """A picture with its heading, a sentence for those who cannot see it, a colour key and its numbers.
+
+    A wide one has the whole width of the page.
+    """
 
     title: str
     svg: str
@@ -37,6 +44,7 @@ class Exhibit:
     note: str
     table: Table
     key: tuple[tuple[str, str], ...] = ()
+    wide: bool = False
 
 
 def column_exhibits(
@@ -72,7 +80,7 @@ def column_exhibits(
                 title=column.name,
                 svg=charts.paired_bars([label for label, _ in bars], reference=drawn[0], synthetic=drawn[1]),
                 alt=f"Bars of the shares of each value of {column.name}, {reference_name} beside synthetic; "
-                f"total variation distance {tvd[column.name]:.4f}.",
+                f"total variation distance {percent(tvd[column.name])}.",
                 note=column.description,
                 table=Table(
                     head=("value", reference_name, "synthetic", "points"),
@@ -87,24 +95,24 @@ def column_exhibits(
 def marginals_exhibit(marginals: Sequence[MarginalErrors]) -> Exhibit:
     """How the distances of many marginals spread, beside what sampling alone would give."""
     panels = [(columns_at_a_time(m.alpha), m.values, m.tvd.mean, m.floor) for m in marginals]
-    means = "; ".join(f"{m.alpha}-way mean {m.tvd.mean:.4f}, worst {m.tvd.worst:.4f}" for m in marginals)
+    means = "; ".join(f"{m.alpha}-way mean {percent(m.tvd.mean)}, worst {percent(m.tvd.worst)}" for m in marginals)
     measures: dict[str, Callable[[MarginalErrors], str]] = {
-        "mean": lambda m: f"{m.tvd.mean:.4f}",
-        "95% interval of the mean": lambda m: f"{m.tvd.low:.4f} – {m.tvd.high:.4f}",
-        "median": lambda m: f"{m.tvd.median:.4f}",
-        "nine in ten are below": lambda m: f"{m.tvd.upper_decile:.4f}",
-        "worst": lambda m: f"{m.tvd.worst:.4f}",
-        "sampling alone": lambda m: f"{m.floor:.4f}",
-        "columns made independent": lambda m: f"{m.independent:.4f}",
-        "mean L2 distance": lambda m: f"{m.l2:.4f}",
-        "mean Jensen–Shannon, bits": lambda m: f"{m.jensen_shannon:.4f}",
+        "mean": lambda m: percent(m.tvd.mean),
+        "95% interval of the mean": lambda m: f"{percent(m.tvd.low)} – {percent(m.tvd.high)}",
+        "median": lambda m: percent(m.tvd.median),
+        "nine in ten are below": lambda m: percent(m.tvd.upper_decile),
+        "worst": lambda m: percent(m.tvd.worst),
+        "sampling alone": lambda m: percent(m.floor),
+        "columns made independent": lambda m: percent(m.independent),
+        "mean L2 distance of shares": lambda m: f"{m.l2:.4f}",
+        "mean Jensen–Shannon divergence, bits": lambda m: f"{m.jensen_shannon:.4f}",
         "marginals measured": lambda m: f"{len(m.values):,} of {m.population:,}",
     }
     return Exhibit(
         title="Distances of the marginals",
         svg=charts.histograms(panels),
         alt=f"Histograms of the total variation distance of every measured marginal: {means}.",
-        note="Each marginal is one table of counts over some of the columns.",
+        note="Each marginal is one table of counts over some of the columns; distances are shares of the records.",
         table=Table(
             head=("", *(f"{m.alpha}-way" for m in marginals)),
             rows=tuple((name, *map(shown, marginals)) for name, shown in measures.items()),
@@ -121,28 +129,37 @@ def columns_at_a_time(number: int) -> str:
 def pairs_exhibit(attributes: Sequence[str], pairs: Sequence[Sequence[float]]) -> Exhibit:
     """The distance of every pair of columns as a heatmap, the worst pairs in the table behind it."""
     svg, ranked = heatmap_of_pairs(attributes, pairs)
-    worst = f" The worst pair is {ranked[0][1]} and {ranked[0][2]}, {ranked[0][0]:.4f}." if ranked else ""
+    worst = f" The worst pair is {ranked[0][1]} and {ranked[0][2]}, {percent(ranked[0][0])}." if ranked else ""
     few = len(attributes) <= MAX_HEATMAP_COLUMNS
     some = "" if few else f" The {MAX_HEATMAP_COLUMNS} columns with the largest distances."
     return Exhibit(
         title="Pairs of columns",
         svg=svg,
         alt=f"Heatmap of the total variation distance of every pair of columns.{worst}",
-        note=f"Distance times 100; the diagonal is the column alone.{some}",
+        note=f"Distance in % of the records; the diagonal is the column alone.{some}",
         table=Table(
             head=("worst pairs", "distance"),
-            rows=tuple((f"{first} × {second}", f"{value:.4f}") for value, first, second in ranked[:MAX_LISTED]),
+            rows=tuple(
+                (f"{first} × {second}", percent(value))
+                for value, first, second in pick_varied(ranked, lambda pair: pair[1:], count=MAX_LISTED)
+            ),
         ),
+        wide=len(attributes) > MANY_COLUMNS,
     )
 
 
 def heatmap_of_pairs(
-    attributes: Sequence[str], pairs: Sequence[Sequence[float]]
+    attributes: Sequence[str], pairs: Sequence[Sequence[float]], *, marked: Collection[frozenset[str]] = ()
 ) -> tuple[str, list[tuple[float, str, str]]]:
-    """A value for each pair of columns: the picture of the columns with the largest, and all pairs, largest first."""
+    """A value for each pair of columns: the picture of the columns with the largest, and all pairs, largest first.
+
+    Pairs that are marked have a corner of their own.
+    """
     matrix = np.asarray(pairs)
     shown = np.sort(np.argsort(-matrix.mean(axis=0), kind="stable")[:MAX_HEATMAP_COLUMNS])
-    svg = charts.heatmap([attributes[place] for place in shown], matrix[np.ix_(shown, shown)].tolist())
+    names = [attributes[place] for place in shown]
+    corners = [(i, j) for i, j in combinations(range(len(names)), 2) if frozenset((names[i], names[j])) in marked]
+    svg = charts.heatmap(names, matrix[np.ix_(shown, shown)].tolist(), marked=frozenset(corners))
     ranked = [(matrix[i, j], attributes[j], attributes[i]) for i in range(len(matrix)) for j in range(i)]
     return svg, sorted(ranked, key=lambda pair: -pair[0])
 
@@ -204,14 +221,15 @@ def budget_exhibit(spends: Sequence[SpendLine], *, mu: float) -> Exhibit:
         alt=f"Bars of the share of the privacy budget each step used; together {percent(spent)}.",
         note=f"Share of the release's μ² = {loss_text(mu**2, 6)}; {percent(spent)} of it was used.",
         table=Table(
-            head=("step", "purpose", "mechanism", "questions", "noise scale", "μ²", "state"),
+            head=("step", "purpose", "mechanism", "questions", "noise, records", "μ²", "state"),
             rows=tuple(_budget_row(step, purpose, lines) for (step, purpose), lines in by_round.items()),
         ),
     )
 
 
 def _budget_row(step: str, purpose: str, lines: Sequence[SpendLine]) -> tuple[str, ...]:
-    scales = [line.scale for line in lines if line.scale is not None]
+    # The scale of a choice is no number of records.
+    scales = [line.scale for line in lines if line.scale is not None and line.mechanism != "exponential"]
     least, most = (f"{value:.4g}" for value in (min(scales), max(scales))) if scales else ("–", "–")
     return (
         step,

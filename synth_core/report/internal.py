@@ -15,6 +15,7 @@ from synth_core.evaluation import (
     CodedTable,
     Evaluation,
     compare_codes,
+    declared_area,
     declared_pay_gap,
     numeric_levels,
     rule_violations,
@@ -68,6 +69,7 @@ def internal_report(
         title=title,
         facts=dict(facts or {}),
         guarantee=guarantee,
+        headline=headline(evaluation, schema),
         tiles=_tiles(evaluation, guarantee),
         budget=exhibits.budget_exhibit(spends, mu=guarantee.mu) if guarantee and spends else None,
         marginals=exhibits.marginals_exhibit(evaluation.marginals) if evaluation.marginals else None,
@@ -90,6 +92,30 @@ def internal_report(
         one_way=evaluation.one_way,
         rows={"real": evaluation.real_rows, "synthetic": evaluation.synthetic_rows},
     )
+
+
+def headline(evaluation: Evaluation, schema: Schema) -> str:
+    """How close the tables are and where they are not, in a few sentences."""
+    said = []
+    if pairs := evaluation.marginal(2):
+        said.append(
+            f"A table of counts over two columns is off by {percent(pairs.tvd.mean)} of the records on average, where "
+            f"a fresh sample of real rows would be off by {percent(pairs.floor)}, and columns made independent by "
+            f"{percent(pairs.independent)}."
+        )
+        distance, worst = max(zip(pairs.values, pairs.cliques, strict=True))
+        said.append(f"The worst pair is {' × '.join(worst)}, {percent(distance)}.")
+    if evaluation.subgroups:
+        group = evaluation.subgroups[0]
+        caption = schema.column(group.attribute).captions[group.code]
+        said.append(f"It serves those with {group.attribute} = {caption} worst: {percent(group.error)} on average.")
+    if evaluation.targets:
+        extra = float(np.mean([target.synthetic - target.real for target in evaluation.targets]))
+        said.append(f"Classifiers that learn from it are wrong {points(extra)} points more often than from real rows.")
+    broken = sum(evaluation.violations.values())
+    if evaluation.violations:
+        said.append(f"{broken:,} of its rows break a declared rule." if broken else "No row breaks a declared rule.")
+    return " ".join(said)
 
 
 def _tiles(evaluation: Evaluation, guarantee: Guarantee | None) -> list[Tile]:
@@ -145,6 +171,7 @@ def compare_and_report(
         schema.domain,
         levels=numeric_levels(schema),
         pay_gap=declared_pay_gap(schema),
+        area=declared_area(schema),
         violations=rule_violations(synthetic_table, schema),
         progress=lambda what, done, parts: progress(f"{what} ({done} of {parts})"),
     )

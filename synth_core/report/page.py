@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
+from synth_core.domain import pick_varied
 from synth_core.errors import needing
 from synth_core.privacy.wording import loss_text, scientific
 
@@ -31,8 +33,22 @@ class Tile:
 
 
 def page(template: str, **content: Any) -> str:
-    """Fill a template; equal content gives equal bytes."""
-    return _environment().get_template(template).render(**content)
+    """Fill a template and list its sections; equal content gives equal bytes."""
+    return _with_contents(_environment().get_template(template).render(**content))
+
+
+CONTENTS = "<!-- contents -->"
+"""Where a page's list of contents goes."""
+_HEADING = re.compile(r"<h2>([^<]+)</h2>")
+
+
+def _with_contents(html: str) -> str:
+    """The page with a name for each section and a list of them; what others wrote is escaped and has no headings."""
+    titles = list(dict.fromkeys(_HEADING.findall(html)))
+    names = {title: f"part-{number}" for number, title in enumerate(titles, start=1)}
+    links = "".join(f'<li><a href="#{name}">{title}</a></li>' for title, name in names.items())
+    named = _HEADING.sub(lambda found: f'<h2 id="{names[found[1]]}">{found[1]}</h2>', html)
+    return named.replace(CONTENTS, f'<nav class="contents" aria-label="Contents"><ul>{links}</ul></nav>', 1)
 
 
 def privacy_tile(guarantee: Guarantee) -> Tile:
@@ -90,10 +106,11 @@ def worst_cells_table(schema: Schema, cells: Sequence[Cell]) -> Table:
 def worst_marginals_table(marginals: Sequence[MarginalErrors]) -> Table:
     """The marginals of three columns (of the most there are, if fewer), the most distant first."""
     largest = max((m for m in marginals if m.alpha <= 3), key=lambda errors: errors.alpha)
-    ranked = sorted(zip(largest.values, largest.cliques, strict=True), reverse=True)[:MAX_LISTED]
+    sorted_by_distance = sorted(zip(largest.values, largest.cliques, strict=True), reverse=True)
+    ranked = pick_varied(sorted_by_distance, lambda found: found[1], count=MAX_LISTED)
     return Table(
         head=("columns", "distance"),
-        rows=tuple((" × ".join(clique), f"{value:.4f}") for value, clique in ranked),
+        rows=tuple((" × ".join(clique), percent(value)) for value, clique in ranked),
     )
 
 
@@ -114,10 +131,10 @@ def subgroups_table(schema: Schema, groups: Sequence[Subgroup]) -> Table:
                 f"{group.attribute} = {schema.column(group.attribute).captions[group.code]}",
                 percent(group.real),
                 percent(group.synthetic),
-                f"{group.error:.4f}",
-                f"{group.floor:.4f}",
+                percent(group.error),
+                percent(group.floor),
             )
-            for group in groups[:MAX_LISTED]
+            for group in pick_varied(groups, lambda group: (group.attribute,), count=MAX_LISTED)
         ),
     )
 

@@ -5,18 +5,20 @@ It is made of noisy answers, the model, the synthetic table and manifests, never
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from synth_core.domain import Clique
+from synth_core.domain import Clique, pick_varied
 from synth_core.evaluation.distances import Z95
 from synth_core.evaluation.public import BoughtError, MeasuredMarginal, PublicQuality
 from synth_core.models.junction_tree import JunctionTree
-from synth_core.privacy.wording import loss_text
 from synth_core.release.certificate import account_sentence
 from synth_core.report import charts, exhibits
+from synth_core.report.changes import Previous, changes_exhibit, changes_table
 from synth_core.report.exhibits import Exhibit, columns_at_a_time
 from synth_core.report.page import (
     MAX_LISTED,
@@ -39,36 +41,92 @@ def public_report(
     schema: Schema,
     tree: JunctionTree,
     spends: Sequence[SpendLine],
-    previous: dict[str, Any] | None,
+    previous: Previous | None,
 ) -> str:
     """The report for everybody, from the manifest, noisy answers and the synthetic table; equal arguments, equal bytes.
 
-    `previous` is the manifest of the release before, if there was one.
+    `previous` is what the release before has published, if there was one.
     """
     stated = manifest["guarantee"]
     guarantee = Guarantee(
         **{key: stated[key] for key in ("unit", "neighbours", "epsilon", "delta", "mu")},
         spent=stated["epsilon_spent"],
     )
+    asked = measured_pairs(quality)
+    protected = [tuple(table) for table in manifest["method"].get("protected", ())]
     return page(
         "public.html.j2",
         title=f"{manifest['dataset']}: synthetic extract {manifest['release']}",
         facts={"Method": f"{manifest['method']['name']}, preset {manifest['method']['preset']}"},
         guarantee=guarantee,
         account=account_sentence(stated["account"], symbol="ε"),
+        headline=headline(schema, quality, asked=asked),
         tiles=_tiles(quality, guarantee, columns=len(schema.columns)),
         budget=exhibits.budget_exhibit(spends, mu=guarantee.mu),
         bought=bought_table(quality.bought),
         answers=answers_exhibit(quality.measured) if quality.measured else None,
         compared=compared_answers(quality),
         tree=tree_exhibit(tree),
-        ties=ties_exhibit(schema.domain.attributes, quality.ties, asked=[m.clique for m in quality.measured]),
+        ties=ties_exhibit(schema.domain.attributes, quality.ties, asked=asked),
+        pairs=pairs_table(schema.domain.attributes, asked=asked, protected=protected),
         groups=groups_table(schema, quality),
         rules=rules_table(quality.violations, rows=quality.rows),
         columns=_columns(schema, quality),
-        changes=changes_table(manifest, previous),
+        changes=changes_table(manifest, previous.manifest if previous else None),
+        moved=changes_exhibit(schema, quality, previous) if previous else None,
         release=manifest["release"],
     )
+
+
+def measured_pairs(quality: PublicQuality) -> set[frozenset[str]]:
+    """The pairs of columns that some noisy answer holds together; what is between others is the model's alone."""
+    return {frozenset(pair) for m in quality.measured for pair in combinations(m.clique, 2)}
+
+
+def headline(schema: Schema, quality: PublicQuality, *, asked: Collection[frozenset[str]]) -> str:
+    """How good the table is, in a few sentences."""
+    columns = len(schema.columns)
+    said = [f"The table has {quality.rows:,} synthetic records of {columns} columns."]
+    pairs = [error for error in quality.bought if error.alpha == 2]
+    if pairs:
+        error = pairs[0]
+        said.append(
+            f"A table of counts over two of its columns is off by {percent(error.mean)} of the records on average "
+            f"(± {error.margin * 100:.2f} points)."
+        )
+    elif quality.measured:
+        distance, noise = mean_distances(quality.measured)
+        close = "as closely as their noise allows" if distance <= CLOSE * noise else "less closely than it could"
+        said.append(
+            f"It follows the noisy answers that it was made from {close}: it is {percent(distance)} away from them on "
+            f"average, and noise alone would put it {percent(noise)} away."
+        )
+    if total := math.comb(columns, 2):
+        said.append(
+            f"Of {total:,} pairs of columns {len(asked):,} were measured together; "
+            f"what the table says about the other {total - len(asked):,} follows from the model."
+        )
+    if groups := groups_table(schema, quality).rows:
+        name, published, _, margin = groups[0]
+        said.append(f"The least certain group is {name}, {published} of the records: {margin} of that, give or take.")
+    return " ".join(said)
+
+
+def pairs_table(attributes: Sequence[str], *, asked: Collection[frozenset[str]], protected: Sequence[Clique]) -> Table:
+    """For each column with which others it was measured, with which it was protected, and with which it was not."""
+
+    def listed(names: list[str]) -> str:
+        return ", ".join(names) or "–"
+
+    kept = {frozenset(pair) for table in protected for pair in combinations(table, 2)}
+    rows = []
+    for name in attributes:
+        others = [other for other in attributes if other != name]
+        measured = [other for other in others if {name, other} in asked]
+        always = [other for other in measured if {name, other} in kept]
+        modelled = [other for other in others if {name, other} not in asked]
+        rows.append((name, listed(always), listed([o for o in measured if o not in always]), listed(modelled)))
+    return Table(head=("column", "protected with", "also measured with", "modelled only with"), rows=tuple(rows))
 
 
 def _tiles(quality: PublicQuality, guarantee: Guarantee, *, columns: int) -> list[Tile]:
@@ -115,6 +173,8 @@ def _columns(schema: Schema, quality: PublicQuality) -> tuple[Exhibit, ...]:
 
 _MOST_CLIQUES = 60
 _RAREST_GROUP = 0.001
+CLOSE = 1.25
+"""A table that is this many times as far from its answers as their noise still follows them closely."""
 
 
 def answers_exhibit(measured: Sequence[MeasuredMarginal]) -> Exhibit:
@@ -122,8 +182,9 @@ def answers_exhibit(measured: Sequence[MeasuredMarginal]) -> Exhibit:
     sizes = sorted({len(m.clique) for m in measured})
     groups = [(size, [m for m in measured if len(m.clique) == size]) for size in sizes]
     panels = [(columns_at_a_time(size), [m.distance for m in group], *mean_distances(group)) for size, group in groups]
-    words = "; ".join(f"{size}-way {mean_distances(group)[0]:.4f}" for size, group in groups)
-    ranked = sorted(measured, key=lambda m: m.noise - m.distance)[:MAX_LISTED]
+    words = "; ".join(f"{size}-way {percent(mean_distances(group)[0])}" for size, group in groups)
+    furthest = sorted(measured, key=lambda m: m.noise - m.distance)
+    ranked = pick_varied(furthest, lambda m: m.clique, count=MAX_LISTED)
     return Exhibit(
         title="Distance from the noisy answers",
         svg=charts.histograms(panels),
@@ -131,7 +192,7 @@ def answers_exhibit(measured: Sequence[MeasuredMarginal]) -> Exhibit:
         note="A table that follows its answers is about as far from them as the noise alone.",
         table=Table(
             head=("furthest beyond noise", "cells", "distance", "noise alone"),
-            rows=tuple((" × ".join(m.clique), f"{m.cells:,}", f"{m.distance:.4f}", f"{m.noise:.4f}") for m in ranked),
+            rows=tuple((" × ".join(m.clique), f"{m.cells:,}", percent(m.distance), percent(m.noise)) for m in ranked),
         ),
         key=(("ink", "mean"), ("warning", "noise alone")),
     )
@@ -180,22 +241,25 @@ def tree_exhibit(tree: JunctionTree) -> Exhibit:
     )
 
 
-def ties_exhibit(attributes: Sequence[str], ties: Sequence[Sequence[float]], *, asked: Sequence[Clique]) -> Exhibit:
+def ties_exhibit(
+    attributes: Sequence[str], ties: Sequence[Sequence[float]], *, asked: Collection[frozenset[str]]
+) -> Exhibit:
     """How strongly pairs of columns go together in the published table, and which were measured together."""
-    svg, ranked = exhibits.heatmap_of_pairs(attributes, ties)
+    svg, ranked = exhibits.heatmap_of_pairs(attributes, ties, marked=asked)
+    listed = pick_varied(ranked, lambda pair: pair[1:], count=2 * MAX_LISTED)
     strongest = f" The strongest is {ranked[0][1]} and {ranked[0][2]}." if ranked else ""
     return Exhibit(
         title="How strongly columns go together",
         svg=svg,
         alt=f"Heatmap of the distance of every pair of columns from independence.{strongest}",
-        note="Distance from independence in the published table, times 100.",
+        note="Distance from independence in the published table, in % of the records. Pairs without a dark corner were "
+        "not measured together: what is shown of them follows from the model alone.",
         table=Table(
             head=("strongest pairs", "distance from independence", "measured together"),
-            rows=tuple(
-                (f"{a} × {b}", f"{value:.4f}", "yes" if any({a, b} <= set(c) for c in asked) else "no")
-                for value, a, b in ranked[: 2 * MAX_LISTED]
-            ),
+            rows=tuple((f"{a} × {b}", percent(value), "yes" if {a, b} in asked else "no") for value, a, b in listed),
         ),
+        key=(("ink", "measured together"),),
+        wide=len(attributes) > exhibits.MANY_COLUMNS,
     )
 
 
@@ -216,11 +280,12 @@ def groups_table(schema: Schema, quality: PublicQuality) -> Table:
                     percent(answer.shares[code]),
                     f"±{percent(margin / share)}",
                 )
-                lines.append((margin / share, row))
+                lines.append((margin / share, column.name, row))
     lines.sort(key=lambda line: -line[0])
+    listed = pick_varied(lines, lambda line: (line[1],), count=MAX_LISTED)
     return Table(
         head=("group", "published", "noisy answer", "noise within"),
-        rows=tuple(row for _, row in lines[:MAX_LISTED]),
+        rows=tuple(row for *_, row in listed),
     )
 
 
@@ -232,42 +297,3 @@ def mean_distances(group: Sequence[MeasuredMarginal]) -> tuple[float, float]:
 def _given(clique: Clique, separator: Clique) -> str:
     new = ", ".join(name for name in clique if name not in separator)
     return f"{new} given {', '.join(separator)}" if separator else new
-
-
-def changes_table(manifest: dict[str, Any], previous: dict[str, Any] | None) -> Table | None:
-    """One row for each fact, the earlier release beside this one; None for the first release of a data set."""
-    if previous is None:
-        return None
-    before, now = _facts(previous), _facts(manifest)
-    return Table(
-        head=("", previous["release"], manifest["release"]),
-        rows=tuple((name, before.get(name, "–"), value) for name, value in now.items())
-        + tuple(_changed_columns(previous, manifest)),
-    )
-
-
-def _facts(manifest: dict[str, Any]) -> dict[str, str]:
-    guarantee, method = manifest["guarantee"], manifest["method"]
-    quality = manifest.get("quality", {})
-    facts = {
-        "privacy loss ε": loss_text(guarantee["epsilon"]),
-        "schema": manifest["schema_digest"][:12],
-        "method": f"{method['name']}, preset {method['preset']}",
-        "measured marginals": f"{quality.get('measured_marginals', 0):,}",
-    }
-    if "noisy_total" in quality:
-        facts["records, noisy"] = f"{quality['noisy_total']:,.0f}"
-    for error in quality.get("bought", []):
-        facts[f"mean {error['alpha']}-way distance"] = percent(error["mean"])
-    return facts
-
-
-def _changed_columns(previous: dict[str, Any], manifest: dict[str, Any]) -> list[tuple[str, str, str]]:
-    before, now = previous.get("domain", {}), manifest["domain"]
-    added = [name for name in now if name not in before]
-    removed = [name for name in before if name not in now]
-    changed = [name for name in now if name in before and now[name] != before[name]]
-    rows = [("columns added", "", ", ".join(added))] if added else []
-    rows += [("columns removed", ", ".join(removed), "")] if removed else []
-    rows += [("columns declared otherwise", "", ", ".join(changed))] if changed else []
-    return rows

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args
@@ -30,11 +30,13 @@ from pydantic import AfterValidator, Field, ModelWrapValidatorHandler, Validatio
 from synth_core.documents import Unreadable, find_line, parse_document, read_document
 from synth_core.domain import Domain, Impossible
 from synth_core.errors import SchemaError
+from synth_core.markup import table_html
 from synth_core.names import one_line, suggest
-from synth_core.schema.columns import KINDS, AnyColumn, Column
+from synth_core.schema.columns import INSTEAD, KINDS, AnyColumn, Column
 from synth_core.schema.columns.base import Declaration
 from synth_core.schema.columns.numbers import NumberBase
 from synth_core.schema.rules import AnyRule, Dependency, Rule, check_complete, columns_of
+from synth_core.schema.template import declare_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -163,6 +165,56 @@ class Schema(DeclaredSchema):
         columns = [{"kind": "categorical", "name": name, "values": range(size)} for name, size in sizes.items()]
         return cls.model_validate({"columns": columns})
 
+    @classmethod
+    def from_frame_template(
+        cls,
+        frame: pd.DataFrame,
+        *,
+        values: Mapping[str, Sequence[Any] | Mapping[Any, str]] | None = None,
+        bounds: Mapping[str, Sequence[Any]] | None = None,
+        bins: int | Mapping[str, int | Sequence[Any]] = 20,
+        nullable: Collection[str] = (),
+        leave_out: Collection[str] = (),
+    ) -> Schema:
+        """Returns a schema with the columns of a frame, in their order, and what is declared here.
+
+        Only names and types of the frame's columns are read, never a value: which values there are is itself a
+        statement about people, so it has to come from a questionnaire or a classification.
+
+            >>> import pandas as pd
+            >>> people = pd.DataFrame({"sex": ["f"], "age": [34], "name": ["…"]})
+            >>> schema = Schema.from_frame_template(
+            ...     people, values={"sex": {"f": "female", "m": "male"}}, bounds={"age": (0, 99)}, leave_out=["name"]
+            ... )
+            >>> [(column.name, column.kind, column.size) for column in schema.columns]
+            [('sex', 'categorical', 2), ('age', 'integer', 20)]
+
+        Args:
+            frame: the table; its type says whether numbers are whole (int64, Int64) or real (float64).
+            values: for each column of categories its values, or a mapping of values to labels.
+            bounds: for each column of numbers its smallest and largest value.
+            bins: into how many bins numbers are cut, for all columns or for each; or the edges of a column's bins,
+                which need no bounds.
+            nullable: columns in which a value may be missing.
+            leave_out: columns that are not modelled.
+
+        Raises:
+            SchemaError: a column is declared nowhere, or what is declared does not fit; names the column.
+        """
+        said = {"values": values or {}, "bounds": bounds or {}, "bins": bins}
+        columns = declare_columns(frame.dtypes, **said, nullable=nullable, leave_out=leave_out)  # type: ignore[arg-type]
+        return cls.model_validate({"columns": columns})
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (column.name, column.kind, f"{column.size:,}", ", ".join(column.captions[:SHOWN]) + _more(column.size))
+            for column in self.columns
+        ]
+        note = f"{len(self.rules)} rules" if self.rules else ""
+        head = ("column", "kind", "codes", "what they stand for")
+        title = f"{len(self.columns)} columns, {self.domain.cells():.3g} possible records"
+        return table_html(rows, title=title, head=head, note=note)
+
     @cached_property
     def domain(self) -> Domain:
         """Names and sizes of the columns, OTHER and NULL codes counted, what the rules exclude, and the hierarchies."""
@@ -218,6 +270,13 @@ class Schema(DeclaredSchema):
 
 Declared = TypeVar("Declared", bound=DeclaredSchema)
 
+SHOWN = 6
+"""Codes of a column that a notebook names."""
+
+
+def _more(size: int) -> str:
+    return f", … {size - SHOWN:,} more" if size > SHOWN else ""
+
 
 def _check_columns(schema: Schema) -> None:
     """A domain refuses names that are given twice."""
@@ -258,7 +317,7 @@ def _check_rules(schema: Schema) -> None:
 @lru_cache(maxsize=8)
 def _read(text: str, kind: type[Declared]) -> Declared:
     """The schema that a text declares; every step of a release reads the same text, and parsing it takes 0.1 s."""
-    raw = parse_document(text)
+    raw = parse_document(text, words=True)
     if not isinstance(raw, dict):
         raise SchemaError("a schema file is a mapping with the key columns")
     return kind.model_validate(raw, context=text)
@@ -291,7 +350,8 @@ def _readable(error: ValidationError, data: object, *, text: str | None) -> str:
         where = [str(key) for key in _place(loc, data) if key not in _TAGS]
         message = _WORDING.get(problem["type"], problem["msg"].removeprefix("Value error, "))
         if problem["type"] == "union_tag_invalid":
-            message += suggest(problem.get("ctx", {}).get("tag", ""), KINDS)
+            tag = problem.get("ctx", {}).get("tag", "")
+            message += INSTEAD.get(tag.lower(), suggest(tag, KINDS))
         elif problem["type"] == "extra_forbidden":
             message = f"unknown key{suggest(loc[-1], _KEYS) or '; remove it'}"
         found.append(": ".join([*line, *where, message]))

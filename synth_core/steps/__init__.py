@@ -182,7 +182,7 @@ def prepare(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: Runner |
 
 def cost(spec: Mapping[str, Any] | Path, *, workspace: Path) -> list[tuple[str, list[tuple[str, str]]]]:
     """What a release will cost and what to expect of it, in titled lists of facts; nothing is spent or read."""
-    from synth_core.steps.preparation import preview_release
+    from synth_core.steps.preview import preview_release
 
     with naming_files():
         return preview_release(spec, workspace=workspace)

@@ -61,7 +61,7 @@ class StepRun:
     @cached_property
     def method(self) -> Synthesizer:
         """The synthesizer that the spec names."""
-        return synthesizer(self.spec.method, self.spec.preset, self.spec.options)
+        return release_method(self.spec)
 
     @cached_property
     def plan(self) -> BudgetPlan:
@@ -137,6 +137,11 @@ class StepRun:
             save(temporary)
         self.note(step)
         return path
+
+
+def release_method(spec: ReleaseSpec) -> Synthesizer:
+    """The synthesizer that a spec names, with the tables that it protects."""
+    return synthesizer(spec.method, spec.preset, spec.options, protect=spec.protect, protect_share=spec.protect_share)
 
 
 def this_runner() -> Runner:

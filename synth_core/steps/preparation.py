@@ -1,4 +1,4 @@
-"""Before the first step: preview the cost, check all that can be checked without reading data, set the budget aside."""
+"""Before the first step: check all that can be checked without reading data, and set the budget aside."""
 
 from __future__ import annotations
 
@@ -6,35 +6,27 @@ import math
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from synth_core.errors import PublishError, SpecError, SynthError
+from synth_core.errors import PublishError, SpecError
 from synth_core.events.journal import record_outcome
-from synth_core.files import FORMULA_SIGNS, atomic_write
+from synth_core.files import atomic_write
 from synth_core.ledger.book import charged_records
 from synth_core.ledger.sql import SqlLedger, open_ledger
 from synth_core.models.feasibility import check_rules
 from synth_core.privacy.accounts import Account, Runner
-from synth_core.privacy.budget import epsilon_of, mu2_of, mu_of
+from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.reading import require_refusals_left
-from synth_core.privacy.wording import exact_text, left_text, loss_text
 from synth_core.release.budget import divide_budget
 from synth_core.release.certificate import last_turn
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ROUTINE, ReleaseSpec
 from synth_core.release.strata import divide_strata, lay_out_strata
 from synth_core.schema import DeclaredSchema, Schema
-from synth_core.steps.context import PUBLISHED, this_runner
+from synth_core.steps.context import PUBLISHED, release_method, this_runner
 from synth_core.storage.contribution import check_unit_declared
 from synth_core.storage.locations import source_files
-from synth_core.synthesizers.methods import synthesizer
-
-NO_LARGEST_N = "no public bound of the number of records is declared: make sure that delta is at most 1/(10 x records)"
-"""What is said of an account that was opened before the bound was asked for; an account cannot be declared again."""
-
-Section = tuple[str, list[tuple[str, str]]]
 
 
 def prepare_release(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: Runner | None = None) -> str:
@@ -49,7 +41,7 @@ def prepare_release(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: 
 def _prepared(wanted: ReleaseSpec, paths: ReleasePaths, runner: Runner) -> str:
     schema = DeclaredSchema.load(Path(wanted.schema_))
     check_rules(schema.on_grid)
-    method = synthesizer(wanted.method, wanted.preset, wanted.options)
+    method = release_method(wanted)
     files = source_files(wanted.source)
     paths.check_writable()
     ledger = open_ledger(paths.workspace, dataset=wanted.dataset)
@@ -138,7 +130,7 @@ def check_strata(spec: ReleaseSpec, schema: Schema, account: Account) -> None:
     if spec.strata.pool_below is not None:
         extremes.append(divide_strata(layout, [0.0] * len(layout.names), pool_below=1))
     domains = dict.fromkeys(d.domain(schema.domain, part) for d in extremes for part in d.parts)
-    method = synthesizer(spec.method, spec.preset, spec.options)
+    method = release_method(spec)
     for domain in domains:
         method.plan(domain, divide_budget(spec, rows_per_unit=account.rows_per_unit).method)
 
@@ -186,75 +178,3 @@ def _begin_again(
     ledger.close(before, spec.release, reason="begun again with other settings", runner=runner, only_unmeasured=True)
     for folder in (paths.confidential, paths.draft):
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> list[Section]:
-    """Sections of named facts: the release, its budget split, what the method expects, the account."""
-    spec = ReleaseSpec.load(wanted) if isinstance(wanted, Path) else ReleaseSpec.parse(dict(wanted))
-    declared = DeclaredSchema.load(Path(spec.schema_))
-    check_rules(declared.on_grid)
-    check_bins(spec, declared)
-    schema = declared.planned
-    method = synthesizer(spec.method, spec.preset, spec.options)
-    domain = schema.domain
-    total = mu2_of(spec.epsilon, spec.delta)
-    budget = divide_budget(spec)
-    try:
-        balance = open_ledger(workspace, dataset=spec.dataset).balance(spec.dataset)
-    except SynthError as refusal:
-        account_lines = [("not ready", str(refusal))]
-    else:
-        check_account(spec, balance.account)
-        budget = divide_budget(spec, rows_per_unit=balance.account.rows_per_unit)
-        left = max(balance.remaining_mu2, Fraction(0))
-        after = left - total
-        cap, delta = exact_text(balance.account.cap_epsilon), exact_text(spec.delta)
-        rest = f"epsilon {left_text(epsilon_of(after, spec.delta), 3)}" if after >= 0 else "not enough: refused"
-        account_lines = [
-            ("cap", f"epsilon {cap} at delta {delta}, per {spec.unit}"),
-            ("left now", f"epsilon {left_text(epsilon_of(left, spec.delta), 3)}"),
-            ("left after", rest),
-        ]
-        if balance.account.largest_n is None:
-            account_lines.append(("warning", NO_LARGEST_N))
-    beside = {
-        "bins": budget.bins,
-        "quality": budget.quality,
-        "rows of strata": budget.stratum_rows,
-        "level above": budget.level_above,
-    }
-    bought = [(name, mu2) for name, mu2 in beside.items() if mu2]
-    strata = spec.strata
-    if strata is not None:
-        division = divide_strata(layout := lay_out_strata(strata, schema), [0.0] * len(layout.names), pool_below=None)
-        domain = division.domain(domain, division.parts[0])
-    plan = method.plan(domain, budget.method)
-    shares = [
-        (name, f"{float(mu2 / budget.whole):6.1%}   mu {float(mu2) ** 0.5:.4f}")
-        for name, mu2 in [*((name, plan.mu2(name)) for name, _ in plan.shares), *bought]
-    ]
-    price = f"epsilon {exact_text(spec.epsilon)}, delta {exact_text(spec.delta)} (mu {loss_text(mu_of(total))})"
-    release = [
-        ("method", f"{spec.method}, preset {spec.preset}"),
-        ("cost", price),
-        ("columns", f"{len(schema.domain)}, {schema.domain.cells():.3g} possible records"),
-        *([("strata", f"{schema.domain.size(strata.by)} of {strata.by}")] if strata else []),
-        *_formula_warning(spec, schema),
-    ]
-    return [
-        (f"Release {spec.release}", release),
-        ("How the budget is shared", shares),
-        ("What to expect in each stratum" if strata else "What to expect", method.preview(domain, plan)),
-        (f"Account {spec.dataset}", account_lines),
-    ]
-
-
-def _formula_warning(spec: ReleaseSpec, schema: Schema) -> list[tuple[str, str]]:
-    """A warning if CSV files will have cells that a spreadsheet runs as formulas; they are values that are declared."""
-    if not spec.csv or spec.escape_formulas:
-        return []
-    for column in schema.columns:
-        if any(isinstance(value, str) and value.startswith(FORMULA_SIGNS) for value in getattr(column, "values", ())):
-            said = f"column {column.name!r} has values that a spreadsheet runs as formulas; set escape_formulas: true"
-            return [("warning", said)]
-    return []

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from synth_core.errors import PublishError
+from synth_core.errors import PublishError, SynthError
 from synth_core.evaluation.public import PublicQuality
 from synth_core.files import close_to_others, flush_to_disk, write_text
 from synth_core.ledger.sql import SqlLedger
@@ -29,7 +29,9 @@ from synth_core.release import signing
 from synth_core.release.paths import PUBLIC_KEY, SIGNATURE, SIGNED, ReleasePaths
 from synth_core.release.spec import ReleaseSpec
 from synth_core.release.verify import Verification, check_folder
+from synth_core.report.changes import Previous
 from synth_core.report.public import mean_distances, public_report
+from synth_core.schema import Schema
 from synth_core.steps.approval import Decision, require_approval, require_unchanged
 from synth_core.steps.context import PUBLISHED, StepRun
 from synth_core.steps.evaluate import spend_lines
@@ -127,7 +129,8 @@ def _write_documents(run: StepRun, guarantee: certificates.Guarantee) -> dict[st
     """Write certificate, registry entry and report; returns the manifest that they state, without artifacts."""
     spec, paths, own = run.spec, run.paths, run.records()
     model, quality = load_model(paths.model), _lawful_quality(run)
-    previous = manifests.previous_manifest(paths.public.parent, dataset=spec.dataset, release=spec.release)
+    before = _previous(paths, spec)
+    previous = before.manifest if before else None
     built = manifests.build(
         spec=spec,
         guarantee=guarantee,
@@ -137,13 +140,26 @@ def _write_documents(run: StepRun, guarantee: certificates.Guarantee) -> dict[st
         previous=previous,
     )
     certificate, entry = certificates.certificate(built, own), certificates.deployment(built)
-    report = public_report(
-        built, quality, schema=run.schema, tree=model.tree, spends=spend_lines(own), previous=previous
-    )
+    report = public_report(built, quality, schema=run.schema, tree=model.tree, spends=spend_lines(own), previous=before)
     write_text(paths.certificate, json.dumps(certificate, indent=1) + "\n")
     write_text(paths.deployment, yaml.safe_dump(entry, sort_keys=False, allow_unicode=True, width=110))
     write_text(paths.public_report, report)
     return built
+
+
+def _previous(paths: ReleasePaths, spec: ReleaseSpec) -> Previous | None:
+    """What the release before has published; of damaged files of it nothing is known."""
+    zone = paths.public.parent
+    manifest = manifests.previous_manifest(zone, dataset=spec.dataset, release=spec.release)
+    if manifest is None:
+        return None
+    files = ReleasePaths(paths.workspace, manifest["release"])
+    try:
+        quality = PublicQuality.from_json((files.public / files.quality.name).read_text(encoding="utf-8"))
+        schema = Schema.load(files.public / files.schema.name)
+    except (OSError, ValueError, SynthError):
+        return Previous(manifest=manifest)
+    return Previous(manifest=manifest, quality=quality, schema=schema)
 
 
 def _artifacts(run: StepRun) -> list[Path]:

@@ -30,7 +30,17 @@ from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Dependence, Misfit
-from synth_core.synthesizers.base import Fit, PairScores, Scores, Structure, Tools, free_parameters, noise_text, option
+from synth_core.synthesizers.base import (
+    Fit,
+    PairScores,
+    Scores,
+    Structure,
+    Tools,
+    free_parameters,
+    noise_sigma,
+    noise_text,
+    option,
+)
 from synth_core.synthesizers.compression import Compression
 from synth_core.synthesizers.consistency import make_consistent
 from synth_core.synthesizers.correlation import (
@@ -85,6 +95,10 @@ class ABSyn(OneWayFirst):
             shares |= {"triples": self.triples, "triple scores": self.triple_scores}
         return one_way_plan(domain, total_mu2, shares, rest="pairs")
 
+    def can_protect(self, domain: Domain) -> bool:
+        """Pairs are selected around what was measured before, and all tables are made to agree."""
+        return True
+
     def _pairs(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> PairScores:
         """The R-scores of all pairs (Algorithm 3, lines 6-8); one-way marginals are its Algorithm 2, line 6."""
         pairs, budget = all_pairs(curator.domain), plan.mu2("scores")
@@ -110,7 +124,7 @@ class ABSyn(OneWayFirst):
             fill_measured=self.fill,
         )
         strengths = normalise_scores(domain, scores.pairs, total=scores.total)
-        return Structure(scores, select_pairs(domain, strengths, terms))
+        return Structure(scores, select_pairs(domain, strengths, terms, begun=scores.tables))
 
     def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
         """Measure all selected pairs at once, make the tables agree, estimate; then the same with triples.
@@ -137,6 +151,9 @@ class ABSyn(OneWayFirst):
             tools.progress(f"{len(triples)} triples measured")
             model = self.estimated(compression.domain, known, tools)
         return compression.expanded(model) if self.rare else model
+
+    def _pair_sigma(self, domain: Domain, plan: BudgetPlan) -> float:
+        return noise_sigma(plan.mu2("pairs"), count=len(domain))
 
     def _further(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         d = len(domain)
@@ -219,7 +236,7 @@ class ABSyn(OneWayFirst):
 
     def _compression(self, domain: Domain, scores: Scores) -> Compression:
         """Codes are rare if noise hides them and, where there is much noise, if they are few as well."""
-        known = scores.measurements if self.rare else ()
+        known = scores.mergeable if self.rare else ()
         threshold = min([self.rare, *(self.rare_share * scores.total / m.sigma for m in known)])
         return Compression.from_measurements(domain, known, threshold=threshold)
 
@@ -241,7 +258,12 @@ PRESETS = {"default": ABSyn(), "paper": PAPER}
 
 
 def _merged(measurement: Measurement, compression: Compression) -> Measurement:
-    """A one-way measurement of the smaller domain; the variance of a merged code is spread over all codes."""
+    """A measurement of the smaller domain; the variance of a merged code is spread over all codes.
+
+    Tables of several attributes were measured before codes were merged, and none of theirs is.
+    """
+    if len(measurement.clique) > 1:
+        return measurement
     group = compression.groups[compression.full.position(measurement.clique[0])]
     table = np.bincount(group, weights=measurement.noisy).astype(np.float64)
     return Measurement(measurement.clique, table, measurement.sigma * math.sqrt(group.size / table.size))

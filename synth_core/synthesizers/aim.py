@@ -26,7 +26,7 @@ from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 from synth_core.synthesizers.base import Structure, Tools, last_fit, noise_sigma, option, sum_onto
 from synth_core.synthesizers.independent import OneWayFirst, one_way_plan
-from synth_core.synthesizers.structure import MEAN_ABSOLUTE, fits, with_clique
+from synth_core.synthesizers.structure import MEAN_ABSOLUTE, fits, graph_with, with_clique
 from synth_core.synthesizers.workloads import Workload
 
 TRIPLES = Workload(ways=3)
@@ -58,6 +58,10 @@ class AIM(OneWayFirst):
         shares = {"one-way": self.one_way, "choices": self.choices}
         return one_way_plan(domain, total_mu2, shares, rest="marginals")
 
+    def can_protect(self, domain: Domain) -> bool:
+        """The rounds go on from whatever was measured before."""
+        return True
+
     def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
         """The same share of choices and marginals goes to each round; `left` is what later ones may spend."""
         domain, scores = curator.domain, structure.scores
@@ -65,7 +69,7 @@ class AIM(OneWayFirst):
         model = tools.estimate(domain, measurements)
         if len(domain) == 1:
             return model
-        sets, graph, number = closure(domain, self.workload), TriangulatedGraph.empty(domain), 0
+        sets, graph, number = closure(domain, self.workload), graph_with(domain, scores.tables), 0
         weights = importance(domain, self.workload, sets)
         share, left = Fraction(1, self._rounds(domain)), Fraction(1)
         while left:
@@ -91,6 +95,9 @@ class AIM(OneWayFirst):
             tools.progress(f"round {number}: {', '.join(worst.clique)} measured, {float(left):.0%} left")
         order, gain, passes = self.pooling, self.last_gain, 4 * self.passes
         return last_fit(domain, measurements, tools, order=order, gain=gain, passes=passes, warm=model)
+
+    def _pair_sigma(self, domain: Domain, plan: BudgetPlan) -> float:
+        return self._sigma(plan, Fraction(1, self._rounds(domain)))
 
     def _further(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         rounds = self._rounds(domain)

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 
@@ -66,6 +66,17 @@ class Scores:
     total: float
     pairs: PairScores = ()
     measurements: tuple[Measurement, ...] = ()
+
+    @property
+    def tables(self) -> tuple[Clique, ...]:
+        """Sets of several attributes that were measured before the method chooses any: those that a spec protects."""
+        return tuple(m.clique for m in self.measurements if len(m.clique) > 1)
+
+    @property
+    def mergeable(self) -> tuple[Measurement, ...]:
+        """One-way measurements of attributes in no such set: by these, rare codes may be found and merged."""
+        protected = set().union(*self.tables)
+        return tuple(m for m in self.measurements if len(m.clique) == 1 and m.clique[0] not in protected)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,6 +135,20 @@ class Synthesizer(Protocol):
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Named facts about what a plan means, for people."""
+
+
+@runtime_checkable
+class CountNoise(Protocol):
+    """A method that can say beforehand how much noise its counts will have."""
+
+    def count_noise(self, domain: Domain, plan: BudgetPlan) -> dict[Clique, float]:
+        """The standard deviation in records of a count of each column, and of each pair if it is measured."""
+
+
+def noise_by_table(domain: Domain, *, column: float, pair: float | None = None) -> dict[Clique, float]:
+    """The same noise for every column, and for every pair; None if pairs are not measured."""
+    pairs = dict.fromkeys(combinations(domain.attributes, 2), pair) if pair is not None else {}
+    return {**{(name,): column for name in domain}, **cast(dict[Clique, float], pairs)}
 
 
 def option(default: T, meaning: str, *, parse: Callable[[Any], T] | None = None) -> T:

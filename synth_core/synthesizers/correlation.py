@@ -18,7 +18,14 @@ from numpy.typing import NDArray
 from synth_core.compiled import compiled, part_of_kernel
 from synth_core.domain import Clique, Domain
 from synth_core.models.junction_tree import TriangulatedGraph, bits
-from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE, pair_matrix, rank_by_worth, with_clique
+from synth_core.synthesizers.structure import (
+    BY_SIZE,
+    MEAN_ABSOLUTE,
+    graph_with,
+    pair_matrix,
+    rank_by_worth,
+    with_clique,
+)
 
 Matrix = NDArray[np.float64]
 Edge = tuple[int, int]
@@ -133,17 +140,17 @@ class Selection:
     error: float
 
 
-def select_pairs(domain: Domain, scores: Matrix, terms: Terms) -> tuple[Clique, ...]:
+def select_pairs(domain: Domain, scores: Matrix, terms: Terms, *, begun: Iterable[Clique] = ()) -> tuple[Clique, ...]:
     """The pairs that Algorithm 3 selects: greedily the one after which the expected error is least, while it falls.
 
     The error, in records, is the noise on measured pairs plus the CR-scores of the others. A pair whose clique is too
     large stays too large when more edges are added, so it is dropped for good. Without fill the graph decides only
-    whether a pair fits, which is then asked of the best ones until one does.
+    whether a pair fits, which is then asked of the best ones until one does. The graph begins with the tables `begun`.
     """
     scale = 2 * terms.total * _largest_dependence(domain)
     np.fill_diagonal(scale, 0.0)
     none, error = np.zeros(scores.shape, dtype=np.bool_), float((scale * scores).sum() / 2)
-    state = Selection(TriangulatedGraph.empty(domain), none, np.eye(len(domain)), 0.0, error)
+    state = Selection(graph_with(domain, begun), none, np.eye(len(domain)), 0.0, error)
     left, loads = [pair for pair in combinations(range(len(domain)), 2) if scores[pair] > 0], terms.loads**BY_SIZE
     while left and (offers := _offers(state, left, terms)):
         starts, edges = _flat(offers)

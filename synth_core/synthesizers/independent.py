@@ -19,7 +19,7 @@ from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan, exact_share
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
-from synth_core.synthesizers.base import PairScores, Scores, Structure, Tools, noise_text
+from synth_core.synthesizers.base import PairScores, Scores, Structure, Tools, noise_by_table, noise_sigma, noise_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,10 @@ class Independent:
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """One share."""
         return BudgetPlan(total_mu2, (("one-way", Fraction(1)),))
+
+    def can_protect(self, domain: Domain) -> bool:
+        """The fit takes what was measured before; columns are independent given that."""
+        return True
 
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
         """Measure the one-way marginals."""
@@ -43,6 +47,10 @@ class Independent:
     def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
         """The product of the columns' distributions."""
         return tools.estimate(curator.domain, structure.scores.measurements, total=structure.scores.total)
+
+    def count_noise(self, domain: Domain, plan: BudgetPlan) -> dict[Clique, float]:
+        """See `CountNoise`."""
+        return noise_by_table(domain, column=noise_sigma(plan.mu2("one-way"), count=len(domain)))
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """What the plan means in records."""
@@ -95,6 +103,14 @@ class OneWayFirst:
         """Noise of each phase, in records, and the bounds of the work."""
         lines = [("noise on each one-way count", noise_text(plan.mu2("one-way"), count=len(domain)))]
         return lines if len(domain) == 1 else lines + self._further(domain, plan)
+
+    def count_noise(self, domain: Domain, plan: BudgetPlan) -> dict[Clique, float]:
+        """See `CountNoise`; the noise of a pair is that of an average one."""
+        pair = self._pair_sigma(domain, plan) if len(domain) > 1 else None
+        return noise_by_table(domain, column=noise_sigma(plan.mu2("one-way"), count=len(domain)), pair=pair)
+
+    def _pair_sigma(self, domain: Domain, plan: BudgetPlan) -> float | None:
+        return None
 
     def _pairs(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> PairScores:
         return ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, cast
 
@@ -132,8 +132,29 @@ def unknown_method(name: str) -> SpecError:
     return SpecError(f"unknown method {name!r}; choose one of: {', '.join(METHODS)}{suggest(name, METHODS)}")
 
 
-def synthesizer(method: str, preset: str = "default", options: Mapping[str, Any] | None = None) -> Synthesizer:
-    """Build a method by name; unknown names are refused with the known ones."""
+def synthesizer(
+    method: str,
+    preset: str = "default",
+    options: Mapping[str, Any] | None = None,
+    *,
+    protect: Sequence[Sequence[str]] = (),
+    protect_share: float = 0.1,
+) -> Synthesizer:
+    """Build a method by name; unknown names are refused with the known ones.
+
+    Args:
+        method: its name.
+        preset: the named set of its constants.
+        options: constants of the preset to replace.
+        protect: tables that are measured whatever the method would choose, each by the names of its columns.
+        protect_share: share of the method's budget for these tables together.
+
+    Returns:
+        The method; whether it can keep the protected tables is said when it plans for a domain.
+
+    Raises:
+        SpecError: there is no such method, preset or option.
+    """
     if method not in METHODS:
         raise unknown_method(method)
     entry = METHODS[method]
@@ -144,7 +165,12 @@ def synthesizer(method: str, preset: str = "default", options: Mapping[str, Any]
     module = importlib.import_module(f"synth_core.synthesizers.{method}")
     name = f"{method}/{preset}" if len(entry.presets) > 1 else method
     built: Synthesizer = with_options(module.PRESETS[preset], options or {}, method=name)
-    return built
+    if not protect:
+        return built
+    from synth_core.privacy.budget import exact_share
+    from synth_core.synthesizers.protection import Protecting
+
+    return Protecting(built, name, tuple(map(tuple, protect)), exact_share(protect_share))
 
 
 def method_options(method: str) -> list[tuple[str, dict[str, Any], str]]:

@@ -17,7 +17,7 @@ from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
-from synth_core.synthesizers.base import Scores, Structure, Tools, noise_text, option
+from synth_core.synthesizers.base import Scores, Structure, Tools, noise_sigma, noise_text, option
 from synth_core.synthesizers.compression import Compression
 from synth_core.synthesizers.independent import OneWayFirst, products
 from synth_core.synthesizers.structure import all_pairs
@@ -40,6 +40,10 @@ class MST(OneWayFirst):
         one_way, choices = (Fraction(share).limit_denominator(1000) for share in (self.one_way, self.choices))
         return BudgetPlan(total_mu2, (("one-way", one_way), ("choices", choices), ("pairs", 1 - one_way - choices)))
 
+    def can_protect(self, domain: Domain) -> bool:
+        """The fit takes what was measured before, beside the tree's pairs."""
+        return True
+
     def _structure(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """Grow the tree: each edge is chosen among the pairs that join two parts, by misfit with independence."""
         domain = curator.domain
@@ -57,15 +61,18 @@ class MST(OneWayFirst):
 
     def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
         """Measure the tree's pairs, rare codes together, and estimate."""
-        one_way, edges = structure.scores.measurements, structure.initial
-        smaller = Compression.from_measurements(curator.domain, one_way, threshold=self.rare)
+        known, edges = structure.scores.measurements, structure.initial
+        smaller = Compression.from_measurements(curator.domain, structure.scores.mergeable, threshold=self.rare)
         pairs: list[Measurement] = []
         if edges:
             weights = [smaller.domain.cells(edge) ** self.by_size for edge in edges]
             pairs = smaller.measure(curator, edges, plan.mu2("pairs"), purpose="pairs of the tree", weights=weights)
             tools.progress(f"{len(pairs)} pairs measured")
-        model = tools.estimate(smaller.domain, [*map(smaller.encode, one_way), *pairs], until=self.last_fit)
+        model = tools.estimate(smaller.domain, [*map(smaller.encode, known), *pairs], until=self.last_fit)
         return smaller.expanded(model)
+
+    def _pair_sigma(self, domain: Domain, plan: BudgetPlan) -> float:
+        return noise_sigma(plan.mu2("pairs"), count=len(domain) - 1)
 
     def _further(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         return [("noise on each count of a pair, about", noise_text(plan.mu2("pairs"), count=len(domain) - 1))]

@@ -84,6 +84,9 @@ class MWEM(OneWayFirst):
             ("marginals measured", f"{self._rounds(domain)} of {len(self.workload.parts(domain))}"),
         ]
 
+    def _pair_sigma(self, domain: Domain, plan: BudgetPlan) -> float:
+        return self._sigma(domain, plan)
+
     def _rounds(self, domain: Domain) -> int:
         return max(1, round(self.rounds_per_attribute * len(domain)))
 

@@ -33,11 +33,20 @@ from synth_core.privacy.budget import BudgetPlan, exact_share
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Coarsened, Dependence, Misfit, Query, Total
 from synth_core.privacy.strategies import Strategy, group_matrix
-from synth_core.synthesizers.base import Scores, Structure, Tools, noise_sigma, noise_text, option, pool_tables
+from synth_core.synthesizers.base import (
+    Scores,
+    Structure,
+    Tools,
+    noise_by_table,
+    noise_sigma,
+    noise_text,
+    option,
+    pool_tables,
+)
 from synth_core.synthesizers.consistency import as_published, nearest_non_negative, non_negative, reconcile
 from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, Groups, Hierarchies, by_size, with_declared
 from synth_core.synthesizers.independent import one_way_scores
-from synth_core.synthesizers.structure import BY_SIZE, pair_matrix, with_clique
+from synth_core.synthesizers.structure import BY_SIZE, graph_with, pair_matrix, with_clique
 
 PLENTY = 2000.0
 """Records for each standard deviation of a table's noise from which on `usefulness` grows with their number: a table
@@ -110,6 +119,10 @@ class PrivBayes:
         first = ("one-way", one_way if pairs else beta) if one_way else ("n", beta / (pairs + 1))
         return BudgetPlan(total_mu2, (first, ("scores", beta - first[1]), ("tables", 1 - beta)))
 
+    def can_protect(self, domain: Domain) -> bool:
+        """A graphical model takes what was measured before; a network, which draws finer versions, has no place for it."""
+        return self.pgm and not self._hierarchies(domain).levels
+
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
         """Section 2.1.1: the scores (2.1) of all pairs; or how far pairs are from the measured one-way marginals.
 
@@ -155,7 +168,15 @@ class PrivBayes:
             affinity = shared_by_versions(domain, hierarchies, alike)
         any_parent = self.every_level and not self.pgm
         growth = Growth(
-            domain, hierarchies, affinity, tau, LIMIT_COUNTED, limit, any_parent=any_parent, tau_finer=finer
+            domain,
+            hierarchies,
+            affinity,
+            tau,
+            LIMIT_COUNTED,
+            limit,
+            any_parent=any_parent,
+            tau_finer=finer,
+            begun=scores.tables,
         )
         return Structure(scores, tuple(growth.families()), largest_table=int(tau))
 
@@ -203,6 +224,12 @@ class PrivBayes:
             return reconcile([*tables, *scores.measurements], hierarchies=hierarchies)[: len(tables)]
         n = Measurement((), np.array(scores.total), noise_sigma(plan.mu2("n"), count=1))
         return as_published([*tables, n], hierarchies=hierarchies)[: len(tables)]
+
+    def count_noise(self, domain: Domain, plan: BudgetPlan) -> dict[Clique, float]:
+        """See `CountNoise`; without one-way marginals of its own a column is known from its tables."""
+        table = self._sigma(domain, plan)
+        column = noise_sigma(plan.mu2("one-way"), count=len(domain)) if self.one_way else table
+        return noise_by_table(domain, column=column, pair=table)
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of each phase, in records."""
@@ -353,8 +380,8 @@ class Growth:
     coarsest versions, because finer ones leave no room for others; with `any_parent` all versions that were drawn, of
     each attribute the one of the largest score. A table holds at most `tau` cells, that of a finer version, from which
     records are drawn as it was measured, also at most `tau_finer`; it is counted from at most
-    `limit_counted` cells of the attributes' finest versions, and the tables of the coarsest versions together make a
-    junction tree of at most `limit_cells`.
+    `limit_counted` cells of the attributes' finest versions, and the tables of the coarsest versions together, with
+    those `begun` beforehand, make a junction tree of at most `limit_cells`.
     """
 
     domain: Domain
@@ -365,6 +392,7 @@ class Growth:
     limit_cells: float = math.inf
     any_parent: bool = False
     tau_finer: float = math.inf
+    begun: tuple[Clique, ...] = ()
 
     @cached_property
     def versions(self) -> Domain:
@@ -384,7 +412,7 @@ class Growth:
         """The head, then every other version of an attribute after its parents, in the order of drawing."""
         head = self._head()
         found, drawn = [head], set(head)
-        graph = with_clique(TriangulatedGraph.empty(self.versions), self.versions.clique(head))
+        graph = with_clique(graph_with(self.versions, self.begun), self.versions.clique(head))
         while len(drawn) < len(self.versions):
             candidates = [(name, self._parents(name, drawn)) for name in self._open(drawn)]
             name, parents = max(candidates, key=lambda pair: self._sum(*pair))

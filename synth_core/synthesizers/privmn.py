@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from synth_core.domain import Domain
+from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
 from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import junction_tree
@@ -26,7 +26,7 @@ from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan, exact_share, gaussian_for, laplace_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
-from synth_core.synthesizers.base import Scores, Structure, Tools, noise_sigma, option
+from synth_core.synthesizers.base import Scores, Structure, Tools, noise_by_table, noise_sigma, option
 from synth_core.synthesizers.consistency import (
     make_consistent,
     model_in_turn,
@@ -119,6 +119,14 @@ class PrivMN:
             return reconcile(measurements)
         agreed = make_consistent(measurements)
         return [Measurement(m.clique, non_negative(m.noisy), m.sigma) for m in agreed]
+
+    def count_noise(self, domain: Domain, plan: BudgetPlan) -> dict[Clique, float]:
+        """See `CountNoise`."""
+        column, table = (
+            noise_sigma(plan.mu2("one-way"), count=len(domain)),
+            self._sigma(domain, plan, count=len(domain)),
+        )
+        return noise_by_table(domain, column=column, pair=table if len(domain) > 1 else None)
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of each phase, in records."""

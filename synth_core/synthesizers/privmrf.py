@@ -36,6 +36,7 @@ from synth_core.synthesizers.base import (
     Synthesizer,
     Tools,
     last_fit,
+    noise_by_table,
     noise_sigma,
     noise_text,
     option,
@@ -48,6 +49,7 @@ from synth_core.synthesizers.structure import (
     all_pairs,
     attribute_graph,
     best_batch,
+    graph_with,
     pair_matrix,
     proposals,
     with_clique,
@@ -85,6 +87,10 @@ class PrivMRF(OneWayFirst):
         shares = {"one-way": self.one_way, "pairs": self.pairs, "choices": self.choices}
         return one_way_plan(domain, total_mu2, shares, rest="marginals")
 
+    def can_protect(self, domain: Domain) -> bool:
+        """The rounds go on from whatever was measured before."""
+        return True
+
     def _pairs(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> PairScores:
         """Half the misfit of each pair with the product of its noisy one-way marginals."""
         pairs = all_pairs(curator.domain)
@@ -107,7 +113,7 @@ class PrivMRF(OneWayFirst):
             return model
         count = self._count(domain, plan, structure.scores)
         sizes = round_sizes(count, self.rounds, ramp=self.ramp)
-        graph = TriangulatedGraph.empty(domain)
+        graph = graph_with(domain, structure.scores.tables)
         left, weighed = plan.mu2("marginals"), 0.0
         for number, size in enumerate(sizes):
             name, done = f"round {number}", sum(sizes[: number + 1])
@@ -149,6 +155,9 @@ class PrivMRF(OneWayFirst):
             ("junction tree", f"up to {min(self.tau, domain.cells()):,.0f} cells"),
             ("time of one fit", f"up to about {5 + SECONDS_PER_CELL * min(self.tau, domain.cells()):.0f} CPU seconds"),
         ]
+
+    def _pair_sigma(self, domain: Domain, plan: BudgetPlan) -> float:
+        return self._sigma(self._most(domain), plan)
 
     def _most(self, domain: Domain) -> int:
         return max(1, round(self.marginals_per_attribute * len(domain)))
@@ -339,6 +348,11 @@ class PaperPrivMRF:
             warm=model,
             emphasis=PAPER_EMPHASIS,
         )
+
+    def count_noise(self, domain: Domain, plan: BudgetPlan) -> dict[Clique, float]:
+        """See `CountNoise`; every marginal has the same noise, and columns are sums of them."""
+        sigma = noise_sigma(plan.mu2("marginals"), count=len(domain) + self._rounds(domain))
+        return noise_by_table(domain, column=sigma, pair=sigma)
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of each phase, in records."""

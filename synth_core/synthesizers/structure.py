@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import combinations
 
 import numpy as np
@@ -149,6 +149,11 @@ def with_clique(graph: TriangulatedGraph, clique: Clique) -> TriangulatedGraph:
     for a, b in combinations(clique, 2):
         graph = graph.with_edge(a, b)
     return graph
+
+
+def graph_with(domain: Domain, cliques: Iterable[Clique]) -> TriangulatedGraph:
+    """The graph in which the attributes of each clique are joined, and no others but those that triangulation needs."""
+    return reduce(with_clique, cliques, TriangulatedGraph.empty(domain))
 
 
 def best_batch(domain: Domain, gains: Mapping[Clique, float], mu2: Fraction) -> tuple[float, tuple[Clique, ...]]:

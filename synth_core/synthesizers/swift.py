@@ -19,9 +19,9 @@ from synth_core.models.junction_tree import TriangulatedGraph
 from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
-from synth_core.synthesizers.base import PairScores, Scores, Structure, Tools, last_fit, noise_text, option
+from synth_core.synthesizers.base import PairScores, Scores, Structure, Tools, last_fit, noise_sigma, noise_text, option
 from synth_core.synthesizers.independent import OneWayFirst, distances, one_way_plan
-from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE, all_pairs, best_batch
+from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE, all_pairs, best_batch, graph_with
 
 PRICES = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 """What a pair's expected noise counts against its distance when a tree is grown; each gives another tree."""
@@ -45,6 +45,10 @@ class Swift(OneWayFirst):
         shares = {"one-way": self.one_way, "distances": self.distances}
         return one_way_plan(domain, total_mu2, shares, rest="marginals")
 
+    def can_protect(self, domain: Domain) -> bool:
+        """The clique tree is grown around what was measured before."""
+        return True
+
     def _pairs(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> PairScores:
         pairs, mu2 = all_pairs(curator.domain), plan.mu2("distances") / 2
         found = distances(curator, scores, pairs, mu2, purpose="distances of pairs")
@@ -54,7 +58,8 @@ class Swift(OneWayFirst):
         """The tree, then the sets inside it that are worth measuring."""
         domain, mu2 = curator.domain, plan.mu2("marginals")
         pairs: dict[Clique, float] = {(a, b): distance for a, b, distance in scores.pairs}
-        trees = [self._tree(domain, order) for order in orders(domain, pairs, mu2)]
+        begun = graph_with(domain, scores.tables)
+        trees = [self._tree(begun, order) for order in orders(domain, pairs, mu2)] or [begun]
         tree = max(trees, key=lambda tree: best_batch(domain, _inside(tree, pairs), mu2)[0])
         larger = self._larger(domain, tree.cliques, plan, scores)
         found = distances(curator, scores, larger, plan.mu2("distances") / 2, purpose="distances of larger sets")
@@ -74,6 +79,9 @@ class Swift(OneWayFirst):
             tools.progress(f"{len(structure.initial)} marginals measured")
         return last_fit(domain, measurements, tools, order=self.pooling, gain=self.last_gain, passes=self.passes)
 
+    def _pair_sigma(self, domain: Domain, plan: BudgetPlan) -> float:
+        return noise_sigma(plan.mu2("marginals"), count=len(all_pairs(domain)))
+
     def _further(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         pairs = len(domain) * (len(domain) - 1) // 2
         cells = min(self.largest_model, float(domain.cells()))
@@ -82,9 +90,8 @@ class Swift(OneWayFirst):
             ("clique tree", f"up to {cells:,.0f} cells"),
         ]
 
-    def _tree(self, domain: Domain, order: Sequence[Clique]) -> TriangulatedGraph:
+    def _tree(self, tree: TriangulatedGraph, order: Sequence[Clique]) -> TriangulatedGraph:
         """Join pairs in their order, leaving out those that would make the tree too large."""
-        tree = TriangulatedGraph.empty(domain)
         for a, b in order:
             grown = tree.with_edge(a, b)
             if grown.cells <= self.largest_model:

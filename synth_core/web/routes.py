@@ -33,6 +33,7 @@ from synth_core.web.views import (
     RecordFilter,
     account_view,
     account_views,
+    record_lines,
     release_lines,
     release_view,
     releases_of_run,
@@ -143,10 +144,12 @@ Asked = Annotated[RecordFilter, Depends()]
 
 
 @router.get("/records")
-def records(request: Request, asked: Asked, page: Annotated[int, Query(ge=1, le=10**6)] = 1) -> HTMLResponse:
-    """The records, filtered, newest first."""
+def records(
+    request: Request, asked: Asked, page: Annotated[int, Query(ge=1, le=10**6)] = 1, each: bool = False
+) -> HTMLResponse:
+    """The records, filtered, newest first: one line for each step and round, or (each) for each question."""
     everything = standing(_office(request).records())
-    found = asked.among(everything)[::-1]
+    found = record_lines(asked.among(everything), each=each)
     first = (page - 1) * RECORDS_ON_A_PAGE
     choices = {
         name: sorted({str(value) for record in everything if (value := getattr(record, name))})
@@ -156,11 +159,13 @@ def records(request: Request, asked: Asked, page: Annotated[int, Query(ge=1, le=
         request,
         "records.html",
         here="records",
-        records=found[first : first + RECORDS_ON_A_PAGE],
+        lines=found[first : first + RECORDS_ON_A_PAGE],
         total=len(found),
         more=len(found) > first + RECORDS_ON_A_PAGE,
         page=page,
-        query=asked.query,
+        query="&".join(part for part in (asked.query, "each=true" if each else "") if part),
+        filter=asked.query,
+        each=each,
         asked=dict(asked.items()),
         choices=choices,
         names={name: NAMES.get(name, name.capitalize()) for name, _ in asked.items()},

@@ -20,7 +20,7 @@ from synth_core.errors import SpecError
 from synth_core.events.journal import Event, Kind
 from synth_core.events.office import Office, committed_share
 from synth_core.files import escape_formula
-from synth_core.ledger.book import cost_by_step, runway
+from synth_core.ledger.book import cost_by_step, group_records, runway
 from synth_core.privacy.accounts import Account, Balance, Record, State
 from synth_core.privacy.budget import epsilon_of, mu_of
 from synth_core.release import signing
@@ -277,6 +277,62 @@ def standing(records: Sequence[Record]) -> list[Record]:
     """One record for each spend, the one that says where it stands, and all records that are no spends."""
     last = {(record.key, record.attempt): record.id for record in records if record.key}
     return [record for record in records if not record.key or last[record.key, record.attempt] == record.id]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordLine:
+    """What one line of the records page says: a round or a purpose of a step, or a single record."""
+
+    records: tuple[Record, ...]
+    purpose: str
+    mu2: Fraction
+
+    @property
+    def first(self) -> Record:
+        """The oldest of its records."""
+        return self.records[0]
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """The states of its records, each once."""
+        return tuple(dict.fromkeys(record.state.value for record in self.records))
+
+    @property
+    def attempts(self) -> int:
+        """The largest number of an attempt."""
+        return max(record.attempt for record in self.records)
+
+    @property
+    def questions(self) -> int:
+        """How many questions were asked."""
+        return sum(record.mechanism.count for record in self.records)
+
+    @property
+    def mechanisms(self) -> str:
+        """How they were answered."""
+        names = dict.fromkeys(record.mechanism.name for record in self.records if record.mechanism.count)
+        return ", ".join(name.replace("_", " ") for name in names)
+
+
+def record_lines(records: Sequence[Record], *, each: bool) -> list[RecordLine]:
+    """The lines of the records page, newest first.
+
+    Args:
+        records: of any accounts, oldest first; of each spend its latest.
+        each: whether each record has a line of its own.
+    """
+    if each:
+        lines = [RecordLine(records=(one,), purpose=one.purpose or one.reason, mu2=one.mu2) for one in records]
+    else:
+        accounts: dict[str, list[Record]] = {}
+        for record in records:
+            accounts.setdefault(record.dataset, []).append(record)
+        lines = [
+            RecordLine(records=group.records, purpose=group.purpose, mu2=group.mu2)
+            for own in accounts.values()
+            for group in group_records(own)
+        ]
+    return sorted(lines, key=lambda line: -line.records[-1].id)
 
 
 COLUMNS = (

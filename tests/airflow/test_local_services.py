@@ -284,3 +284,16 @@ def test_waiting_is_over_as_soon_as_it_is_ready(tmp_path, monkeypatch):
         wait_until(lambda: next(answers), service=running)
         monkeypatch.undo()
     assert len(pauses) == 1
+
+
+def test_the_first_screen_of_make_up_offers_the_newest_reports(site, capsys):
+    """What `make demo` has published, newest first; a draft is none of it."""
+    for age, name in enumerate(["demo-4", "demo-3", ".drafts", "demo 2", "demo-1"]):
+        report = site.workspace / "public" / name / "report.html"
+        report.parent.mkdir(parents=True)
+        report.write_text("")
+        os.utime(report, (1_000_000 - age, 1_000_000 - age))
+    up._welcome(site, SimpleNamespace(url="http://127.0.0.1:8080"))
+    links = [line.split()[1] for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["report"]]
+    address = "http://127.0.0.1:8080/budget/report?release="
+    assert links == [f"{address}demo-4", f"{address}demo-3", f"{address}demo%202"]

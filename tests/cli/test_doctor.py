@@ -192,3 +192,28 @@ def test_the_command_says_what_to_do_and_fails(workspace):
     told = runner.invoke(app, ["doctor", "-w", str(workspace), "--json"])
     assert told.exit_code == 1
     assert any("chmod 0700" in finding["remedy"] for finding in json.loads(told.stdout))
+
+
+def test_a_healthy_machine_gets_one_line(workspace):
+    """Nothing to read where there is nothing to do; what was found is listed where somebody asks."""
+    runner = CliRunner()
+    quiet = runner.invoke(app, ["doctor", "-w", str(workspace)])
+    assert re.fullmatch(r"healthy: \d+ things were checked \(--all lists them\)\n", quiet.stdout)
+    assert "as required" in runner.invoke(app, ["doctor", "-w", str(workspace), "--all"]).stdout
+
+
+def test_only_what_is_ill_is_listed(workspace):
+    (workspace / "confidential").chmod(0o755)
+    told = CliRunner().invoke(app, ["doctor", "-w", str(workspace)]).stdout
+    assert "chmod 0700" in told
+    assert "compiled" not in told
+    assert re.search(r"the other \d+ things are well", told)
+
+
+def test_without_a_workspace_it_says_what_was_not_looked_at():
+    told = CliRunner().invoke(app, ["doctor"])
+    assert told.exit_code == 0
+    assert told.stdout.startswith("healthy: ")
+    assert (
+        "ledger and signing key were not looked at (set SYNTH_WORKSPACE, or name one with --workspace)" in told.stdout
+    )

@@ -13,11 +13,12 @@ from support.tabulation import tabulate
 
 from synth_core.domain import Domain
 from synth_core.evaluation import Evaluation, compare_codes
+from synth_core.evaluation.marginals import Subgroup
 from synth_core.privacy.wording import scientific
 from synth_core.report import charts
 from synth_core.report.exhibits import MAX_BARS, MAX_HEATMAP_COLUMNS, budget_exhibit, column_exhibits, pairs_exhibit
 from synth_core.report.internal import internal_report
-from synth_core.report.page import Guarantee, SpendLine
+from synth_core.report.page import Guarantee, SpendLine, percent, subgroups_table
 from synth_core.schema import Categorical, Schema
 
 HOSTILE = '<script>alert("x")</script> & "quoted" $x_{2$'
@@ -150,7 +151,7 @@ def test_the_same_arguments_give_the_same_bytes(evaluation, html):
 
 
 def test_no_picture_borrows_from_another(page, html):
-    assert not any("id" in attributes for _, attributes in page.elements)
+    assert {tag for tag, attributes in page.elements if "id" in attributes} == {"h2"}
     assert "url(" not in html
 
 
@@ -165,7 +166,7 @@ def test_every_picture_has_a_description_and_a_table(page):
 def test_the_numbers_of_the_evaluation_are_in_the_tables(page, evaluation):
     for errors in evaluation.marginals:
         for value in (errors.tvd.mean, errors.tvd.worst, errors.floor, errors.independent):
-            assert f"{value:.4f}" in page.text
+            assert percent(value) in page.text
     for error in evaluation.targets:
         assert f"{error.synthetic:.1%}" in page.text
     assert "women" in page.text
@@ -270,7 +271,7 @@ def test_a_heatmap_of_many_columns_keeps_those_with_the_largest_distances():
     exhibit = pairs_exhibit(names, matrix.tolist())
     assert "column04" not in exhibit.svg
     assert "column05" in exhibit.svg
-    assert exhibit.table.rows[0] == (f"{names[-2]} × {names[-1]}", f"{matrix[-1, -2]:.4f}")
+    assert exhibit.table.rows[0] == (f"{names[-2]} × {names[-1]}", "43.5%")
 
 
 def test_small_numbers_are_written_as_people_write_them():
@@ -298,3 +299,34 @@ def test_purposes_share_a_bar_and_each_round_has_a_line():
     assert "75.0%" in exhibit.svg
     assert "error of 1-way marginals" in exhibit.svg
     assert "round" not in exhibit.svg
+
+
+def test_the_page_begins_with_its_sections_and_with_words(page, evaluation):
+    """Each section is in the list of contents, and the first paragraph names the worst pair and the worst group."""
+    links = [link["href"] for link in page.all("a")]
+    assert links == [f"#{heading['id']}" for heading in page.all("h2")]
+    assert len(links) == 8
+    pairs = evaluation.marginal(2)
+    worst = pairs.cliques[int(np.argmax(pairs.values))]
+    assert f"The worst pair is {' × '.join(worst)}, {percent(max(pairs.values))}." in page.text
+    assert "7 of its rows break a declared rule." in page.text
+
+
+def test_a_list_of_the_worst_is_not_all_about_one_column():
+    """Twelve groups of one column are worse than all others; three of them are listed, and the others fill up."""
+    schema = Schema.from_sizes({"many": 12, "few": 3, "one": 1})
+    facts = {"real": 0.1, "synthetic": 0.1, "floor": 0.01}
+    groups = [Subgroup(attribute="many", code=code, error=0.9, **facts) for code in range(12)]
+    groups += [Subgroup(attribute="few", code=code, error=0.5, **facts) for code in range(3)]
+    groups += [Subgroup(attribute="one", code=0, error=0.1, **facts)]
+    names = [row[0].split(" = ")[0] for row in subgroups_table(schema, groups).rows]
+    assert names == ["many"] * 6 + ["few"] * 3 + ["one"]
+
+
+def test_the_noise_of_a_budget_line_is_in_records_and_choices_have_none():
+    line = {"step": "fit", "queries": 1, "scale": 2.5, "mu2": 0.01, "state": "measured"}
+    spends = [SpendLine(purpose="choice", mechanism="exponential", **line)]
+    spends += [SpendLine(purpose="marginals", mechanism="discrete_gaussian", **line)]
+    table = budget_exhibit(spends, mu=0.2).table
+    assert table.head[4] == "noise, records"
+    assert [row[4] for row in table.rows] == ["–", "2.5"]

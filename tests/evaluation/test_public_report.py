@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,8 +15,16 @@ from synth_core.evaluation import CodedTable
 from synth_core.evaluation.public import BoughtError, PublicQuality, bought_error, public_quality
 from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import junction_tree
-from synth_core.report.page import SpendLine
-from synth_core.report.public import changes_table, groups_table, public_report, tree_exhibit
+from synth_core.report.changes import Previous, changes_exhibit, changes_table
+from synth_core.report.page import SpendLine, percent
+from synth_core.report.public import (
+    groups_table,
+    measured_pairs,
+    pairs_table,
+    public_report,
+    ties_exhibit,
+    tree_exhibit,
+)
 from synth_core.schema import Categorical, Schema
 
 HOSTILE = '<script>alert("x")</script>'
@@ -151,7 +160,7 @@ def test_the_page_is_safe_complete_and_always_the_same(quality):
     assert html == report(quality)
     assert not {"script", "link", "img", "iframe"} & {tag for tag, _ in page.elements}
     pictures = [attributes for _, attributes in page.elements if attributes.get("role") == "img"]
-    assert len(pictures) == len(page.all("details")) == 4 + len(SCHEMA.columns)
+    assert len(pictures) == len(page.all("details")) - 1 == 4 + len(SCHEMA.columns)  # one lists pairs
     assert all(len(picture["aria-label"]) > 40 for picture in pictures)
     assert "INTERNAL" not in page.text
     assert "came to ε = 0.9501 (spent by then: ε = 0.9). The cap was ε = 3;" in page.text
@@ -202,3 +211,56 @@ def test_the_tree_shows_every_clique_given_what_it_shares():
     assert len(exhibit.table.rows) == 3
     assert "given b" in exhibit.svg
     assert {row[2] for row in exhibit.table.rows} == {"–", "b"}
+
+
+def test_the_first_paragraph_says_how_good_it_is_and_what_was_measured(quality):
+    near = replace(quality, measured=tuple(replace(m, distance=m.noise) for m in quality.measured))
+    text = Page(report(near)).text
+    assert "The table has 100 synthetic records of 3 columns." in text
+    assert "as closely as their noise allows" in text
+    assert "Of 3 pairs of columns 1 were measured together" in text
+    assert "The least certain group is" in text
+
+
+def test_a_table_that_is_far_from_its_answers_is_said_to_be(quality):
+    far = replace(quality, measured=tuple(replace(m, distance=10 * m.noise) for m in quality.measured))
+    assert "less closely than it could" in Page(report(far)).text
+
+
+def test_the_pairs_that_were_only_modelled_are_listed_for_each_column(quality):
+    table = pairs_table(DOMAIN.attributes, asked=measured_pairs(quality), protected=[("sex", "job")])
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert table.head == ("column", "protected with", "also measured with", "modelled only with")
+    assert rows["sex"] == ("job", "–", HOSTILE)
+    assert rows[HOSTILE] == ("–", "–", "sex, job")
+    assert pairs_table(DOMAIN.attributes, asked=measured_pairs(quality), protected=()).rows[0] == (
+        "sex",
+        "–",
+        "job",
+        HOSTILE,
+    )
+
+
+def test_a_heatmap_marks_the_pairs_that_were_measured(quality):
+    asked = measured_pairs(quality)
+    assert ties_exhibit(DOMAIN.attributes, quality.ties, asked=asked).svg.count("<polygon") == 1
+    assert ties_exhibit(DOMAIN.attributes, quality.ties, asked=()).svg.count("<polygon") == 0
+
+
+def test_columns_that_moved_are_drawn_beside_what_noise_alone_moves(quality):
+    """sex moved by 0.2; job is declared otherwise now, and the release before has no answer about the third."""
+    before = replace(
+        quality,
+        synthetic={**quality.synthetic, "sex": (0.5, 0.5)},
+        columns={name: quality.columns[name] for name in ("sex", "job")},
+    )
+    schema = Schema(columns=(*SCHEMA.columns[:2], Categorical(name="job", values=("farm", "office"))))
+    previous = Previous(manifest=manifest_of("r1"), quality=before, schema=schema)
+    exhibit = changes_exhibit(SCHEMA, quality, previous)
+    sigma = quality.columns["sex"].sigma
+    alone = math.sqrt(2 / math.pi) * math.sqrt(2) * sigma
+    assert exhibit.table.rows == (("sex", percent(0.2), percent(alone)),)
+    assert "How far columns have moved" in report(quality, previous=previous)
+    unreadable = Previous(manifest=manifest_of("r1"))
+    assert changes_exhibit(SCHEMA, quality, unreadable) is None
+    assert "What changed since the last release" in report(quality, previous=unreadable)

@@ -99,7 +99,7 @@ def test_the_report_opens_cleanly(window, request, name, width, scheme):
     pictures = window.execute_script(
         "return [...document.querySelectorAll('svg')].map(svg => svg.getBoundingClientRect().width)"
     )
-    assert len(pictures) == 4 + 14
+    assert len(pictures) == 4 + 14 + (name == "public")  # what has moved since the release before
     assert min(pictures) > 0.7 * min(width, 400)
     paper = window.execute_script("return getComputedStyle(document.body).backgroundColor")
     assert (paper == "rgb(255, 255, 255)") == (scheme == "light")

@@ -107,7 +107,7 @@ REFUSED = [
     ({**VALUES, "hierarchy": {"g": ["a", "b"], "h": ["b"]}}, "hierarchy: 'b' is in two groups"),
     ({**VALUES, "hierarchy": {"g": ["a"]}}, "hierarchy: 'b' is in no group"),
     ({**VALUES, "colour": "red"}, "colour: unknown key"),
-    ({**VALUES, "nullable": "yes"}, "nullable: "),
+    ({**VALUES, "nullable": "maybe"}, "nullable: "),
     ({"kind": "integer", "bins": 5}, "needs bounds"),
     ({"kind": "integer", "bins": 0, "bounds": [0, 9]}, "bins: "),
     ({"kind": "integer", "bins": True, "bounds": [0, 9]}, "bins: "),

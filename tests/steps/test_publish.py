@@ -196,7 +196,7 @@ def test_bought_quality_has_its_own_share_and_the_total_stays(released):
 
 
 def test_the_preview_shows_what_quality_costs(released):
-    from synth_core.steps.preparation import preview_release
+    from synth_core.steps.preview import preview_release
 
     folder, spec = released
     path = folder / "release.yaml"

@@ -11,15 +11,17 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from support.budget_examples import EVIL, tampered
+from support.conversations import chain, conversation
 
 from synth_core.errors import SpecError
 from synth_core.events.office import Office
 from synth_core.privacy.wording import left_figure, loss_figure
 from synth_core.release.verify import check_release
+from synth_core.synthesizers.methods import synthesizer
 from synth_core.web.application import create_app
 from synth_core.web.pages import size
 from synth_core.web.routes import RECORDS_ON_A_PAGE, Visitor, issue_token
-from synth_core.web.views import to_csv
+from synth_core.web.views import record_lines, to_csv
 
 SECRET = "s" * 32
 PEOPLE = {"viewer": Visitor("vera", may_edit=False), "editor": Visitor("edith", may_edit=True)}
@@ -181,7 +183,7 @@ def test_the_run_tab_shows_the_release_of_that_run(shown):
 
 def test_records_are_filtered_and_downloaded(shown):
     text = ask(shown, "/records?dataset=houses&step=fit").text
-    assert "1 entry" in text
+    assert "1 line" in text
     assert "measuring" in text
     rows = list(csv.DictReader(io.StringIO(ask(shown, "/records.csv?dataset=houses&step=fit").text)))
     assert [(row["release"], row["state"], row["task"]) for row in rows] == [("failed-1", "measuring", "fit")]
@@ -190,6 +192,23 @@ def test_records_are_filtered_and_downloaded(shown):
     by_run = ask(shown, "/records.csv?dag=census_release&run=manual__2026-01-01&task=score").text
     assert {row["step"] for row in csv.DictReader(io.StringIO(by_run))} == {"score"}
     assert "No record matches" in ask(shown, "/records?release=none").text
+
+
+def test_the_records_page_has_a_line_for_each_round_and_each_question_where_asked(shown):
+    """The same prices in sum, with fewer lines; the page of one filter leads to the other view of it."""
+    domain, codes = chain((3, 3, 3, 3), 400)
+    told = conversation(synthesizer("privmrf"), domain, codes)
+    lines, each = (record_lines(told.measured, each=one) for one in (False, True))
+    assert len(each) == len(told.measured) > 10
+    assert len(lines) < len(each)
+    assert sum(line.mu2 for line in lines) == sum(line.mu2 for line in each)
+    assert sum(line.questions for line in lines) == sum(line.questions for line in each)
+    assert {"round 0", "round 1"} <= {line.purpose for line in lines}
+    assert [line.records[-1].id for line in lines] == sorted((line.records[-1].id for line in lines), reverse=True)
+    assert 'href="records?dataset=people&amp;each=true"' in ask(shown, "/records?dataset=people").text
+    single = ask(shown, "/records?dataset=people&each=true").text
+    assert 'href="records?dataset=people"' in single
+    assert single.count("<tr>") > ask(shown, "/records?dataset=people").text.count("<tr>")
 
 
 def test_a_spreadsheet_runs_nothing(office):

@@ -11,15 +11,41 @@ from __future__ import annotations
 
 from typing import Annotated, TypeAlias, get_args
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from synth_core.schema.columns.categorical import Categorical
 from synth_core.schema.columns.numbers import Integer, Real
 
-__all__ = ["KINDS", "AnyColumn", "Categorical", "Column", "Integer", "Real"]
+__all__ = ["INSTEAD", "KINDS", "AnyColumn", "Categorical", "Column", "Integer", "Real"]
 
 AnyColumn: TypeAlias = Categorical | Integer | Real
-Column: TypeAlias = Annotated[AnyColumn, Field(discriminator="kind")]
 
 KINDS: tuple[str, ...] = tuple(kind.model_fields["kind"].default for kind in get_args(AnyColumn))
 """What `kind` may be."""
+
+ALSO = {"category": "categorical", "int": "integer", "float": "real"}
+"""Other words for kinds, which leave no doubt."""
+
+_DATES = "; declare a date as text (kind: categorical, each value listed), or its year as kind: integer"
+_TRUTHS = "; declare it as kind: categorical with the two values as the source has them, such as [true, false]"
+INSTEAD = {"date": _DATES, "datetime": _DATES, "time": _DATES, "bool": _TRUTHS, "boolean": _TRUTHS}
+"""How to declare what there is no kind for, by the word that people try."""
+
+
+def _with_kind(raw: object) -> object:
+    """The declaration of a column with its kind, where it is left out and follows from the other keys."""
+    if not isinstance(raw, dict):
+        return raw
+    kind = raw.get("kind")
+    if isinstance(kind, str):
+        return {**raw, "kind": ALSO.get(kind, kind)}
+    if kind is not None:
+        return raw
+    if "values" in raw or "compare" in raw:
+        return {"kind": "categorical", **raw}
+    numbers = [one for key in ("bounds", "bins") if isinstance(raw.get(key), list | tuple) for one in raw[key]]
+    # Whole numbers as edges may belong to either kind of number.
+    return {"kind": "real", **raw} if any(isinstance(one, float) for one in numbers) else raw
+
+
+Column: TypeAlias = Annotated[Annotated[AnyColumn, Field(discriminator="kind")], BeforeValidator(_with_kind)]

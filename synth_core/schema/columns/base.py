@@ -45,6 +45,8 @@ def whole_or_text(value: object) -> object:
     """The value, if a table can hold it as it is written; ValueError says how to write it otherwise."""
     if isinstance(value, bool):
         raise ValueError("write true, false, yes, no, on and off in quotes")
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
     if value is None:
         raise ValueError("null is not a value; declare nullable: true")
     if not isinstance(value, int | str):
@@ -55,6 +57,18 @@ def whole_or_text(value: object) -> object:
 
 
 Value: TypeAlias = Annotated[int | str, BeforeValidator(whole_or_text)]
+
+TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+"""Words for truth values; a schema file is read as text."""
+
+
+def read_truth(value: object) -> object:
+    """The truth value that a word says; ValueError for another word."""
+    if not isinstance(value, str):
+        return value
+    if value.lower() not in TRUTHS:
+        raise ValueError("true or false is needed")
+    return TRUTHS[value.lower()]
 
 
 class Declaration(BaseModel):
@@ -93,7 +107,7 @@ class ColumnBase(Declaration):
     """What every kind of column declares."""
 
     name: Annotated[str, Field(min_length=1), AfterValidator(one_line)]
-    nullable: bool = Field(default=False, strict=True)
+    nullable: Annotated[bool, BeforeValidator(read_truth)] = Field(default=False, strict=True)
     unseen: Literal["refuse", "other", "clip"] = "refuse"
     description: str = ""
     reads: str | None = Field(

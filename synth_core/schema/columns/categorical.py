@@ -62,7 +62,7 @@ class Comparison(Declaration):
 
 
 class Categorical(ColumnBase):
-    """A column with a list of values, all text or all whole numbers.
+    """A column with a list of values, all text or all whole numbers; a mapping gives each its label.
 
     `hierarchy` maps a group's name to its values; the groups partition the values. Where `compare` derives the column,
     a cell with another of its values than the two results keeps it ("not in universe" stays so), recoded where `recode`
@@ -215,6 +215,18 @@ class Categorical(ColumnBase):
         held = [members for members in self.hierarchy.values() if members]
         of = {value: group for group, members in enumerate(held) for value in members}
         return tuple(of[value] for value in self.values)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _label_values(cls, raw: Any) -> Any:
+        """Take `values: {1: Male, 2: Female}` as values with labels."""
+        if not isinstance(raw, dict) or not isinstance(raw.get("values"), dict):
+            return raw
+        if raw.get("labels"):
+            raise ValueError("values: they have labels already; remove the key labels, or write values as a list")
+        named = raw["values"]
+        labels = {value: label if isinstance(label, str) else str(label) for value, label in named.items() if label}
+        return {**raw, "values": list(named), "labels": labels}
 
     @model_validator(mode="after")
     def _check(self) -> Categorical:

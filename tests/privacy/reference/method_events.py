@@ -31,7 +31,7 @@ def table():
 def events(method, preset):
     """The mechanisms that were charged, in the ledger's notation."""
     release = synthesize(table(), Schema.from_sizes(SIZES), method=method, preset=preset, epsilon=EPSILON, delta=DELTA)
-    return [record.mechanism.to_json() for record in release.spends if record.state is State.MEASURED]
+    return [record.mechanism.to_json() for record in release.records if record.state is State.MEASURED]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,81 @@
+"""A bar that shows how far a call is: in a notebook and on a terminal, and nowhere else.
+
+On a terminal it is drawn by rich, where that is installed; in a notebook by the browser's own element.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from html import escape
+from typing import Any
+
+from synth_core.errors import MissingExtra, needing
+
+Advance = Callable[[str, float], None]
+"""Called with what is being done, and the share that is done, 0 to 1."""
+
+
+@contextmanager
+def live_progress(title: str, *, wanted: bool = True) -> Iterator[Advance]:
+    """Show how far a call is while it runs.
+
+    Args:
+        title: what is being done.
+        wanted: whether anything is to be shown; the caller may report progress in another way.
+
+    Yields:
+        What to call with news; calling it costs nothing where nobody looks.
+    """
+    display = _notebook_display() if wanted else None
+    if display is not None:
+        yield _in_notebook(title, display)
+    elif wanted and sys.stderr.isatty() and (bar := _terminal_bar()) is not None:
+        with bar:
+            task = bar.add_task(title, total=1.0)
+            yield lambda what, share: bar.update(task, completed=share, description=f"{title}: {what}")
+    else:
+        yield _unseen
+
+
+def _unseen(what: str, share: float) -> None:
+    """Nobody looks."""
+
+
+def _terminal_bar() -> Any:
+    """A bar that is gone when it is done; None without rich."""
+    try:
+        with needing("cli"):
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    except MissingExtra:
+        return None
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
+def _notebook_display() -> Any:
+    """IPython's `display`, if this runs in a notebook's kernel."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    if shell is None or getattr(shell, "kernel", None) is None:
+        return None
+    shown = importlib.import_module("IPython.display")
+    return lambda html, **how: shown.display(shown.HTML(html), **how)
+
+
+def _in_notebook(title: str, display: Any) -> Advance:
+    place = f"progress-{id(display)}"
+    display(_bar_html(title, "", 0.0), display_id=place)
+
+    def advance(what: str, share: float) -> None:
+        display(_bar_html(title, what, share), display_id=place, update=True)
+
+    return advance
+
+
+def _bar_html(title: str, what: str, share: float) -> str:
+    words = f"{title}: {what}" if what else title
+    return f'<label>{escape(words)} <progress max="1" value="{share:.3f}"></progress></label>'

@@ -1,0 +1,161 @@
+"""What a call of `synthesize` gives back: the synthetic table, what it cost, and ways to look at it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from html import escape
+from typing import TYPE_CHECKING
+
+from synth_core.errors import needing
+from synth_core.ledger.book import counted_records
+from synth_core.markup import table_html
+from synth_core.models.mixture import Model
+from synth_core.privacy.accounts import Record
+from synth_core.privacy.budget import epsilon_of, mu2_of, mu_of
+from synth_core.privacy.wording import exact_text, loss_text
+from synth_core.schema import Schema
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from synth_core.evaluation import Evaluation
+
+SHOWN_ROWS = 5
+"""Rows of the synthetic table that a notebook shows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What a release costs: the larger of what it asked for and what it was charged, at its delta.
+
+    Attributes:
+        epsilon: the privacy loss that is promised, rounded up where it is written.
+        delta: the other half of the guarantee.
+        mu: the same promise as a parameter of Gaussian differential privacy.
+        spent: the epsilon that its charges are worth.
+        unit: whom the promise protects, and "accounted for nowhere" where no ledger was given.
+    """
+
+    epsilon: float
+    delta: float
+    mu: float
+    spent: float
+    unit: str
+
+    def __str__(self) -> str:
+        return (
+            f"epsilon {loss_text(self.epsilon)} at delta {exact_text(self.delta)} per {self.unit}; "
+            f"spent: epsilon {loss_text(self.spent)}"
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(str(self))}</p>"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Release:
+    """A synthetic table, the model it was drawn from, and the ledger records of what it cost.
+
+    Attributes:
+        table: the synthetic rows.
+        records: the release's records in the ledger, oldest first, as they are.
+        model: the model from which the rows were drawn.
+        unit: whom the promise protects, and "accounted for nowhere" where no ledger was given.
+        schema: the public declaration of the columns.
+        asked: the epsilon that was asked for, and the delta.
+    """
+
+    table: pd.DataFrame
+    records: list[Record]
+    model: Model
+    unit: str
+    schema: Schema
+    asked: tuple[float, float]
+
+    @property
+    def cost(self) -> Cost:
+        """What the release costs."""
+        epsilon, delta = self.asked
+        charged = sum((record.mu2 for record in counted_records(self.records)), Fraction(0))
+        spent = epsilon_of(charged, delta)
+        promised = max(charged, mu2_of(epsilon, delta))
+        return Cost(epsilon=max(epsilon, spent), delta=delta, mu=mu_of(promised), spent=spent, unit=self.unit)
+
+    @property
+    def spends(self) -> pd.DataFrame:
+        """One row for each batch of questions that was paid for.
+
+        The columns are step, purpose, mechanism, questions, noise_sigma (standard deviation in records, of the question
+        with the most noise; none for a choice) and mu2, which add up to what the release was charged.
+        """
+        import pandas as pd
+
+        rows = [
+            (
+                record.step,
+                record.purpose,
+                record.mechanism.name,
+                record.mechanism.count,
+                _sigma(record),
+                float(record.mu2),
+            )
+            for record in counted_records(self.records)
+        ]
+        return pd.DataFrame(rows, columns=["step", "purpose", "mechanism", "questions", "noise_sigma", "mu2"])
+
+    def summary(self) -> str:
+        """Says what the release is and what it cost, in a few lines.
+
+        Returns:
+            The text; it is public, like the table.
+        """
+        spends = self.spends
+        batches = "1 batch" if len(spends) == 1 else f"{len(spends):,} batches"
+        asked = f"{int(spends.questions.sum()):,} questions in {batches}"
+        lines = [
+            f"{len(self.table):,} synthetic records of {len(self.table.columns)} columns, "
+            f"from about {self.model.total:,.0f} (noisy)",
+            f"cost       {self.cost}",
+            f"asked      {asked}",
+        ]
+        if self.schema.rules:
+            broken = sum(int(rows.sum()) for rows in self.schema.violations(self.table).values())
+            lines.append(f"rules      {len(self.schema.rules)} declared, {broken:,} rows that break one")
+        return "\n".join(lines)
+
+    def evaluate(self, real: pd.DataFrame) -> Evaluation:
+        """Compare the synthetic table with the real one.
+
+        Args:
+            real: the confidential table that was synthesized, or another of the same columns.
+
+        Returns:
+            Every true error. It is computed from confidential rows without noise: keep it inside.
+
+        Raises:
+            SourceError: the table does not fit the schema; names the column, never a value.
+            MissingExtra: the extra `evaluation` is not installed.
+        """
+        with needing("evaluation"):
+            from synth_core.evaluation import compare
+
+        return compare(real, self.table, self.schema)
+
+    def __repr__(self) -> str:
+        return f"<Release: {len(self.table):,} synthetic records of {len(self.table.columns)} columns, {self.cost}>"
+
+    def _repr_html_(self) -> str:
+        first, *lines = self.summary().splitlines()
+        facts = table_html([line.split(maxsplit=1) for line in lines], title=first)
+        head = self.table.head(SHOWN_ROWS)
+        rows = table_html(head.astype(str).to_numpy().tolist(), title="First rows", head=[str(c) for c in head.columns])
+        return f"{facts}{rows}"
+
+
+def _sigma(record: Record) -> float:
+    """The noise on the question with the most of it, in records; NaN for a choice, which has none."""
+    if record.mechanism.name not in ("discrete_gaussian", "discrete_laplace"):
+        return math.nan
+    return math.sqrt(max(record.mechanism.variances()))

@@ -1,0 +1,159 @@
+"""What noise will leave of a schema: expected counts beside their noise, before anything is read.
+
+All numbers are public: the schema, the price, and a number of records that somebody has declared or that an earlier
+release has published with noise. A count that is smaller than the noise that 95 of 100 draws stay within cannot be
+told from none; where that holds of the average value of a column, its table is mostly noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from synth_core.domain import Domain
+from synth_core.evaluation.distances import Z95
+from synth_core.privacy.accounts import Account
+from synth_core.privacy.budget import BudgetPlan, epsilon_of, mu2_of
+from synth_core.privacy.wording import loss_text
+from synth_core.release.manifest import previous_manifest
+from synth_core.release.paths import ReleasePaths
+from synth_core.release.spec import ReleaseSpec
+from synth_core.schema import Schema
+from synth_core.synthesizers.base import CountNoise, Synthesizer
+
+LISTED_COLUMNS = 40
+"""Upper limit of the columns that are listed: those with the fewest records for each value."""
+LISTED_PAIRS = 5
+"""Upper limit of the pairs that are listed: those with the most cells."""
+LISTED_WARNINGS = 8
+"""Upper limit of the columns that are warned of, each with its remedy."""
+
+Line = tuple[str, str]
+
+
+class Records(NamedTuple):
+    """A public number of records, and where it comes from."""
+
+    number: float
+    origin: str
+
+
+def known_records(spec: ReleaseSpec, account: Account | None, paths: ReleasePaths) -> Records | None:
+    """The best public number of records there is; None without any. Rows are never counted for it.
+
+    Args:
+        spec: the release, which may declare a number of rows.
+        account: the account that pays, if it can be read; it may declare an upper bound.
+        paths: where earlier releases are published.
+
+    Returns:
+        What the newest release of the data set has published, else the declared rows, else the upper bound.
+    """
+    before = previous_manifest(paths.public.parent, dataset=spec.dataset, release=spec.release)
+    published = (before or {}).get("quality", {}).get("noisy_total")
+    if before and isinstance(published, int | float) and published >= 1:
+        return Records(float(published), f"as release {before['release']} has published, with noise")
+    if isinstance(spec.rows, int):
+        return Records(float(spec.rows), "as `rows` declares")
+    if account and account.largest_n:
+        return Records(float(account.largest_n), "the account's upper bound: there may be fewer")
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Expected counts of columns and pairs beside their noise, and a remedy for each column in which noise wins."""
+
+    counts: list[Line]
+    warnings: list[Line]
+
+
+def _in_short(number: float) -> str:
+    """A number of records as people say it: whole, unless there are few."""
+    return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """An average cell of a table: its records, and the noise on it that 95 of 100 draws stay within."""
+
+    names: tuple[str, ...]
+    cells: int
+    records: float
+    noise: float
+
+    @property
+    def loses(self) -> bool:
+        return self.records < self.noise
+
+    @property
+    def line(self) -> Line:
+        verdict = ": noise wins" if self.loses else ""
+        what = "values" if len(self.names) == 1 else "cells"
+        text = f"{self.cells:,} {what}, {_in_short(self.records)} records each, noise ±{_in_short(self.noise)}{verdict}"
+        return " × ".join(self.names), text
+
+
+def foresee(
+    spec: ReleaseSpec,
+    schema: Schema,
+    domain: Domain,
+    *,
+    method: Synthesizer,
+    plan: BudgetPlan,
+    records: Records | None,
+) -> Outlook:
+    """Judge a schema by public numbers alone.
+
+    Args:
+        spec: the release.
+        schema: what the columns may hold.
+        domain: the attributes of one model; with strata, of one stratum.
+        method: says how much noise its counts will have; one that cannot say is not judged.
+        plan: its budget.
+        records: a public number of records.
+
+    Returns:
+        Lines for people.
+    """
+    if records is None:
+        said = "unknown: declare `rows`, or --largest-n of the account, to see what noise leaves of each column"
+        return Outlook([("records", said)], [])
+    noise = method.count_noise(domain, plan) if isinstance(method, CountNoise) else {}
+    if not noise:
+        return Outlook([("noise", f"method {spec.method} does not say how much its counts will have")], [])
+    strata = schema.domain.size(spec.strata.by) if spec.strata else 1
+    share = f", a stratum's share of them 1/{strata}" if spec.strata else ""
+    lines = [("records", f"{records.number:,.0f}, {records.origin}{share}")]
+    found = [
+        _Cell(names, domain.cells(names), records.number / strata / domain.cells(names), Z95 * sigma)
+        for names, sigma in noise.items()
+    ]
+    columns = sorted((one for one in found if len(one.names) == 1), key=lambda one: one.records)
+    larger = sorted((one for one in found if len(one.names) > 1), key=lambda one: -one.cells)
+    protected = {domain.clique(table) for table in spec.protect}
+    named = [one for one in larger if one.names in protected]
+    largest = [one for one in larger if one not in named][:LISTED_PAIRS]
+    lines += [one.line for one in [*columns[:LISTED_COLUMNS], *named, *largest]]
+    if len(columns) > LISTED_COLUMNS:
+        lines.append((f"{len(columns) - LISTED_COLUMNS} other columns", "more records for each value"))
+    return Outlook(lines, _warnings(spec, schema, [*columns, *named]))
+
+
+def _warnings(spec: ReleaseSpec, schema: Schema, judged: Sequence[_Cell]) -> list[Line]:
+    """A remedy for each column, and each protected table, in which noise wins."""
+    losing = [one for one in judged if one.loses]
+    lines = []
+    for one in losing[:LISTED_WARNINGS]:
+        epsilon = epsilon_of(mu2_of(spec.epsilon, spec.delta) * round((one.noise / one.records) ** 2 + 0.5), spec.delta)
+        column = schema.column(one.names[0])
+        fewer = "declare fewer bins" if column.levels is not None else "merge values, with `recode` or in the source"
+        if len(one.names) > 1:
+            fewer = "name coarser columns"
+        elif column.groups is not None:
+            fewer = "declare the groups of its hierarchy as values"
+        lines.append((" × ".join(one.names), f"{fewer}, or spend more: epsilon {loss_text(epsilon, 2)} would do"))
+    if len(losing) > LISTED_WARNINGS:
+        lines.append((f"{len(losing) - LISTED_WARNINGS} more", "the same remedies; see the list above"))
+    return lines

@@ -1,0 +1,114 @@
+"""What `synth plan` says: the cost of a release, how it is shared, and what noise will leave; no data is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from synth_core.errors import SynthError
+from synth_core.files import FORMULA_SIGNS
+from synth_core.ledger.sql import open_ledger
+from synth_core.models.feasibility import check_rules
+from synth_core.privacy.accounts import Account, Balance
+from synth_core.privacy.budget import BudgetPlan, epsilon_of, mu2_of, mu_of
+from synth_core.privacy.wording import exact_text, left_text, loss_text
+from synth_core.release.budget import ReleaseBudget, divide_budget
+from synth_core.release.paths import ReleasePaths
+from synth_core.release.spec import ReleaseSpec
+from synth_core.release.strata import divide_strata, lay_out_strata
+from synth_core.schema import DeclaredSchema, Schema
+from synth_core.steps.context import release_method
+from synth_core.steps.outlook import foresee, known_records
+from synth_core.steps.preparation import check_account, check_bins
+
+NO_LARGEST_N = "no public bound of the number of records is declared: make sure that delta is at most 1/(10 x records)"
+"""What is said of an account that was opened before the bound was asked for; an account cannot be declared again."""
+
+Section = tuple[str, list[tuple[str, str]]]
+
+
+def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> list[Section]:
+    """Sections of named facts: the release, its budget, what the method expects and what noise leaves, the account."""
+    spec = ReleaseSpec.load(wanted) if isinstance(wanted, Path) else ReleaseSpec.parse(dict(wanted))
+    declared = DeclaredSchema.load(Path(spec.schema_))
+    check_rules(declared.on_grid)
+    check_bins(spec, declared)
+    schema, method = declared.planned, release_method(spec)
+    balance: Balance | None = None
+    try:
+        balance = open_ledger(workspace, dataset=spec.dataset).balance(spec.dataset)
+    except SynthError as refusal:
+        account_lines = [("not ready", str(refusal))]
+    else:
+        check_account(spec, balance.account)
+        account_lines = _account_lines(spec, balance)
+    account: Account | None = balance.account if balance else None
+    budget = divide_budget(spec, rows_per_unit=account.rows_per_unit if account else 1)
+    domain, strata = schema.domain, spec.strata
+    if strata is not None:
+        division = divide_strata(layout := lay_out_strata(strata, schema), [0.0] * len(layout.names), pool_below=None)
+        domain = division.domain(domain, division.parts[0])
+    plan = method.plan(domain, budget.method)
+    records = known_records(spec, account, ReleasePaths(workspace.resolve(), spec.release))
+    outlook = foresee(spec, schema, domain, method=method, plan=plan, records=records)
+    where = " in each stratum" if strata else ""
+    return [
+        (f"Release {spec.release}", _release_lines(spec, schema)),
+        ("How the budget is shared", _share_lines(plan, budget)),
+        (f"What to expect{where}", method.preview(domain, plan)),
+        (f"What the noise leaves{where}", outlook.counts),
+        *([("Where noise wins, and what to do", outlook.warnings)] if outlook.warnings else []),
+        (f"Account {spec.dataset}", account_lines),
+    ]
+
+
+def _release_lines(spec: ReleaseSpec, schema: Schema) -> list[tuple[str, str]]:
+    total = mu2_of(spec.epsilon, spec.delta)
+    price = f"epsilon {exact_text(spec.epsilon)}, delta {exact_text(spec.delta)} (mu {loss_text(mu_of(total))})"
+    return [
+        ("method", f"{spec.method}, preset {spec.preset}"),
+        ("cost", price),
+        ("columns", f"{len(schema.domain)}, {schema.domain.cells():.3g} possible records"),
+        *([("strata", f"{schema.domain.size(spec.strata.by)} of {spec.strata.by}")] if spec.strata else []),
+        *_formula_warning(spec, schema),
+    ]
+
+
+def _share_lines(plan: BudgetPlan, budget: ReleaseBudget) -> list[tuple[str, str]]:
+    beside = {
+        "bins": budget.bins,
+        "quality": budget.quality,
+        "rows of strata": budget.stratum_rows,
+        "level above": budget.level_above,
+    }
+    bought = [(name, mu2) for name, mu2 in beside.items() if mu2]
+    return [
+        (name, f"{float(mu2 / budget.whole):6.1%}   mu {float(mu2) ** 0.5:.4f}")
+        for name, mu2 in [*((name, plan.mu2(name)) for name, _ in plan.shares), *bought]
+    ]
+
+
+def _account_lines(spec: ReleaseSpec, balance: Balance) -> list[tuple[str, str]]:
+    left = max(balance.remaining_mu2, Fraction(0))
+    after = left - mu2_of(spec.epsilon, spec.delta)
+    cap, delta = exact_text(balance.account.cap_epsilon), exact_text(spec.delta)
+    rest = f"epsilon {left_text(epsilon_of(after, spec.delta), 3)}" if after >= 0 else "not enough: refused"
+    return [
+        ("cap", f"epsilon {cap} at delta {delta}, per {spec.unit}"),
+        ("left now", f"epsilon {left_text(epsilon_of(left, spec.delta), 3)}"),
+        ("left after", rest),
+        *([("warning", NO_LARGEST_N)] if balance.account.largest_n is None else []),
+    ]
+
+
+def _formula_warning(spec: ReleaseSpec, schema: Schema) -> list[tuple[str, str]]:
+    """A warning if CSV files will have cells that a spreadsheet runs as formulas; they are values that are declared."""
+    if not spec.csv or spec.escape_formulas:
+        return []
+    for column in schema.columns:
+        if any(isinstance(value, str) and value.startswith(FORMULA_SIGNS) for value in getattr(column, "values", ())):
+            said = f"column {column.name!r} has values that a spreadsheet runs as formulas; set escape_formulas: true"
+            return [("warning", said)]
+    return []
