@@ -25,7 +25,7 @@ from synth_core.privacy.reading import count_refusals
 from synth_core.release.budget import divide_budget
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
-from synth_core.schema.codec import decode, encode
+from synth_core.schema.codec import decode, encode, guess_densities
 from synth_core.storage.contribution import bound_for, bounded_frame
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Progress, Tools, run_phases, silent
@@ -145,7 +145,7 @@ def synthesize(
     rng = np.random.default_rng(seed)
     codes = model.sample(rows or max(1, round(model.total)), rng)
     spends = book.records(dataset=spec.dataset, release=spec.release)
-    return Release(decode(codes, schema, rng), spends, model, account.unit)
+    return Release(decode(codes, schema, rng, guess_densities(schema, model.marginal)), spends, model, account.unit)
 
 
 def _ledger_in_memory(

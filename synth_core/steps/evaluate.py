@@ -42,9 +42,11 @@ from synth_core.release.certificate import promised_mu2
 from synth_core.release.strata import Division
 from synth_core.report.internal import internal_report, one_way_counts
 from synth_core.report.page import Guarantee, SpendLine
+from synth_core.schema.codec import number_columns
+from synth_core.schema.columns.numbers import NumberBase
 from synth_core.steps.context import StepRun
 from synth_core.steps.ingest import snapshot_key
-from synth_core.storage.ingest import ingest_partitions
+from synth_core.storage.ingest import ingest_partitions, keeps_places
 from synth_core.synthesizers.base import noise_sigma
 
 BOUGHT_ALPHAS = (1, 2, 3)
@@ -83,6 +85,7 @@ def _compare(run: StepRun, synthetic: CodedTable, quality: PublicQuality) -> Non
         real,
         synthetic,
         levels=numeric_levels(run.schema),
+        numbers=_known_numbers(run),
         pay_gap=declared_pay_gap(run.schema),
         violations=quality.violations,
         quick=run.spec.evaluate == "quick",
@@ -90,6 +93,12 @@ def _compare(run: StepRun, synthetic: CodedTable, quality: PublicQuality) -> Non
     )
     write_text(run.paths.evaluation, evaluation.to_json())
     write_text(run.paths.internal_report, _report(run, evaluation, real, synthetic))
+
+
+def _known_numbers(run: StepRun) -> list[NumberBase]:
+    """The columns of numbers; none if an earlier version ingested the rows and kept their codes alone."""
+    columns = number_columns(run.schema)
+    return columns if all(keeps_places(path, columns) for path in run.partitions[:1]) else []
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ROUTINE, ReleaseSpec
 from synth_core.release.strata import divide_strata, lay_out_strata
 from synth_core.schema import DeclaredSchema, Schema
+from synth_core.schema.codec import number_columns
 from synth_core.steps.context import PUBLISHED, this_runner
 from synth_core.storage.contribution import check_unit_declared
 from synth_core.storage.locations import source_files
@@ -33,6 +34,9 @@ from synth_core.synthesizers.methods import synthesizer
 
 NO_LARGEST_N = "no public bound of the number of records is declared: make sure that delta is at most 1/(10 x records)"
 """What is said of an account that was opened before the bound was asked for; an account cannot be declared again."""
+
+DOUBTFUL_MEAN = 0.05
+"""How far one record in a hundred may move a mean, by where in its bin it lies, before a preview warns of it."""
 
 Section = tuple[str, list[tuple[str, str]]]
 
@@ -240,6 +244,7 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> lis
         ("columns", f"{len(schema.domain)}, {schema.domain.cells():.3g} possible records"),
         *([("strata", f"{schema.domain.size(strata.by)} of {strata.by}")] if strata else []),
         *_formula_warning(spec, schema),
+        *_width_warnings(schema),
     ]
     return [
         (f"Release {spec.release}", release),
@@ -247,6 +252,20 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> lis
         ("What to expect in each stratum" if strata else "What to expect", method.preview(domain, plan)),
         (f"Account {spec.dataset}", account_lines),
     ]
+
+
+def _width_warnings(schema: Schema) -> list[tuple[str, str]]:
+    """A warning for each column with a bin so wide that its mean is uncertain."""
+    found = []
+    for column in number_columns(schema):
+        doubt = None if column.private_bins else column.doubtful_bin
+        if doubt is not None and doubt[1] > DOUBTFUL_MEAN:
+            said = (
+                f"column {column.name!r}: one record in a hundred in {doubt[0]} may move the mean by up to "
+                f"{doubt[1]:.0%}; declare a tail, add edges or set moments: true"
+            )
+            found.append(("warning", said))
+    return found
 
 
 def _formula_warning(spec: ReleaseSpec, schema: Schema) -> list[tuple[str, str]]:

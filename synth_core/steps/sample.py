@@ -22,7 +22,7 @@ from synth_core.files import atomic_write, escape_formula
 from synth_core.models.mixture import AnyModel, Mixture, load_model
 from synth_core.models.sampling import Codes
 from synth_core.schema import Schema
-from synth_core.schema.codec import decode_table
+from synth_core.schema.codec import decode_table, guess_densities
 from synth_core.steps.context import StepRun
 
 BLOCK_ROWS = 1_000_000
@@ -71,7 +71,9 @@ def write_shard(job: tuple[int, Path], *, recipe: Recipe) -> Path:
     total = max(1, round(model.total)) if recipe.rows == "noisy" else recipe.rows
     rng = np.random.default_rng([recipe.seed, number])
     schema = Schema.load(recipe.schema)
-    tables = (decode_table(codes, schema, rng) for codes in _drawn(model, total, rng, recipe=recipe, number=number))
+    densities = guess_densities(schema, model.marginal)
+    drawn = _drawn(model, total, rng, recipe=recipe, number=number)
+    tables = (decode_table(codes, schema, rng, densities) for codes in drawn)
     first = next(tables)
     with ExitStack() as files:
         parquet = files.enter_context(atomic_write(address))
