@@ -119,6 +119,25 @@ class _Sums:
     groups: NDArray[np.float64]
 
 
+def summarise_values(table: CodedTable, columns: Sequence[InsideBins]) -> list[ValueSummary]:
+    """Summarise the numbers of one table.
+
+    Args:
+        table: A table whose pieces hold places beside codes.
+        columns: The columns of numbers.
+
+    Returns:
+        One summary for each column.
+    """
+    if not columns:
+        return []
+    sums: _Sums = table.total(_add_values, _added, columns=tuple(columns), groups=())
+    return [
+        _summary(column.place_numbers.ravel(), counts, is_income=column.role == INCOME)
+        for column, counts in zip(columns, sums.counts, strict=True)
+    ]
+
+
 def compare_values(real: CodedTable, synthetic: CodedTable, columns: Sequence[InsideBins]) -> Comparison:
     """Compare the numbers of two tables.
 

@@ -120,10 +120,11 @@ class Densities:
         trust = USUAL_STRAY**2 / (USUAL_STRAY**2 + deviations**2)
         with np.errstate(invalid="ignore"):
             wanted = np.where(trust > 0, trust * means + (1 - trust) * self.means, self.means)
-        return self._tilted(np.clip(wanted, 0.005, 0.995))
+        return self.with_exact_means(wanted)
 
-    def _tilted(self, wanted: Floats) -> Densities:
-        """Bisection: the mean place grows with the tilt."""
+    def with_exact_means(self, means: Floats) -> Densities:
+        """Returns the densities tilted to these mean places; by bisection, since the mean place grows with the tilt."""
+        wanted = np.clip(means, 0.005, 0.995)
         low = np.full(len(wanted), -STEEPEST_TILT)
         high = -low
         for _ in range(50):

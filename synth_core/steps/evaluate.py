@@ -26,8 +26,16 @@ from synth_core.evaluation import (
     numeric_levels,
     rule_violations,
 )
-from synth_core.evaluation.distances import alpha_way
-from synth_core.evaluation.public import BoughtError, MergedMarginal, PublicQuality, bought_error, public_quality
+from synth_core.evaluation.distances import Z95, alpha_way
+from synth_core.evaluation.public import (
+    BoughtError,
+    MeanError,
+    MergedMarginal,
+    PublicQuality,
+    bought_error,
+    public_quality,
+)
+from synth_core.evaluation.values import summarise_values
 from synth_core.files import write_text
 from synth_core.ledger.book import cost_by_step, counted_records
 from synth_core.measurement import Measurement
@@ -48,6 +56,7 @@ from synth_core.steps.context import StepRun
 from synth_core.steps.ingest import snapshot_key
 from synth_core.storage.ingest import ingest_partitions, keeps_places
 from synth_core.synthesizers.base import noise_sigma
+from synth_core.synthesizers.moments import mean_deviation, read_moments, value_densities
 
 BOUGHT_ALPHAS = (1, 2, 3)
 """Numbers of columns of the marginals whose mean error is bought."""
@@ -145,10 +154,31 @@ def _public_quality(run: StepRun, synthetic: CodedTable) -> PublicQuality:
         merged=answers.merged,
         total=total,
         bought=_bought(run, synthetic, total) if spec.quality_share else [],
+        means=_means(run, synthetic, answers.marginals),
         violations=rule_violations(synthetic, run.schema),
         answers_used=answers.used,
         answers_unused=answers.unused,
     )
+
+
+def _means(run: StepRun, synthetic: CodedTable, answers: Sequence[Measurement]) -> list[MeanError]:
+    """The means of columns whose sums were bought, with the margin that noise and sampling give them."""
+    known = read_moments(run.paths.moments)
+    columns = [column for column in number_columns(run.schema) if column.name in known]
+    if not columns:
+        return []
+    model, found = load_model(run.paths.model), []
+    densities = value_densities(run.schema, model.marginal, known)
+    for column, summary in zip(columns, summarise_values(synthetic, columns), strict=True):
+        counts = model.marginal((column.name,))[: column.declared]
+        sigmas = [answer.sigma for answer in answers if answer.clique == (column.name,)]
+        by_noise = mean_deviation(
+            densities[column.name], known[column.name], counts, count_sigma=min(sigmas, default=0.0)
+        )
+        by_sampling = summary.deviation / math.sqrt(max(1, summary.rows))
+        margin = Z95 * math.hypot(by_noise, by_sampling)
+        found.append(MeanError(column=column.name, mean=summary.mean, margin=margin))
+    return found
 
 
 def _bought(run: StepRun, synthetic: CodedTable, total: float) -> list[BoughtError]:

@@ -25,7 +25,7 @@ from synth_core.files import atomic_write, flush_to_disk, write_text
 from synth_core.privacy.wall import wall
 from synth_core.schema import Schema
 from synth_core.schema.codec import summed_columns
-from synth_core.schema.columns.inside import place_name
+from synth_core.schema.columns.inside import is_place, place_name
 from synth_core.schema.columns.numbers import NumberBase
 from synth_core.storage.contribution import UNIT_COLUMNS, ContributionBound, kept_rows
 from synth_core.storage.locations import distinct_files, open_file
@@ -316,9 +316,10 @@ def divide_rows(
 ) -> None:
     """Write each part's rows to a folder of its own below `target`; a part is a folder's name and the column's codes.
 
-    The columns `dropped` are left out. A part of one code loses the column too; in the others its codes are numbered
-    anew, in the order given. Parts without rows have files as well. Everything is written beside `target`, which takes
-    its name at the end: after a crash it is absent or whole. Rows that were divided in the same way stay as they are.
+    The columns `dropped` are left out, and the places of numbers. A part of one code loses the column too; in the
+    others its codes are numbered anew, in the order given. Parts without rows have files as well. Everything is written
+    beside `target`, which takes its name at the end: after a crash it is absent or whole. Rows that were divided in the
+    same way stay as they are.
     """
     way = json.dumps([column, parts, dropped])
     if target.exists():
@@ -353,7 +354,7 @@ def write_parts(
         borders = np.searchsorted(part_of[order], np.arange(len(parts) + 1))
         for place, (folder, own) in enumerate(parts):
             mine = order[borders[place] : borders[place + 1]]
-            kept = {name: values[mine] for name, values in codes.items() if name not in dropped}
+            kept = {name: values[mine] for name, values in codes.items() if name not in dropped and not is_place(name)}
             if len(own) > 1:
                 kept[column] = _numbers([(code,) for code in own])[strata[mine]]
             write_codes(kept, building / folder / f"part-{number:05d}.parquet")
