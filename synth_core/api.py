@@ -26,11 +26,12 @@ from synth_core.release.budget import divide_budget
 from synth_core.release.spec import ReleaseSpec
 from synth_core.result import Release
 from synth_core.schema import Schema
-from synth_core.schema.codec import decode, encode
+from synth_core.schema.codec import decode, encode_numbers, summed_columns
 from synth_core.storage.contribution import bound_for, bounded_frame
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Progress, Tools, run_phases
 from synth_core.synthesizers.methods import synthesizer
+from synth_core.synthesizers.moments import Moments, ask_moments, summed_domain, value_densities
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,6 +59,7 @@ def synthesize(
     method: str = "privmrf",
     preset: str = "default",
     rows: int | None = None,
+    moments_share: float = 0.0,
     cap: float | None = None,
     options: dict[str, Any] | None = None,
     seed: int = 0,
@@ -88,6 +90,7 @@ def synthesize(
         method: see `synth methods`.
         preset: see `synth methods`.
         rows: number of synthetic rows, a public number; None takes the noisy number of records.
+        moments_share: share of the budget that buys the sums inside bins of columns with `moments: true`.
         cap: epsilon that an account in memory allows in all; less than `epsilon` is refused before data is read.
         options: constants of the preset to replace.
         seed: seed of the row sampler, which is post-processing; the privacy noise has none.
@@ -125,6 +128,7 @@ def synthesize(
             "options": options or {},
             "epsilon": epsilon,
             "delta": delta,
+            "moments_share": moments_share,
             "rows": "noisy" if rows is None else rows,
             "protect": protect,
             "protect_share": protect_share,
@@ -140,11 +144,14 @@ def synthesize(
     else:
         _refuse_given(cap=cap, rows_per_unit=rows_per_unit, largest_n=largest_n)
         book, account = _existing_account(ledger, spec)
+    if bool(summed_columns(schema)) != bool(moments_share):
+        raise SpecError("moments_share= buys the sums of columns with moments: true; give both, or neither")
     with live_progress("Synthesizing", wanted=progress is None) as advance:
-        model = _fitted_model(frame, schema, spec, book, account, advance=advance, progress=progress)
+        model, moments = _fitted_model(frame, schema, spec, book, account, advance=advance, progress=progress)
         advance("drawing rows", SHARES["sample"])
         rng = np.random.default_rng(seed)
-        table = decode(model.sample(rows or max(1, round(model.total)), rng), schema, rng)
+        codes = model.sample(rows or max(1, round(model.total)), rng)
+        table = decode(codes, schema, rng, value_densities(schema, model.marginal, moments))
     records = book.records(dataset=spec.dataset, release=spec.release)
     return Release(table, records, model, account.unit, schema, (epsilon, delta))
 
@@ -209,33 +216,35 @@ def _fitted_model(
     *,
     advance: Advance,
     progress: Progress | None,
-) -> Model:
+) -> tuple[Model, dict[str, Moments]]:
     """Plan, set the price aside, encode the frame, and let the method ask its questions."""
     built = synthesizer(spec.method, spec.preset, spec.options, protect=spec.protect, protect_share=spec.protect_share)
     price = mu2_of(spec.epsilon, spec.delta)
-    plan = built.plan(schema.domain, divide_budget(spec, rows_per_unit=account.rows_per_unit).method)
+    budget = divide_budget(spec, rows_per_unit=account.rows_per_unit)
+    plan = built.plan(schema.domain, budget.method)
     bound = bound_for(schema, account, secrets.token_bytes(32))
     # Rows have no name here by which they could be known again: every call measures anew, and is charged.
     snapshot = f"frame {secrets.token_hex(16)}"
     with _held(book, spec, price):
 
-        def read() -> TableCounts:
-            codes = encode(frame, schema, source="the frame")
+        def read() -> tuple[TableCounts, TableCounts]:
+            codes = encode_numbers(frame, schema, source="the frame")
             if bound is not None:
                 codes = bounded_frame(frame, codes, bound, source="the frame")
-            return TableCounts(codes, schema.domain)
+            return TableCounts(codes, schema.domain), TableCounts(codes, summed_domain(schema))
 
-        counts = count_refusals(
+        counts, summed = count_refusals(
             read, ledger=book, dataset=spec.dataset, release=spec.release, step="ingest", runner=RUNNER
         )
 
-        def curator(step: str) -> Curator:
+        def curator(step: str, counts: TableCounts = counts) -> Curator:
             advance(step, SHARES[step])
             spending = Spending(dataset=spec.dataset, snapshot=snapshot, release=spec.release, step=step, runner=RUNNER)
             return Curator(counts=counts, ledger=book, spending=spending)
 
         tools = Tools(progress=progress or (lambda said: advance(said, SHARES["fit"])))
-        return run_phases(built, plan, curator, tools).model
+        moments = ask_moments(curator("fit", summed), schema, budget.moments) if budget.moments else {}
+        return run_phases(built, plan, curator, tools).model, moments
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.plan import plan
 from synth_core.models.sampling import sample_rows
 from synth_core.schema import Schema
+from synth_core.schema.codec import decode_table
 from synth_core.storage.counting import count_codes
 
 CODE_TYPES = (2**8, 2**16, 2**16 + 1)
@@ -36,6 +37,8 @@ def warm_up() -> None:
         none = {name: np.zeros(1, dtype=np.min_scalar_type(size - 1)) for name in domain}
         count_codes(none, domain, [("a", "b")])
         count_cells(list(none.values()), domain.sizes)
+        numbers = Schema.model_validate({"columns": [{"name": "n", "kind": "integer", "bins": [0, 2, 4]}]})
+        decode_table(none["a"][:, None], numbers, np.random.default_rng(0))
     _warm_shared_pass()
     rng = np.random.default_rng(0)
     few = np.array([[0, 0], [1, 1]], dtype=np.uint8)

@@ -16,7 +16,9 @@ SECTIONS = {
         ("dataset", "source", "schema", "method", "epsilon", "delta", "release", "dry_run", "strata"), FIRST
     ),
     **dict.fromkeys(("rows", "shards", "csv", "escape_formulas", "seed"), OUTPUT),
-    **dict.fromkeys(("quality_share", "bins_share", "protect", "protect_share", "evaluate", "approval"), GUARD),
+    **dict.fromkeys(
+        ("quality_share", "bins_share", "moments_share", "protect", "protect_share", "evaluate", "approval"), GUARD
+    ),
     **dict.fromkeys(("preset", "unit", "options", "workspace"), EXPERT),
 }
 """The section of each field, in the order of the form; what a spec says of its schedule is no part of it."""

@@ -31,7 +31,7 @@ from synth_core.privacy.accounts import Answer
 from synth_core.privacy.budget import Mechanism
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import BoxCount, Misfit
-from synth_core.privacy.strategies import Strategy
+from synth_core.privacy.strategies import Strategy, place_sums
 from synth_core.schema import Schema
 from synth_core.schema.columns import Categorical
 from synth_core.storage.counting import PartitionCounts
@@ -76,6 +76,12 @@ def verb_experiments(domain: Domain = DOMAIN, *, rows: int = ROWS) -> dict[str, 
         ]
         curator.answer(strategies, HOT_MU2, purpose="answers", weights=[2.0] + [1.0] * (len(pairs) - 1))
 
+    def sum_places(curator: Curator) -> None:
+        """Sums inside bins, in which the canary lies at the end of its own."""
+        shape = domain.shape(pairs[-1])
+        sums = place_sums(pairs[-1], bins=shape[0], size=shape[0], places=shape[1])
+        curator.answer([sums], HOT_MU2, purpose="sums")
+
     def score(curator: Curator) -> None:
         curator.score([Misfit(pair, np.zeros(domain.shape(pair))) for pair in pairs], HOT_MU2, purpose="scores")
 
@@ -102,6 +108,7 @@ def verb_experiments(domain: Domain = DOMAIN, *, rows: int = ROWS) -> dict[str, 
         "measure by weight": measure_by_weight,
         "measure purely": measure_purely,
         "answer": answer,
+        "sum places": sum_places,
         "score": score,
         "choose": choose,
         "choose again": choose_again,

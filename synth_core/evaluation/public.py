@@ -62,12 +62,25 @@ class BoughtError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MeanError:
+    """The mean of a column's published numbers, and within how much the true one is, 95 % of the time.
+
+    The margin is that of the noise of the bought sums and of the counts of bins, and of drawing finitely many rows. By
+    what the model's counts of bins are off beyond their noise is not in it.
+    """
+
+    column: str
+    mean: float
+    margin: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublicQuality:
     """What a release may say of its own quality.
 
     `synthetic` holds the shares of each column's codes in the synthetic table, `ties` each pair's TVD from independence
-    in it. `answers_used` is the number of stored answers that `measured` was made of, `answers_unused` how many could
-    not be compared with a table, by their kind.
+    in it, `means` those whose sums inside bins were bought. `answers_used` is the number of stored answers that
+    `measured` was made of, `answers_unused` how many could not be compared with a table, by their kind.
     """
 
     total: float
@@ -78,6 +91,7 @@ class PublicQuality:
     ties: tuple[tuple[float, ...], ...]
     bought: tuple[BoughtError, ...]
     violations: dict[str, int]
+    means: tuple[MeanError, ...] = ()
     answers_used: int = 0
     answers_unused: dict[str, int] = field(default_factory=dict)
 
@@ -104,6 +118,7 @@ def public_quality(
     merged: Sequence[MergedMarginal] = (),
     total: float,
     bought: Sequence[BoughtError] = (),
+    means: Sequence[MeanError] = (),
     violations: Mapping[str, int] | None = None,
     answers_used: int | None = None,
     answers_unused: Mapping[str, int] | None = None,
@@ -116,6 +131,7 @@ def public_quality(
         merged: noisy marginals of merged codes; the table's codes are merged the same way before it is compared.
         total: the noisy number of records.
         bought: errors that were bought from the curator.
+        means: means whose sums were bought.
         violations: how many rows break each declared rule.
         answers_used: number of stored answers behind the marginals; as many as there are marginals unless given.
         answers_unused: number of other stored answers, by kind.
@@ -135,6 +151,7 @@ def public_quality(
         ),
         ties=_ties(synthetic),
         bought=tuple(bought),
+        means=tuple(means),
         violations=dict(violations or {}),
         answers_used=len(answers) if answers_used is None else answers_used,
         answers_unused=dict(answers_unused or {}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -54,19 +54,20 @@ class CodedTable:
         self.domain = domain
 
     @classmethod
-    def of(cls, codes: Codes, domain: Domain) -> CodedTable:
+    def of(cls, codes: Codes, domain: Domain, *, beside: Mapping[str, NDArray[Any]] | None = None) -> CodedTable:
         """A table in memory.
 
         Args:
             codes: a row for each record, a column for each attribute.
             domain: the attributes and their sizes.
+            beside: what else is known of each record, by name, such as the places of numbers.
 
         Returns:
             The table.
         """
+        columns = dict(zip(domain, codes.T, strict=True)) | dict(beside or {})
         starts = range(0, max(1, len(codes)), PIECE_ROWS)
-        blocks = (codes[start : start + PIECE_ROWS] for start in starts)
-        return cls([dict(zip(domain, block.T, strict=True)) for block in blocks], domain)
+        return cls([{name: own[at : at + PIECE_ROWS] for name, own in columns.items()} for at in starts], domain)
 
     @cached_property
     def rows(self) -> int:
@@ -76,7 +77,7 @@ class CodedTable:
     @cached_property
     def sample(self) -> Codes:
         """All rows in their order, or `SAMPLE_ROWS` of them at random; the same for every caller."""
-        drawn: Drawn = self._total(_draw, _fewest_drawn, items=list(enumerate(self._pieces)))
+        drawn: Drawn = self.total(_draw, _fewest_drawn, items=list(enumerate(self._pieces)))
         return drawn[1]
 
     def expect(self, cliques: Sequence[Clique]) -> None:
@@ -130,7 +131,7 @@ class CodedTable:
             dense = [clique for clique in batch if self.domain.cells(clique) <= self._dense]
             found = dict(zip(dense, map(occupied_cells, self.tables(dense)), strict=True))
             if sparse := [clique for clique in batch if clique not in found]:
-                found |= zip(sparse, self._total(_count_cells, _merged, cliques=sparse), strict=True)
+                found |= zip(sparse, self.total(_count_cells, _merged, cliques=sparse), strict=True)
             yield from map(found.__getitem__, batch)
 
     def matching(self, conjunctions: Conjunctions) -> Counts:
@@ -142,7 +143,7 @@ class CodedTable:
         Returns:
             For each conjunction, how many rows have one of the codes asked for in every attribute it names.
         """
-        found: Counts = self._total(_match, add_counts, conjunctions=conjunctions)
+        found: Counts = self.total(_match, add_counts, conjunctions=conjunctions)
         return found
 
     def breaking(self, rules: Sequence[str]) -> dict[str, int]:
@@ -154,7 +155,7 @@ class CodedTable:
         Returns:
             For each rule, how many rows break it.
         """
-        return dict(zip(rules, self._total(_break, add_counts, rules=rules).tolist(), strict=True))
+        return dict(zip(rules, self.total(_break, add_counts, rules=rules).tolist(), strict=True))
 
     @cached_property
     def _dense(self) -> int:
@@ -180,9 +181,20 @@ class CodedTable:
             if one == tuple(attribute for attribute in clique if attribute in one):  # with its axes in this order
                 self._remember(one, table.sum(axis=others))
 
-    def _total(
+    def total(
         self, work: Callable[..., Any], add: Callable[..., Any], *, items: Sequence[Any] = (), **asked: Any
     ) -> Any:
+        """Add something up over the pieces, wherever they lie.
+
+        Args:
+            work: called with some pieces, the `domain` and what is `asked`; inside the wall.
+            add: called with several results of `work` or of itself, to make one of them.
+            items: what stands for the pieces, unless the pieces do.
+            asked: further keyword arguments of `work`.
+
+        Returns:
+            One result for all pieces.
+        """
         return self.cluster.map_reduce(work, items or self._pieces, add, domain=self.domain, **asked)
 
 

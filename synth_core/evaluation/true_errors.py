@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -48,10 +48,12 @@ from synth_core.evaluation.nist import (
     regression_score,
 )
 from synth_core.evaluation.tables import CodedTable
+from synth_core.evaluation.values import Comparison, compare_values
 from synth_core.markup import table_html
 from synth_core.progress import live_progress
 from synth_core.schema import Schema
-from synth_core.schema.codec import encode
+from synth_core.schema.codec import encode_numbers, number_columns
+from synth_core.schema.columns.inside import InsideBins, is_place
 
 ROW_MEASURES = "SVM errors, propensity and closeness"
 """What is computed from single rows rather than from counts."""
@@ -62,7 +64,8 @@ class Evaluation:
     """Every true error of a synthetic table; in `worst_cells`, left is real and right is synthetic.
 
     `scores` holds the summary scores by name (workload error, NIST scores, propensity); `correlations` the
-    differences of Pearson correlations of codes, laid out like `pairs`. `judged_rows` is how many rows of the real and
+    differences of Pearson correlations of codes, laid out like `pairs`;
+    `values` is about the numbers themselves, not their bins. `judged_rows` is how many rows of the real and
     the synthetic table the measures over single rows (`ROW_MEASURES`) saw: all of them, or a random sample; a quick
     comparison has none of these measures, and 0 rows judged.
     """
@@ -80,6 +83,7 @@ class Evaluation:
     correlations: tuple[tuple[float, ...], ...]
     scores: dict[str, float]
     closeness: Closeness | None = None
+    values: Comparison = field(default_factory=Comparison)
 
     @property
     def attributes(self) -> tuple[str, ...]:
@@ -183,19 +187,18 @@ def compare(
     Raises:
         SourceError: a table has no rows, or a value that is not declared; the text names table and column.
     """
-    domain = schema.domain
     with live_progress("Comparing", wanted=progress is None) as advance:
-        real_codes = encode_rows(real, schema, source="real table")
-        synthetic_codes = encode_rows(synthetic, schema, source="synthetic table")
-        return compare_codes(
-            real_codes,
-            synthetic_codes,
-            domain,
+        real_table = encode_table(real, schema, source="real table")
+        synthetic_table = encode_table(synthetic, schema, source="synthetic table")
+        return compare_tables(
+            real_table,
+            synthetic_table,
             targets=targets,
             levels=numeric_levels(schema),
+            numbers=number_columns(schema),
             pay_gap=pay_gap or declared_pay_gap(schema),
             area=declared_area(schema),
-            violations=rule_violations(CodedTable.of(synthetic_codes, domain), schema),
+            violations=rule_violations(synthetic_table, schema),
             progress=progress or (lambda what, done, parts: advance(what, done / parts)),
         )
 
@@ -227,6 +230,7 @@ def compare_tables(
     *,
     targets: Sequence[str] | None = None,
     levels: Levels | None = None,
+    numbers: Sequence[InsideBins] = (),
     pay_gap: PayGap | None = None,
     area: str | None = None,
     violations: Mapping[str, int] | None = None,
@@ -242,6 +246,7 @@ def compare_tables(
         synthetic: the synthetic table over the same domain.
         targets: columns to predict from the others; all with 2 to 64 codes unless named.
         levels: the number each code stands for, by ordered column (`numeric_levels`).
+        numbers: columns whose numbers are compared too; the tables hold their places (`encode_table`).
         pay_gap: columns of the NIST regression score; without them there is none.
         area: column of places (`declared_area`), in each of which the k-marginal score compares pairs.
         violations: rows that break each rule (`rule_violations`).
@@ -258,11 +263,11 @@ def compare_tables(
         if not table.rows:
             raise SourceError(f"the {name} table has no rows to compare; check where they come from")
     domain, alphas = real.domain, QUICK_ALPHAS if quick else ALPHAS
-    numbers = itertools.count(1)
+    done = itertools.count(1)
 
     def advance(finished: str) -> None:
         if progress:
-            progress(finished, next(numbers), len(alphas) + 2 + (not quick))
+            progress(finished, next(done), len(alphas) + 2 + (not quick))
 
     pairs = pair_tvd(real, synthetic)
     worst = worst_cells(real, synthetic, cliques=alpha_way(domain, min(2, len(domain))))
@@ -291,6 +296,7 @@ def compare_tables(
         subgroups=subgroups,
         correlations=_rows(correlation_difference(real, synthetic)),
         scores=scores,
+        values=compare_values(real, synthetic, numbers),
         **{"judged_rows": (0, 0), "targets": ()} | by_row,
     )
 
@@ -375,8 +381,8 @@ def rule_violations(table: CodedTable, schema: Schema) -> dict[str, int]:
     return table.breaking([rule.name for rule in schema.rules]) if schema.rules else {}
 
 
-def encode_rows(frame: pd.DataFrame, schema: Schema, *, source: str) -> Codes:
-    """The rows of a table as codes, one column for each of the schema's, in their order.
+def encode_table(frame: pd.DataFrame, schema: Schema, *, source: str) -> CodedTable:
+    """The rows of a table as codes, in the schema's order, and where in their bins its numbers lie.
 
     Args:
         frame: the table, in the schema's own values.
@@ -384,12 +390,14 @@ def encode_rows(frame: pd.DataFrame, schema: Schema, *, source: str) -> Codes:
         source: what a refusal calls the table.
 
     Returns:
-        One row for each record.
+        The table.
 
     Raises:
         SourceError: a column is missing, or a value is not declared; the text names the column.
     """
-    return np.column_stack(list(encode(frame, schema, source=source).values()))
+    found = encode_numbers(frame, schema, source=source)
+    codes = np.column_stack([own for name, own in found.items() if not is_place(name)])
+    return CodedTable.of(codes, schema.domain, beside={name: own for name, own in found.items() if is_place(name)})
 
 
 def _check(codes: Codes, domain: Domain, *, table: str) -> None:

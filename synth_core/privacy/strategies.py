@@ -111,6 +111,27 @@ class Answers:
     sigma: float
 
 
+def place_sums(clique: Clique, *, bins: int, size: int, places: int) -> Strategy:
+    """For each bin of a column, the sum over its records of how far from the middle of the bin they lie.
+
+    The table counts records by code and by place, one of `places` equal cells of their bin. A record at place p adds
+    2 p - (places - 1) to the sum of its bin, which is its distance from the middle in units of 1 / (2 places) of the
+    bin's width, and nothing to any other; a record with a code beyond the bins adds nothing at all. So one record moves
+    one sum, by at most places - 1: **the L2 sensitivity is places - 1, less than half of the width of the bin**, the
+    same for wide and narrow bins and for any number of them, and a record at either end attains it. In terms of
+    `Strategy`: the columns of (I 0) have norm 1 or 0, and the largest coefficient is places - 1.
+
+    Args:
+        clique: the attribute of the codes and that of the places.
+        bins: how many codes are bins; they come first.
+        size: how many codes there are.
+        places: how many places a bin has, at least 2.
+    """
+    chosen = np.eye(bins, size, dtype=np.int64)
+    along = 2 * np.arange(places, dtype=np.int64)[None, :] - (places - 1)
+    return Strategy(clique, (chosen, along))
+
+
 def group_matrix(groups: NDArray[np.int64]) -> IntegerMatrix:
     """The queries that count each group of codes; `groups` holds the group of each code."""
     return np.equal.outer(np.arange(groups.max() + 1), groups).astype(np.int64)

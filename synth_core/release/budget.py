@@ -23,6 +23,7 @@ class ReleaseBudget:
 
     Attributes:
         bins: for the edges of bins that are measured privately, in `ingest`.
+        moments: for sums of numbers inside bins, in `fit`.
         quality: for true errors in the public report, in `evaluate`.
         stratum_rows: for the number of rows of each stratum.
         level_above: for the tables of the level above the strata.
@@ -32,6 +33,7 @@ class ReleaseBudget:
     """
 
     bins: Fraction
+    moments: Fraction
     quality: Fraction
     stratum_rows: Fraction
     level_above: Fraction
@@ -59,11 +61,12 @@ def divide_budget(spec: ReleaseSpec, *, rows_per_unit: int = 1) -> ReleaseBudget
     """
     whole = mu2_of(spec.epsilon, spec.delta) / group_mu2(Fraction(1), rows_per_unit)
     bins, quality = whole * exact_share(spec.bins_share), whole * exact_share(spec.quality_share)
-    left = whole - bins - quality
+    moments = whole * exact_share(spec.moments_share)
+    left = whole - bins - moments - quality
     strata = spec.strata
     rows = left * exact_share(strata.share) if strata else Fraction(0)
     above = left * exact_share(strata.upper_share) if strata and strata.within else Fraction(0)
-    parts = {"bins": bins, "quality": quality, "stratum_rows": rows, "level_above": above}
+    parts = {"bins": bins, "moments": moments, "quality": quality, "stratum_rows": rows, "level_above": above}
     budget = ReleaseBudget(**parts, method=left - rows - above)
     for name, part in asdict(budget).items():
         if 0 < part < MANY_ANSWERS / MOST_VARIANCE:

@@ -121,6 +121,8 @@ class ReleasePaths:
     """Result of the step `select`."""
     model = _File(_home, "model.npz")
     """Result of the step `fit`."""
+    moments = _File(_home, "moments.json")
+    """Sums of numbers inside bins, where the release buys them."""
     extract = _File(_home, "extract")
     """Folder of the synthetic table's shards, all Parquet, so that readers take the folder for the table."""
     csv_extract = _File(_home, "extract-csv")
@@ -175,7 +177,7 @@ class ReleasePaths:
             "ingest": [self.schema],
             "score": [self.scores, *([self.division] if spec.strata else []), *(one.scores for one in parts)],
             "select": [self.structure, *(path for one in parts for path in (one.agreed, one.structure))],
-            "fit": [self.model, *(one.model for one in parts)],
+            "fit": [self.model, *([self.moments] if spec.moments_share else []), *(one.model for one in parts)],
             "sample": self.shards(spec.shards, csv=spec.csv),
             "evaluate": [self.quality],
             "publish": [self.public_report, self.certificate, self.deployment],

@@ -177,6 +177,14 @@ class ReleaseSpec(BaseModel):
         ge=0,
         le=0.25,
     )
+    moments_share: float = _field(
+        "Share for sums",
+        "share of the budget that buys the sums of numbers inside bins for columns with `moments: true`, all of them "
+        "together; 0 if there are none",
+        0.0,
+        ge=0,
+        le=0.25,
+    )
     unit: Annotated[str, AfterValidator(check_unit)] = _field(
         "Unit of privacy", "whom one record belongs to, as the account declares it", "person"
     )

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,14 +14,16 @@ from numpy.typing import ArrayLike, NDArray
 from synth_core.evaluation import (
     CodedTable,
     Evaluation,
-    compare_codes,
+    compare_tables,
     declared_area,
     declared_pay_gap,
     numeric_levels,
     rule_violations,
 )
-from synth_core.evaluation.true_errors import encode_rows
+from synth_core.evaluation.true_errors import encode_table
+from synth_core.evaluation.values import Comparison
 from synth_core.report import exhibits
+from synth_core.report import values as value_exhibits
 from synth_core.report.page import (
     Guarantee,
     SpendLine,
@@ -38,6 +40,7 @@ from synth_core.report.page import (
     worst_marginals_table,
 )
 from synth_core.schema import Schema
+from synth_core.schema.codec import number_columns
 from synth_core.synthesizers.base import Progress
 
 if TYPE_CHECKING:
@@ -89,6 +92,7 @@ def internal_report(
             reference_name="real",
             tvd=evaluation.one_way,
         ),
+        **_values(evaluation.values, schema),
         one_way=evaluation.one_way,
         rows={"real": evaluation.real_rows, "synthetic": evaluation.synthetic_rows},
     )
@@ -116,6 +120,18 @@ def headline(evaluation: Evaluation, schema: Schema) -> str:
     if evaluation.violations:
         said.append(f"{broken:,} of its rows break a declared rule." if broken else "No row breaks a declared rule.")
     return " ".join(said)
+
+
+def _values(values: Comparison, schema: Schema) -> dict[str, Any]:
+    """What the page shows of numbers; nothing without a column of numbers."""
+    if not values.columns:
+        return {"means": None}
+    return {
+        "means": value_exhibits.means_table(values),
+        "quantiles": value_exhibits.value_exhibits(values),
+        "group_means": value_exhibits.groups_table(values, schema),
+        "value_correlations": value_exhibits.correlations_table(values),
+    }
 
 
 def _tiles(evaluation: Evaluation, guarantee: Guarantee | None) -> list[Tile]:
@@ -160,16 +176,15 @@ def compare_and_report(
     Returns:
         The true errors, and the internal report as HTML. Both belong to the confidential zone.
     """
-    real_codes, codes = (
-        encode_rows(real, schema, source="REAL"),
-        encode_rows(synthetic, schema, source="SYNTHETIC"),
+    real_table, synthetic_table = (
+        encode_table(real, schema, source="REAL"),
+        encode_table(synthetic, schema, source="SYNTHETIC"),
     )
-    synthetic_table = CodedTable.of(codes, schema.domain)
-    evaluation = compare_codes(
-        real_codes,
-        codes,
-        schema.domain,
+    evaluation = compare_tables(
+        real_table,
+        synthetic_table,
         levels=numeric_levels(schema),
+        numbers=number_columns(schema),
         pay_gap=declared_pay_gap(schema),
         area=declared_area(schema),
         violations=rule_violations(synthetic_table, schema),
@@ -181,7 +196,7 @@ def compare_and_report(
         title=title,
         guarantee=None,
         spends=[],
-        real_one_way=one_way_counts(CodedTable.of(real_codes, schema.domain)),
+        real_one_way=one_way_counts(real_table),
         synthetic_one_way=one_way_counts(synthetic_table),
         facts={"Sampling": evaluation.sampling} if evaluation.sampling else None,
     )

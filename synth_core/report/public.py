@@ -14,7 +14,7 @@ import numpy as np
 
 from synth_core.domain import Clique, pick_varied
 from synth_core.evaluation.distances import Z95
-from synth_core.evaluation.public import BoughtError, MeasuredMarginal, PublicQuality
+from synth_core.evaluation.public import BoughtError, MeanError, MeasuredMarginal, PublicQuality
 from synth_core.models.junction_tree import JunctionTree
 from synth_core.release.certificate import account_sentence
 from synth_core.report import charts, exhibits
@@ -64,6 +64,7 @@ def public_report(
         tiles=_tiles(quality, guarantee, columns=len(schema.columns)),
         budget=exhibits.budget_exhibit(spends, mu=guarantee.mu),
         bought=bought_table(quality.bought),
+        means=means_table(quality.means),
         answers=answers_exhibit(quality.measured) if quality.measured else None,
         compared=compared_answers(quality),
         tree=tree_exhibit(tree),
@@ -203,6 +204,12 @@ def compared_answers(quality: PublicQuality) -> str:
     others = ", ".join(f"{number:,} {kind}" for kind, number in sorted(quality.answers_unused.items()))
     rest = f" Not compared, because they are no tables of all records: {others}." if others else ""
     return f"Noisy answers that are compared with the published table: {quality.answers_used:,}.{rest}"
+
+
+def means_table(means: Sequence[MeanError]) -> Table:
+    """The means whose sums were bought, with their margins."""
+    rows = tuple((one.column, f"{one.mean:,.6g}", f"±{one.margin:,.3g}") for one in means)
+    return Table(head=("column", "mean", "95% within"), rows=rows)
 
 
 def bought_table(bought: Sequence[BoughtError]) -> Table:

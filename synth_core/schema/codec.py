@@ -25,7 +25,7 @@ What a cell holds is read in `cells`; which code that has, and how a cell withou
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,36 +38,91 @@ from synth_core.errors import SchemaError
 from synth_core.schema import Schema
 from synth_core.schema.cells import frame_cells
 from synth_core.schema.columns import AnyColumn
+from synth_core.schema.columns.inside import place_name
+from synth_core.schema.columns.numbers import NumberBase
+from synth_core.schema.densities import Densities
+
+Marginal = Callable[[tuple[str]], NDArray[np.float64]]
+"""Published or expected counts of a column's codes."""
 
 
 def encode(frame: pd.DataFrame | pa.Table, schema: Schema, *, source: str = "the source") -> dict[str, Codes]:
     """The codes of every declared column, in the schema's order, each in the smallest unsigned type."""
     names = frame.column_names if isinstance(frame, pa.Table) else frame.columns
     check_names(names, schema, source=source)
-    return {column.name: _encode_column(frame, column, source) for column in schema.columns}
+    found = {}
+    for column in schema.columns:
+        cells = _cells(frame, column, source)
+        found[column.name] = column.encode(cells, names=names, source=source)
+    return found
 
 
-def decode_table(codes: NDArray[np.integer[Any]], schema: Schema, rng: np.random.Generator) -> pa.Table:
+def encode_numbers(frame: pd.DataFrame | pa.Table, schema: Schema, *, source: str = "the source") -> dict[str, Codes]:
+    """What `encode` gives, and after it, under `place_name`, where in their bins the numbers lie."""
+    names = frame.column_names if isinstance(frame, pa.Table) else frame.columns
+    check_names(names, schema, source=source)
+    found, places = {}, {}
+    for column in schema.columns:
+        cells = _cells(frame, column, source)
+        if isinstance(column, NumberBase) and column.place_count > 1:
+            found[column.name], places[place_name(column.name)] = column.encode_places(cells, source=source)
+        else:
+            found[column.name] = column.encode(cells, names=names, source=source)
+    return found | places
+
+
+def number_columns(schema: Schema) -> list[NumberBase]:
+    """The schema's columns of numbers."""
+    return [column for column in schema.columns if isinstance(column, NumberBase)]
+
+
+def summed_columns(schema: Schema) -> list[NumberBase]:
+    """Those of them whose sums inside bins are bought; a bin of one number has no sum to buy."""
+    return [column for column in number_columns(schema) if column.moments and column.place_count > 1]
+
+
+def guess_densities(schema: Schema, marginal: Marginal) -> dict[str, Densities]:
+    """Where inside their bins the numbers of each column lie, guessed from published counts.
+
+    Args:
+        schema: the public declaration of the columns.
+        marginal: gives the counts of one column's codes, for instance a model's `marginal`.
+    """
+    return {column.name: column.densities(marginal((column.name,))) for column in number_columns(schema)}
+
+
+def decode_table(
+    codes: NDArray[np.integer[Any]],
+    schema: Schema,
+    rng: np.random.Generator,
+    densities: Mapping[str, Densities] | None = None,
+) -> pa.Table:
     """Rows of codes, one column for each of the schema's, as a table with the declared names and types.
 
-    Text comes as an Arrow dictionary, whole numbers as int64, reals as float64. A number is drawn uniformly
-    inside its bin. NULL becomes null; OTHER becomes the text "OTHER", or null where the column holds numbers. What is
-    not in a number's universe is written as declared; where that is a word, the whole column is text.
-    Encoding the result gives the same codes again, except that a number's OTHER reads as a missing value.
+    Text comes as an Arrow dictionary, whole numbers as int64, reals as float64. A number is drawn inside its bin, from
+    the column's density or, without one, uniformly along the bin's scale. NULL becomes null; OTHER becomes the text
+    "OTHER", or null where the column holds numbers. What is not in a number's universe is written as declared; where
+    that is a word, the whole column is text. Encoding the result gives the same codes again, except that a number's
+    OTHER reads as a missing value.
     """
     if codes.ndim != 2 or codes.shape[1] != len(schema.columns):
         raise SchemaError(f"codes must have one column for each of the schema's {len(schema.columns)}")
     arrays, fields = [], []
     for position, column in enumerate(schema.columns):
-        array = column.decode(np.ascontiguousarray(codes[:, position]), rng)
+        array = column.decode(np.ascontiguousarray(codes[:, position]), rng, (densities or {}).get(column.name))
         arrays.append(array)
         fields.append(pa.field(column.name, array.type, nullable=column.has_missing))
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def decode(codes: NDArray[np.integer[Any]], schema: Schema, rng: np.random.Generator) -> pd.DataFrame:
+def decode(
+    codes: NDArray[np.integer[Any]],
+    schema: Schema,
+    rng: np.random.Generator,
+    densities: Mapping[str, Densities] | None = None,
+) -> pd.DataFrame:
     """`decode_table` as a pandas frame: text as str, whole numbers as int64 or, with nulls, Int64."""
-    table = decode_table(codes, schema, rng)
+    table = decode_table(codes, schema, rng, densities)
     return pd.DataFrame({name: _to_pandas(table.column(name), table.field(name)) for name in table.column_names})
 
 
@@ -84,15 +139,12 @@ def check_names(names: Iterable[str], schema: Schema, *, source: str) -> None:
                 column.refuse(source, "appears more than once; give each column its own name")
 
 
-def _encode_column(frame: pd.DataFrame | pa.Table, column: AnyColumn, source: str) -> Codes:
+def _cells(frame: pd.DataFrame | pa.Table, column: AnyColumn, source: str) -> list[pa.ChunkedArray]:
     if isinstance(frame, pa.Table):
-        names = frame.column_names
-        cells = [frame.column(origin) for origin in column.origins(names)]
-    else:
-        names, numbers = frame.columns, column.reads_numbers(frame.columns)
-        read = [frame_cells(frame[name], numbers=numbers, source=source) for name in column.origins(names)]
-        cells = [pa.chunked_array([one]) for one in read]
-    return column.encode(cells, names=names, source=source)
+        return [frame.column(origin) for origin in column.origins(frame.column_names)]
+    names, numbers = frame.columns, column.reads_numbers(frame.columns)
+    read = [frame_cells(frame[name], numbers=numbers, source=source) for name in column.origins(names)]
+    return [pa.chunked_array([one]) for one in read]
 
 
 def _to_pandas(cells: pa.ChunkedArray, field: pa.Field) -> Any:

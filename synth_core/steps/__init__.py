@@ -95,8 +95,9 @@ def _select(run: StepRun) -> Path:
 
 def _fit(run: StepRun) -> Path:
     """Measures these marginals with noise and fits the model to the answers."""
-    from synth_core.steps import conversation, strata
+    from synth_core.steps import conversation, moments, strata
 
+    moments.buy_moments(run)
     return strata.fit(run) if run.spec.strata else conversation.fit(run)
 
 

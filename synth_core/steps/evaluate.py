@@ -27,8 +27,16 @@ from synth_core.evaluation import (
     numeric_levels,
     rule_violations,
 )
-from synth_core.evaluation.distances import alpha_way
-from synth_core.evaluation.public import BoughtError, MergedMarginal, PublicQuality, bought_error, public_quality
+from synth_core.evaluation.distances import Z95, alpha_way
+from synth_core.evaluation.public import (
+    BoughtError,
+    MeanError,
+    MergedMarginal,
+    PublicQuality,
+    bought_error,
+    public_quality,
+)
+from synth_core.evaluation.values import summarise_values
 from synth_core.files import write_text
 from synth_core.ledger.book import cost_by_step, counted_records
 from synth_core.measurement import Measurement
@@ -43,10 +51,13 @@ from synth_core.release.certificate import promised_mu2
 from synth_core.release.strata import Division
 from synth_core.report.internal import internal_report, one_way_counts
 from synth_core.report.page import Guarantee, SpendLine
+from synth_core.schema.codec import number_columns
+from synth_core.schema.columns.numbers import NumberBase
 from synth_core.steps.context import StepRun
 from synth_core.steps.ingest import snapshot_key
-from synth_core.storage.ingest import ingest_partitions
+from synth_core.storage.ingest import ingest_partitions, keeps_places
 from synth_core.synthesizers.base import noise_sigma
+from synth_core.synthesizers.moments import mean_deviation, read_moments, value_densities
 
 BOUGHT_ALPHAS = (1, 2, 3)
 """Numbers of columns of the marginals whose mean error is bought."""
@@ -84,6 +95,7 @@ def _compare(run: StepRun, synthetic: CodedTable, quality: PublicQuality) -> Non
         real,
         synthetic,
         levels=numeric_levels(run.schema),
+        numbers=_known_numbers(run),
         pay_gap=declared_pay_gap(run.schema),
         area=declared_area(run.schema),
         violations=quality.violations,
@@ -92,6 +104,12 @@ def _compare(run: StepRun, synthetic: CodedTable, quality: PublicQuality) -> Non
     )
     write_text(run.paths.evaluation, evaluation.to_json())
     write_text(run.paths.internal_report, _report(run, evaluation, real, synthetic))
+
+
+def _known_numbers(run: StepRun) -> list[NumberBase]:
+    """The columns of numbers; none if an earlier version ingested the rows and kept their codes alone."""
+    columns = number_columns(run.schema)
+    return columns if all(keeps_places(path, columns) for path in run.partitions[:1]) else []
 
 
 @contextmanager
@@ -138,10 +156,31 @@ def _public_quality(run: StepRun, synthetic: CodedTable) -> PublicQuality:
         merged=answers.merged,
         total=total,
         bought=_bought(run, synthetic, total) if spec.quality_share else [],
+        means=_means(run, synthetic, answers.marginals),
         violations=rule_violations(synthetic, run.schema),
         answers_used=answers.used,
         answers_unused=answers.unused,
     )
+
+
+def _means(run: StepRun, synthetic: CodedTable, answers: Sequence[Measurement]) -> list[MeanError]:
+    """The means of columns whose sums were bought, with the margin that noise and sampling give them."""
+    known = read_moments(run.paths.moments)
+    columns = [column for column in number_columns(run.schema) if column.name in known]
+    if not columns:
+        return []
+    model, found = load_model(run.paths.model), []
+    densities = value_densities(run.schema, model.marginal, known)
+    for column, summary in zip(columns, summarise_values(synthetic, columns), strict=True):
+        counts = model.marginal((column.name,))[: column.declared]
+        sigmas = [answer.sigma for answer in answers if answer.clique == (column.name,)]
+        by_noise = mean_deviation(
+            densities[column.name], known[column.name], counts, count_sigma=min(sigmas, default=0.0)
+        )
+        by_sampling = summary.deviation / math.sqrt(max(1, summary.rows))
+        margin = Z95 * math.hypot(by_noise, by_sampling)
+        found.append(MeanError(column=column.name, mean=summary.mean, margin=margin))
+    return found
 
 
 def _bought(run: StepRun, synthetic: CodedTable, total: float) -> list[BoughtError]:

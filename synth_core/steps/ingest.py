@@ -91,9 +91,9 @@ def _with_bought_bins(run: StepRun) -> Snapshot:
     counts = PartitionCounts(partitions, schema.domain, run.cluster)
     curator = Curator(counts=counts, ledger=run.ledger, spending=run.spending("ingest", snapshot))
     final = declared.resolve(_bought_edges(curator, run, schema))
-    pairs = zip(schema.private_columns, final.private_columns, strict=True)
-    groups = {fine.name: _groups(fine, coarse) for fine, coarse in pairs}
-    coarsen_partitions(partitions, paths.encoded, groups=groups, cluster=run.cluster)
+    columns = list(zip(schema.private_columns, final.private_columns, strict=True))
+    groups = {fine.name: _groups(fine, coarse) for fine, coarse in columns}
+    coarsen_partitions(partitions, paths.encoded, groups=groups, columns=columns, cluster=run.cluster)
     with atomic_write(paths.schema) as temporary:
         final.save(temporary)
     return snapshot

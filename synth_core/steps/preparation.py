@@ -24,6 +24,7 @@ from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ROUTINE, ReleaseSpec
 from synth_core.release.strata import divide_strata, lay_out_strata
 from synth_core.schema import DeclaredSchema, Schema
+from synth_core.schema.codec import summed_columns
 from synth_core.steps.context import PUBLISHED, release_method, this_runner
 from synth_core.storage.contribution import check_unit_declared
 from synth_core.storage.locations import source_files
@@ -50,6 +51,7 @@ def _prepared(wanted: ReleaseSpec, paths: ReleasePaths, runner: Runner) -> str:
     check_account(wanted, account)
     check_unit_declared(schema, account)
     check_bins(wanted, schema)
+    check_moments(wanted, schema)
     if wanted.strata:
         check_strata(wanted, schema.planned, account)
     else:
@@ -115,6 +117,17 @@ def check_bins(spec: ReleaseSpec, schema: DeclaredSchema) -> None:
         raise SpecError(f"column {private[0]!r} has bins that are to be bought; say with bins_share what they may cost")
     if spec.bins_share and not private:
         raise SpecError("bins_share buys nothing: no column declares private_quantiles; leave it out")
+
+
+def check_moments(spec: ReleaseSpec, schema: DeclaredSchema) -> None:
+    """Refuse a share that buys no sums, and columns whose sums have no share."""
+    columns = summed_columns(schema.planned)
+    if columns and not spec.moments_share:
+        raise SpecError(
+            f"column {columns[0].name!r} declares moments: true; say with moments_share what its sums may cost"
+        )
+    if spec.moments_share and not columns:
+        raise SpecError("moments_share buys nothing: no column of bins wider than one number declares moments: true")
 
 
 def check_strata(spec: ReleaseSpec, schema: Schema, account: Account) -> None:

@@ -19,12 +19,16 @@ from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ReleaseSpec
 from synth_core.release.strata import divide_strata, lay_out_strata
 from synth_core.schema import DeclaredSchema, Schema
+from synth_core.schema.codec import number_columns
 from synth_core.steps.context import release_method
 from synth_core.steps.outlook import foresee, known_records
-from synth_core.steps.preparation import check_account, check_bins
+from synth_core.steps.preparation import check_account, check_bins, check_moments
 
 NO_LARGEST_N = "no public bound of the number of records is declared: make sure that delta is at most 1/(10 x records)"
 """What is said of an account that was opened before the bound was asked for; an account cannot be declared again."""
+
+DOUBTFUL_MEAN = 0.05
+"""How far one record in a hundred may move a mean, by where in its bin it lies, before a preview warns of it."""
 
 Section = tuple[str, list[tuple[str, str]]]
 
@@ -35,6 +39,7 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> lis
     declared = DeclaredSchema.load(Path(spec.schema_))
     check_rules(declared.on_grid)
     check_bins(spec, declared)
+    check_moments(spec, declared)
     schema, method = declared.planned, release_method(spec)
     balance: Balance | None = None
     try:
@@ -73,12 +78,14 @@ def _release_lines(spec: ReleaseSpec, schema: Schema) -> list[tuple[str, str]]:
         ("columns", f"{len(schema.domain)}, {schema.domain.cells():.3g} possible records"),
         *([("strata", f"{schema.domain.size(spec.strata.by)} of {spec.strata.by}")] if spec.strata else []),
         *_formula_warning(spec, schema),
+        *_width_warnings(schema),
     ]
 
 
 def _share_lines(plan: BudgetPlan, budget: ReleaseBudget) -> list[tuple[str, str]]:
     beside = {
         "bins": budget.bins,
+        "sums inside bins": budget.moments,
         "quality": budget.quality,
         "rows of strata": budget.stratum_rows,
         "level above": budget.level_above,
@@ -101,6 +108,20 @@ def _account_lines(spec: ReleaseSpec, balance: Balance) -> list[tuple[str, str]]
         ("left after", rest),
         *([("warning", NO_LARGEST_N)] if balance.account.largest_n is None else []),
     ]
+
+
+def _width_warnings(schema: Schema) -> list[tuple[str, str]]:
+    """A warning for each column with a bin so wide that its mean is uncertain."""
+    found = []
+    for column in number_columns(schema):
+        doubt = None if column.private_bins else column.doubtful_bin
+        if doubt is not None and doubt[1] > DOUBTFUL_MEAN:
+            said = (
+                f"column {column.name!r}: one record in a hundred in {doubt[0]} may move the mean by up to "
+                f"{doubt[1]:.0%}; declare a tail, add edges or set moments: true"
+            )
+            found.append(("warning", said))
+    return found
 
 
 def _formula_warning(spec: ReleaseSpec, schema: Schema) -> list[tuple[str, str]]:

@@ -24,6 +24,7 @@ from synth_core.models.mixture import AnyModel, Mixture, load_model
 from synth_core.schema import Schema
 from synth_core.schema.codec import decode_table
 from synth_core.steps.context import StepRun
+from synth_core.synthesizers.moments import read_moments, value_densities
 
 BLOCK_ROWS = 1_000_000
 """Rows drawn, decoded and written at once: bounds the memory of a worker whatever the size of its shard."""
@@ -46,6 +47,7 @@ class Recipe:
     seed: int
     csv_folder: Path | None = None
     escape_formulas: bool = False
+    moments: Path | None = None
 
 
 def sample(run: StepRun) -> Path:
@@ -71,7 +73,9 @@ def write_shard(job: tuple[int, Path], *, recipe: Recipe) -> Path:
     total = max(1, round(model.total)) if recipe.rows == "noisy" else recipe.rows
     rng = np.random.default_rng([recipe.seed, number])
     schema = Schema.load(recipe.schema)
-    tables = (decode_table(codes, schema, rng) for codes in _drawn(model, total, rng, recipe=recipe, number=number))
+    densities = value_densities(schema, model.marginal, read_moments(recipe.moments) if recipe.moments else {})
+    drawn = _drawn(model, total, rng, recipe=recipe, number=number)
+    tables = (decode_table(codes, schema, rng, densities) for codes in drawn)
     first = next(tables)
     with ExitStack() as files:
         parquet = files.enter_context(atomic_write(address))
@@ -127,4 +131,4 @@ def _recipe(run: StepRun) -> Recipe:
     spec, paths = run.spec, run.paths
     folder = paths.csv_extract if spec.csv else None
     numbers = (spec.rows, spec.shards, spec.seed)
-    return Recipe(paths.model, paths.schema, spec.release, *numbers, folder, spec.escape_formulas)
+    return Recipe(paths.model, paths.schema, spec.release, *numbers, folder, spec.escape_formulas, paths.moments)

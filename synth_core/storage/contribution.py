@@ -27,6 +27,7 @@ from synth_core.errors import SourceError, SpecError
 from synth_core.privacy.accounts import Account
 from synth_core.schema import DeclaredSchema, Schema
 from synth_core.schema.cells import as_text, as_whole, distinct_cells, frame_cells, is_missing, is_readable
+from synth_core.schema.columns.inside import is_place
 
 MAX_EXACT = 2.0**53
 """Floating-point numbers up to here tell neighbouring whole numbers apart."""
@@ -181,9 +182,12 @@ def _nameless(bound: ContributionBound, source: str) -> SourceError:
 
 def kept_rows(parts: Iterable[dict[str, NDArray[Any]]], bound: ContributionBound) -> list[NDArray[np.bool_]]:
     """For each part of a table with unit hashes, which of its rows are kept; one part is looked at a time."""
-    hashes = [(*(part[name] for name in UNIT_COLUMNS), _row_hashes(part, bound.key)) for part in parts]
-    high, low, rank = (np.concatenate(column) for column in zip(*hashes, strict=True))
-    order = np.lexsort((rank, low, high))
+    hashes = [
+        (*(part[name] for name in UNIT_COLUMNS), _row_hashes(part, bound.key), _place_hashes(part, bound.key))
+        for part in parts
+    ]
+    high, low, rank, places = (np.concatenate(column) for column in zip(*hashes, strict=True))
+    order = np.lexsort((places, rank, low, high))
     first = np.ones(len(order), dtype=np.bool_)
     first[1:] = (high[order][1:] != high[order][:-1]) | (low[order][1:] != low[order][:-1])
     at = np.arange(len(order))
@@ -194,9 +198,21 @@ def kept_rows(parts: Iterable[dict[str, NDArray[Any]]], bound: ContributionBound
     return np.split(kept, ends[:-1])
 
 
+def _place_hashes(part: dict[str, NDArray[Any]], key: bytes) -> NDArray[np.uint64]:
+    """Keyed numbers for the places of each row, so that neither order nor size decides among rows of equal codes."""
+    digest = hashlib.blake2b(key, person=b"place", digest_size=8).digest()
+    factor = np.uint64(int.from_bytes(digest, "little") | 1)
+    found = np.zeros(len(part[UNIT_COLUMNS[0]]), dtype=np.uint64)
+    for name, own in part.items():
+        if is_place(name):
+            found = (found + own + np.uint64(1)) * factor
+    return found
+
+
 def _row_hashes(part: dict[str, NDArray[Any]], key: bytes) -> NDArray[np.uint64]:
-    """Keyed hashes of the rows' codes: equal rows have equal hashes, and it does not matter which of them is kept."""
-    rows = np.column_stack([codes for name, codes in part.items() if name not in UNIT_COLUMNS]).astype("<u4")
+    """Keyed hashes of the rows' codes: equal rows have equal hashes, and which of them is kept their places say."""
+    codes = [own for name, own in part.items() if name not in UNIT_COLUMNS and not is_place(name)]
+    rows = np.column_stack(codes).astype("<u4")
     width, data = rows.shape[1] * 4, rows.tobytes()
     key = hashlib.blake2b(key, person=b"row").digest()
     digests = b"".join(

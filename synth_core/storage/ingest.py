@@ -19,11 +19,14 @@ from numpy.typing import NDArray
 
 from synth_core.cluster import Cluster
 from synth_core.documents import parse_json
-from synth_core.domain import Codes, Domain
+from synth_core.domain import Codes
 from synth_core.errors import SourceError
 from synth_core.files import atomic_write, flush_to_disk, write_text
 from synth_core.privacy.wall import wall
 from synth_core.schema import Schema
+from synth_core.schema.codec import summed_columns
+from synth_core.schema.columns.inside import is_place, place_name
+from synth_core.schema.columns.numbers import NumberBase
 from synth_core.storage.contribution import UNIT_COLUMNS, ContributionBound, kept_rows
 from synth_core.storage.locations import distinct_files, open_file
 from synth_core.storage.sources import Piece, encoded_batches, pieces
@@ -123,20 +126,26 @@ def ingest_partitions(
         for piece in encoded:
             piece.path.unlink()
         tables = map(read_codes, parts) if bound is None else _bounded(parts, bound)
-        digest = _table_digest(tables, schema.domain, key)
+        digest = _table_digest(tables, schema, key)
     return Snapshot(digest, tuple(part.name for part in parts))
 
 
 def coarsen_partitions(
-    partitions: Sequence[Path], target: Path, *, groups: Mapping[str, NDArray[Any]], cluster: Cluster
+    partitions: Sequence[Path],
+    target: Path,
+    *,
+    groups: Mapping[str, NDArray[Any]],
+    columns: Sequence[tuple[NumberBase, NumberBase]] = (),
+    cluster: Cluster,
 ) -> None:
     """Write the partitions to `target` under their names, each code of a column in `groups` replaced by its group.
 
+    `columns` are pairs of a fine and a coarse column, for the places of numbers: they become those in the coarse bins.
     Everything is written beside `target`, which takes its name at the end: after a crash it is absent or whole.
     """
     with _whole(target) as building:
         jobs = [(path, building / path.name) for path in partitions]
-        cluster.map(_coarsen, jobs, groups=dict(groups))
+        cluster.map(_coarsen, jobs, groups=dict(groups), columns=tuple(columns))
 
 
 def read_codes(path: str | Path, columns: Iterable[str] | None = None) -> dict[str, Codes]:
@@ -156,6 +165,12 @@ def write_codes(codes: dict[str, Codes], path: Path) -> None:
     table = pa.Table.from_arrays([pa.array(column) for column in codes.values()], schema=pa.schema(fields))
     with atomic_write(path) as temporary:
         pq.write_table(table, temporary, compression="lz4", write_statistics=False)
+
+
+def keeps_places(path: Path, columns: Iterable[NumberBase]) -> bool:
+    """Whether a partition holds the places of these columns; those of earlier versions hold none."""
+    names = set(pq.read_schema(path).names)
+    return all(place_name(column.name) in names for column in columns if column.place_count > 1)
 
 
 @contextmanager
@@ -242,12 +257,22 @@ def _bounded(partitions: list[Path], bound: ContributionBound) -> Iterator[dict[
         yield codes
 
 
-def _coarsen(job: tuple[Path, Path], *, groups: dict[str, NDArray[Any]]) -> None:
+def _coarsen(
+    job: tuple[Path, Path], *, groups: dict[str, NDArray[Any]], columns: Sequence[tuple[NumberBase, NumberBase]]
+) -> None:
     """Coarsen one partition; runs on a worker."""
     path, to = job
     with wall():
         codes = read_codes(path)
-        write_codes({name: groups[name][own] if name in groups else own for name, own in codes.items()}, to)
+        coarse = {name: groups[name][own] if name in groups else own for name, own in codes.items()}
+        for fine, wide in columns:
+            own = codes[fine.name]
+            inside = np.minimum(own, fine.declared - 1)
+            fine_places = codes.get(place_name(fine.name), np.zeros(len(own), dtype=np.uint16))
+            numbers = fine.place_numbers[inside, fine_places]
+            if wide.place_count > 1:
+                coarse[place_name(wide.name)] = wide.places(numbers, coarse[wide.name])
+        write_codes(coarse, to)
 
 
 def _fingerprint(address: str, *, key: bytes) -> str:
@@ -263,17 +288,20 @@ def _fingerprint(address: str, *, key: bytes) -> str:
     return f"file {digest.hexdigest()}"
 
 
-def _table_digest(pieces: Iterable[dict[str, Codes]], domain: Domain, key: bytes) -> str:
-    """Keyed digest of a table of codes, in any pieces.
+def _table_digest(pieces: Iterable[dict[str, Codes]], schema: Schema, key: bytes) -> str:
+    """Keyed digest of a table of codes, in any pieces; where sums of numbers are asked for, of their places too.
 
     Each column has its own HMAC over its codes in row order, so pieces do not matter; the table's digest is
     the HMAC of the columns' names, sizes and digests, so neither their order nor their borders are ambiguous.
     """
-    digests = {name: hmac.new(key, digestmod="sha256") for name in domain}
+    sizes = dict(zip(schema.domain.attributes, schema.domain.sizes, strict=True)) | {
+        place_name(column.name): column.place_count for column in summed_columns(schema)
+    }
+    digests = {name: hmac.new(key, digestmod="sha256") for name in sizes}
     for codes in pieces:
         for name, digest in digests.items():
             digest.update(np.ascontiguousarray(codes[name], dtype=codes[name].dtype.newbyteorder("<")).data)
-    lines = [[name, domain.size(name), digest.hexdigest()] for name, digest in digests.items()]
+    lines = [[name, sizes[name], digest.hexdigest()] for name, digest in digests.items()]
     return hmac.new(key, json.dumps(lines).encode(), digestmod="sha256").hexdigest()
 
 
@@ -288,9 +316,10 @@ def divide_rows(
 ) -> None:
     """Write each part's rows to a folder of its own below `target`; a part is a folder's name and the column's codes.
 
-    The columns `dropped` are left out. A part of one code loses the column too; in the others its codes are numbered
-    anew, in the order given. Parts without rows have files as well. Everything is written beside `target`, which takes
-    its name at the end: after a crash it is absent or whole. Rows that were divided in the same way stay as they are.
+    The columns `dropped` are left out, and the places of numbers. A part of one code loses the column too; in the
+    others its codes are numbered anew, in the order given. Parts without rows have files as well. Everything is written
+    beside `target`, which takes its name at the end: after a crash it is absent or whole. Rows that were divided in the
+    same way stay as they are.
     """
     way = json.dumps([column, parts, dropped])
     if target.exists():
@@ -325,7 +354,7 @@ def write_parts(
         borders = np.searchsorted(part_of[order], np.arange(len(parts) + 1))
         for place, (folder, own) in enumerate(parts):
             mine = order[borders[place] : borders[place + 1]]
-            kept = {name: values[mine] for name, values in codes.items() if name not in dropped}
+            kept = {name: values[mine] for name, values in codes.items() if name not in dropped and not is_place(name)}
             if len(own) > 1:
                 kept[column] = _numbers([(code,) for code in own])[strata[mine]]
             write_codes(kept, building / folder / f"part-{number:05d}.parquet")

@@ -37,7 +37,7 @@ import pyarrow.parquet as pq
 from synth_core.domain import Codes
 from synth_core.errors import SourceError
 from synth_core.schema import Schema
-from synth_core.schema.codec import check_names, encode
+from synth_core.schema.codec import check_names, encode_numbers
 from synth_core.storage.contribution import ContributionBound, check_unit_column, check_unit_type, unit_hashes
 from synth_core.storage.locations import ENDINGS, PARQUET_ENDINGS, open_file
 
@@ -89,12 +89,12 @@ def pieces(address: str, schema: Schema) -> list[Piece]:
 
 
 def encoded_batches(piece: Piece, schema: Schema, bound: ContributionBound | None = None) -> Iterator[dict[str, Codes]]:
-    """The piece's rows as codes, in their order, with hashes of their units where contributions are bounded.
+    """The piece's rows as codes and places, in their order, with hashes of their units where contributions are bounded.
 
     A refusal names the column, and no file.
     """
     for batch in piece_batches(piece, schema):
-        codes = encode(batch, schema, source=ANY_FILE)
+        codes = encode_numbers(batch, schema, source=ANY_FILE)
         if bound is not None:
             codes |= unit_hashes(batch.column(bound.column), bound, source=ANY_FILE)
         yield codes

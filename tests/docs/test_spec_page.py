@@ -24,5 +24,5 @@ def test_the_spec_shown_is_valid_and_complete():
 def test_the_schema_shown_is_valid(tmp_path):
     (tmp_path / "schema.yaml").write_text(blocks()[1])
     schema = Schema.load(tmp_path / "schema.yaml")
-    assert schema.domain.attributes == ("sex", "age", "hours", "occupation", "work", "load")
-    assert schema.domain.sizes == (2, 24, 5, 5, 4, 4)
+    assert schema.domain.attributes == ("sex", "age", "hours", "income", "occupation", "work", "load")
+    assert schema.domain.sizes == (2, 24, 5, 7, 5, 4, 4)

@@ -9,6 +9,7 @@ import pytest
 
 from synth_core.errors import SpecError
 from synth_core.privacy.queries import GRID, BoxCount, Dependence, Misfit, Total
+from synth_core.privacy.strategies import place_sums
 
 
 def tables(shape, most):
@@ -79,6 +80,31 @@ def test_misfit_is_the_formula():
     query = Misfit(("a",), np.array([4.0, 1.5, 2.0]), penalty=0.5)
     assert query.evaluate(counts) == GRID * 2
     assert replace(query, weight=Fraction(1, 4)).evaluate(counts) == GRID // 2
+
+
+@pytest.mark.parametrize(("size", "bins", "places", "most"), [(2, 2, 2, 6), (3, 2, 2, 4), (2, 2, 4, 3), (3, 2, 3, 2)])
+def test_sums_of_places_move_by_at_most_half_a_bin_and_nearly_that(size, bins, places, most):
+    """In units of 1 / (2 places) of the bin: places - 1, in one sum alone, for all tables and all records."""
+    strategy = place_sums(("x", "place"), bins=bins, size=size, places=places)
+    worst = 0
+    for table in tables((size, places), most):
+        before = strategy.evaluate(table.copy()).astype(np.int64)
+        for cell in np.ndindex(size, places):
+            table[cell] += 1
+            change = strategy.evaluate(table) - before
+            table[cell] -= 1
+            assert np.count_nonzero(change) <= 1
+            assert cell[0] < bins or not change.any(), "a code beyond the bins adds to no sum"
+            worst = max(worst, int((change**2).sum()))
+    assert worst == strategy.sensitivity2 == (places - 1) ** 2
+
+
+def test_sums_of_places_are_distances_from_the_middle():
+    """Of a bin of width 8 with 4 places, whose middles are 1, 3, 5 and 7: three records at 1, one at 7."""
+    table = np.array([[3, 0, 0, 1], [0, 0, 0, 0], [9, 9, 9, 9]], dtype=np.int64)
+    found = place_sums(("x", "place"), bins=2, size=3, places=4).evaluate(table)
+    assert found.ravel().tolist() == [3 * -3 + 3, 0]
+    assert 8 * found[0, 0] / (2 * 4) == 3 * (1 - 4) + (7 - 4)
 
 
 def test_total():

@@ -21,15 +21,19 @@ def spec(**changes):
     return ReleaseSpec.parse({**PLAIN, **changes})
 
 
-@given(bins=shares, quality=shares, rows=shares, above=shares, within=st.booleans(), each=st.integers(1, 5))
-def test_the_parts_are_the_whole(bins, quality, rows, above, within, each):
+@given(
+    bins=shares, sums=shares, quality=shares, rows=shares, above=shares, within=st.booleans(), each=st.integers(1, 5)
+)
+def test_the_parts_are_the_whole(bins, sums, quality, rows, above, within, each):
     strata = {
         "by": "district",
         "share": rows,
         "upper_share": above,
         **({"within": "state"} if within else {}),
     }
-    found = divide_budget(spec(bins_share=bins, quality_share=quality, strata=strata), rows_per_unit=each)
+    asked = spec(bins_share=bins, moments_share=sums, quality_share=quality, strata=strata)
+    found = divide_budget(asked, rows_per_unit=each)
+    assert found.moments == found.whole * Fraction(str(sums))
     assert found.whole == mu2_of(1.0, 1e-6) / group_mu2(Fraction(1), each)
     assert (found.level_above > 0) == within
     assert found.method > 0

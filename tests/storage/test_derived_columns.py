@@ -40,7 +40,7 @@ def test_a_derived_column_is_the_same_from_every_kind_of_file(tmp_path, ending):
     path = tmp_path / f"x.{ending}"
     ROWS.to_parquet(path) if ending == "parquet" else ROWS.to_csv(path, index=False)
     snapshot = ingest_partitions([path], SCHEMA, tmp_path / "out", key=bytes(32))
-    codes = read_codes(tmp_path / "out" / snapshot.partitions[0])
+    codes = read_codes(tmp_path / "out" / snapshot.partitions[0], SCHEMA.domain)
     assert {name: column.tolist() for name, column in codes.items()} == EXPECTED
 
 

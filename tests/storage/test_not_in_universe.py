@@ -35,7 +35,7 @@ def test_a_written_table_is_read_back_to_the_same_codes(tmp_path, ending):
     codes = np.column_stack([rng.integers(0, size, 500) for size in SCHEMA.domain.sizes])
     written(decode_table(codes, SCHEMA, rng), tmp_path / f"x.{ending}")
     snapshot = ingest_partitions([tmp_path / f"x.{ending}"], SCHEMA, tmp_path / "out", key=bytes(32))
-    again = read_codes(tmp_path / "out" / snapshot.partitions[0])
+    again = read_codes(tmp_path / "out" / snapshot.partitions[0], SCHEMA.domain)
     assert np.array_equal(np.column_stack(list(again.values())), codes)
 
 

@@ -20,7 +20,7 @@ import pytest
 from support import hostile, seeding
 
 from synth_core.errors import SourceError
-from synth_core.schema.codec import encode
+from synth_core.schema.codec import encode_numbers
 from synth_core.storage import sources
 from synth_core.storage.sources import encoded_batches, pieces
 
@@ -87,7 +87,7 @@ def lone_line(number, line):
     names, schema = hostile.SOURCES[number]
     try:
         table = sources.parse_lines(line, names, sources._csv_types(schema, names), address="one line")
-        return rows_of([encode(table, schema)])
+        return rows_of([encode_numbers(table, schema)])
     except SourceError:
         return REFUSED
 
@@ -139,7 +139,7 @@ def lone_rows(frame, kind):
 
 def frame_rows(frame, schema):
     try:
-        return rows_of([encode(frame, schema)])
+        return rows_of([encode_numbers(frame, schema)])
     except SourceError:
         return REFUSED
 

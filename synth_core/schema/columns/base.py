@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from synth_core.schema.columns.numbers import NumberBase
+    from synth_core.schema.densities import Densities
 
 OTHER = "OTHER"
 """How a decoded text column shows a value that was outside the declared ones."""
@@ -237,15 +238,15 @@ class ColumnBase(Declaration):
             parts.append(self._finished(self._marks(chunk, source), source))
         return np.concatenate(parts)
 
-    def decode(self, codes: Codes, rng: np.random.Generator) -> pa.Array:
-        """Returns the cells that the codes stand for; `rng` draws where a code stands for many.
+    def decode(self, codes: Codes, rng: np.random.Generator, densities: Densities | None = None) -> pa.Array:
+        """Returns the cells that the codes stand for; `rng` draws where a code stands for many, as `densities` say.
 
         Raises:
             SchemaError: if there is no such code.
         """
         if len(codes) and not 0 <= codes.min() <= codes.max() < self.size:
             raise SchemaError(f"column {self.name!r}: a code is outside 0 … {self.size - 1}")
-        return self._cells(codes, rng)
+        return self._cells(codes, rng) if densities is None else self._drawn_cells(codes, rng, densities)
 
     def covered_codes(self, items: Iterable[Item], *, holds: bool = True) -> NDArray[np.bool_]:
         """Which codes are one of the items, or none of them; ValueError names what does not fit the column."""
@@ -278,6 +279,10 @@ class ColumnBase(Declaration):
     @abstractmethod
     def _cells(self, codes: Codes, rng: np.random.Generator) -> pa.Array:
         """The cells of codes that are inside the domain."""
+
+    def _drawn_cells(self, codes: Codes, rng: np.random.Generator, densities: Densities) -> pa.Array:
+        """The same, where it is known where in their bins numbers lie."""
+        return self._cells(codes, rng)
 
     @abstractmethod
     def _codes_of(self, item: int | float | str | Range) -> Any:

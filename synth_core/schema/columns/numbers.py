@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Discriminator, Field, StrictFloat, StrictInt, Tag, model_validator
 
-from synth_core.domain import Codes
 from synth_core.errors import SchemaError
 from synth_core.names import one_line
-from synth_core.schema.columns.base import UNSEEN, ColumnBase, Declaration, Range
+from synth_core.schema.columns.base import UNSEEN, Declaration, Range
+from synth_core.schema.columns.inside import ATOMS, InsideBins
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,9 +38,6 @@ MAX_GRID_CELLS = 2**16
 
 DEFAULT_GRID_CELLS = 256
 """Cells of the grid where none are declared; a column of fewer whole numbers has one for each."""
-
-_CACHED_ROWS = 1 << 14
-"""Rows for which numbers are drawn at once: their steps stay in the caches."""
 
 
 def _bins_form(value: object) -> str:
@@ -105,7 +102,7 @@ FiniteBins: TypeAlias = Annotated[
 ]
 
 
-class NumberBase(ColumnBase):
+class NumberBase(InsideBins):
     """A column of numbers cut into bins.
 
     Either `bins` lists the edges, or `bounds` and a number of equal `bins` give them, or the release buys them between
@@ -114,6 +111,8 @@ class NumberBase(ColumnBase):
 
     Decoded, what is `not_in_universe` is written as it is declared: a number outside the bins leaves the column one of
     numbers, a word makes it one of text.
+
+    Each of the `atoms` has a bin of its own, cut out of the bin in which it lies.
     """
 
     unseen_remedy: ClassVar[str] = "has a value outside the declared bins; widen them or use unseen: other or clip"
@@ -129,6 +128,12 @@ class NumberBase(ColumnBase):
     @cached_property
     def edges(self) -> tuple[Any, ...]:
         """The edges of the bins, one more than there are bins; SchemaError where they are still to be bought."""
+        around = {edge for atom in self.atoms for edge in (atom, self._after(atom))}
+        return tuple(sorted({*self._edges, *around})) if around else self._edges
+
+    @cached_property
+    def _edges(self) -> tuple[Any, ...]:
+        """The edges without those around atoms."""
         if isinstance(self.bins, tuple) or self.bounds is None:
             return tuple(self.bins)
         if not isinstance(self.bins, PrivateQuantiles):
@@ -189,9 +194,13 @@ class NumberBase(ColumnBase):
     def _declared_groups(self) -> tuple[int, ...] | None:
         if self.hierarchy is None:
             return None
-        return tuple(bisect_right(self.hierarchy, low) - 1 for low in self.edges[:-1])
+        last = len(self.hierarchy) - 2
+        return tuple(min(bisect_right(self.hierarchy, low) - 1, last) for low in self.edges[:-1])
 
     def _marks(self, cells: pa.Array, source: str) -> NDArray[np.int64]:
+        return self._read(cells, source)[1]
+
+    def _read(self, cells: pa.Array, source: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         from synth_core.schema.cells import NUMBER, read_numbers
 
         mark, code = self.not_in_universe, self.outside_code
@@ -204,7 +213,7 @@ class NumberBase(ColumnBase):
             np.clip(marks, 0, self.declared - 1, out=marks)
         else:
             marks[(marks < 0) | (marks == self.declared)] = UNSEEN
-        return np.where(plain, marks, found)
+        return numbers, np.where(plain, marks, found)
 
     def _check_numbers(self, numbers: NDArray[np.float64], source: str) -> None:
         """Refuse numbers that the kind cannot hold."""
@@ -213,29 +222,9 @@ class NumberBase(ColumnBase):
         """The edges such that every bin is closed below and open above."""
         return np.array(edges, dtype=np.float64)
 
-    def _cells(self, codes: Codes, rng: np.random.Generator) -> pa.Array:
-        """A number in each row's bin; where what is not in universe is a word, text."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        outside, mark = self.outside_code, self.not_in_universe
-        nameless = self.declared if outside is None else outside + 1
-        numbers = pa.array(self._drawn(codes, rng), mask=codes >= nameless if self.has_missing else None)
-        if not isinstance(mark, str):
-            return numbers
-        return pc.if_else(pa.array(codes == outside), mark, numbers.cast(pa.string()))
-
     @abstractmethod
-    def _drawn(self, codes: Codes, rng: np.random.Generator) -> NDArray[Any]:
-        """A uniform draw inside each row's bin, the mark of what is not in universe, 0 for codes without a number."""
-
-    def _per_code(self, of_bins: NDArray[Any], *, outside: Any = 0) -> NDArray[Any]:
-        """What each bin has, then `outside` for what is not in universe and zero for OTHER and NULL."""
-        found = np.zeros(self.size, dtype=of_bins.dtype)
-        found[: self.declared] = of_bins
-        if self.outside_code is not None:
-            found[self.outside_code] = outside
-        return found
+    def _after(self, atom: Any) -> Any:
+        """Where the bin above an atom begins."""
 
     @property
     def _mark_number(self) -> int | float:
@@ -302,10 +291,23 @@ class NumberBase(ColumnBase):
             raise ValueError(f"{key}; each bin needs a width above zero")
         if self.hierarchy is not None:
             self._check_coarser(self.hierarchy)
+        self._check_inside(edges)
         mark = self.not_in_universe
         if not isinstance(mark, str | None) and edges[0] <= mark < self._open_edges(edges)[-1]:
             raise ValueError(f"not_in_universe: {mark!r} lies in the bins; use a number beyond them, or text")
         return self
+
+    def _check_inside(self, edges: tuple[Any, ...]) -> None:
+        if self.atoms and isinstance(self.bins, PrivateQuantiles):
+            raise ValueError("atoms: they need edges that are known beforehand; list the edges, or leave atoms out")
+        bins = self._edges if self.atoms else edges
+        for atom in self.atoms:
+            if not bins[0] <= atom < self._open_edges(bins)[-1]:
+                raise ValueError(f"atoms: {atom!r} lies outside the bins; add an edge beyond it")
+        if len(set(self.atoms)) < len(self.atoms):
+            raise ValueError("atoms: a number is listed twice; name each once")
+        if self.tail == "pareto" and isinstance(self.bins, tuple) and self.last_tail == "exponential":
+            raise ValueError("tail: a pareto tail begins above 0; add an edge above 0, or use exponential")
 
     def _check_quantiles(self, bins: PrivateQuantiles) -> None:
         grid = self.grid_edges
@@ -327,7 +329,7 @@ class NumberBase(ColumnBase):
             raise ValueError("hierarchy: edges must increase")
         if not set(coarse) <= set(self.edges):
             raise ValueError("hierarchy: every coarser edge must be an edge of the bins")
-        if len(coarse) < 2 or (coarse[0], coarse[-1]) != (self.edges[0], self.edges[-1]):
+        if len(coarse) < 2 or (coarse[0], coarse[-1]) != (self._edges[0], self._edges[-1]):
             raise ValueError("hierarchy: the coarser edges must begin and end where the bins do")
 
 
@@ -342,6 +344,7 @@ class Integer(NumberBase):
     bounds: tuple[Whole, Whole] | None = None
     bins: WholeBins
     hierarchy: tuple[Whole, ...] | None = None
+    atoms: tuple[Whole, ...] = Field(default=(), description=ATOMS)
 
     def _equal_edges(self, low: int, high: int, *, count: int) -> tuple[int, ...]:
         return tuple(low + i * (high + 1 - low) // count for i in range(count + 1))
@@ -356,17 +359,18 @@ class Integer(NumberBase):
         if np.any(numbers != np.floor(numbers)):
             self.refuse(source, "has a value that is not a whole number; correct the source or declare kind: real")
 
-    def _drawn(self, codes: Codes, rng: np.random.Generator) -> NDArray[np.int64]:
-        """With u <= 1 - 2^-53 the product u*w of a width w <= 2^53 is rounded to a float below w: it stays inside."""
-        edges = np.array(self.edges, dtype=np.int64)
-        drawn: NDArray[np.int64] = self._per_code(edges[:-1], outside=self._mark_number)[codes]
-        width_of = self._per_code(np.diff(edges).astype(np.float64))
-        if width_of.max() == 1:
-            return drawn
-        for start in range(0, len(codes), _CACHED_ROWS):
-            some = codes[start : start + _CACHED_ROWS]
-            drawn[start : start + _CACHED_ROWS] += (rng.random(len(some)) * width_of[some]).astype(np.int64)
-        return drawn
+    @property
+    def single_bins(self) -> NDArray[np.bool_]:
+        """Which bins hold one number only."""
+        return np.asarray(np.diff(np.array(self.edges, dtype=np.int64)) == 1)
+
+    @property
+    def step(self) -> float:
+        """Distance of neighbouring numbers."""
+        return 1.0
+
+    def _after(self, atom: int) -> int:
+        return atom + 1
 
     def _bins_inside(self, span: Range) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         edges = np.asarray(self.edges, dtype=np.float64)
@@ -391,40 +395,52 @@ class Real(NumberBase):
     bounds: tuple[Finite, Finite] | None = None
     bins: FiniteBins
     hierarchy: tuple[Finite, ...] | None = None
+    atoms: tuple[Finite, ...] = Field(default=(), description=ATOMS)
 
     def _equal_edges(self, low: float, high: float, *, count: int) -> tuple[float, ...]:
         return (*(low + (high - low) * (i / count) for i in range(count)), high)
 
     def _declared_captions(self) -> tuple[str, ...]:
         *inner, last = pairwise(self.edges)
-        return (*(f"[{a:g}, {b:g})" for a, b in inner), f"[{last[0]:g}, {last[1]:g}]")
+        captions = [*(f"[{a:g}, {b:g})" for a, b in inner), f"[{last[0]:g}, {last[1]:g}]"]
+        for bin_ in np.flatnonzero(self.atom_bins):
+            captions[bin_] = f"{self.edges[bin_]:g}"
+            if bin_ + 1 < len(captions):
+                captions[bin_ + 1] = f"({captions[bin_ + 1][1:]}"
+        return tuple(captions)
 
     def _open_edges(self, edges: tuple[float, ...]) -> NDArray[np.float64]:
         found = super()._open_edges(edges)
         found[-1] = np.nextafter(found[-1], np.inf)  # the last bin is closed
         return found
 
-    def _drawn(self, codes: Codes, rng: np.random.Generator) -> NDArray[np.float64]:
-        """A sum may round up to the upper edge, the next bin's, and is held below it."""
+    @property
+    def single_bins(self) -> NDArray[np.bool_]:
+        """Which bins hold one number only."""
         edges = np.array(self.edges, dtype=np.float64)
-        drawn: NDArray[np.float64] = self._per_code(edges[:-1], outside=self._mark_number)[codes]
-        width_of = self._per_code(np.diff(edges))
-        below = self._per_code(np.nextafter(edges[1:], -np.inf), outside=self._mark_number)
-        for start in range(0, len(codes), _CACHED_ROWS):
-            own, some = drawn[start : start + _CACHED_ROWS], codes[start : start + _CACHED_ROWS]
-            own += rng.random(len(some)) * width_of[some]
-            np.minimum(own, below[some], out=own)
-        return drawn
+        return np.asarray(np.nextafter(edges[:-1], np.inf) == edges[1:])
+
+    @property
+    def step(self) -> float:
+        """Reals have no neighbours."""
+        return 0.0
+
+    def _after(self, atom: float) -> float:
+        """The next number there is, so that a bin holds the atom alone."""
+        return float(np.nextafter(atom, np.inf))
 
     def _bins_inside(self, span: Range) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        if span.min == span.max:
-            raise ValueError(f"{span!r} is a single point; a real column takes ranges")
         edges = np.asarray(self.edges, dtype=np.float64)
         low, high = edges[:-1], edges[1:]
-        return (low >= span.min) & (high <= span.max), (high <= span.min) | (low >= span.max)
+        if span.min == span.max:
+            if span.min not in self.atoms:
+                raise ValueError(f"{span!r} is a single point; a real column takes ranges, or declares it in atoms")
+            return low == span.min, low != span.min
+        top = np.inf if self._includes_max(span) else span.max
+        return (low >= span.min) & (high <= top), (high <= span.min) | (low >= top)
 
     def _includes_max(self, span: Range) -> bool:
-        return bool(span.max >= self.edges[-1])
+        return bool(span.max >= self._edges[-1] or span.min == span.max)
 
 
 def _as_range(item: int | float | str | Range) -> Range:
