@@ -12,10 +12,12 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import cycle
 
 import psutil
 import pytest
 from support.live_airflow import FORM, Live, assert_sound, kill, ledger_of_the_site, live_airflow  # noqa: F401
+from support.system_calls import NOT_THERE, Moment, attacked, has_died, installed
 
 from infra.local.rest import FINISHED
 from infra.local.services import dask_cluster
@@ -25,6 +27,15 @@ pytestmark = [pytest.mark.airflow, pytest.mark.timeout(3600)]
 
 BEFORE = {"score": "ingest", "fit": "select"}
 """The step before one that asks."""
+
+RELEASES = 5
+"""Releases whose tasks are all killed at system calls, at once."""
+
+MOMENTS = [
+    Moment(call, number, "")
+    for number in (1, 3, 6, 2, 9, 4)
+    for call in ("fdatasync", "rename", "fsync", "pwrite64", "write", "sendto")
+]
 
 Seen = Callable[[str, object], None]
 
@@ -59,7 +70,7 @@ def test_a_run_that_is_repeated_as_a_whole_costs_nothing(live, seen):
     live.until(lambda: live.api.run_state(FORM, run) not in FINISHED)
     assert live.finished(run) == "success"
     assert what_it_cost(live, "again") == before
-    judge(live, run, "fit", "again", seen)
+    judge(live, "again", seen)
 
 
 def test_a_finished_fit_that_is_cleared_costs_nothing(live, seen):
@@ -72,7 +83,7 @@ def test_a_finished_fit_that_is_cleared_costs_nothing(live, seen):
     assert live.finished(run) == "success"
     assert live.task(run, "fit")["try_number"] == 2
     assert what_it_cost(live, "cleared") == before
-    judge(live, run, "fit", "cleared", seen)
+    judge(live, "cleared", seen)
 
 
 @pytest.mark.parametrize("step", ["score", "fit"])
@@ -85,7 +96,7 @@ def test_a_task_that_is_killed_is_tried_again_without_a_second_answer(live, step
     assert live.finished(run) == "success"
     assert live.task(run, step)["try_number"] >= 2
     assert set(before) <= set(answers(live, release)), "an answer was lost"
-    judge(live, run, step, release, seen)
+    judge(live, release, seen)
 
 
 def test_one_of_the_mapped_tasks_of_a_stratified_release_is_killed(live, seen):
@@ -103,7 +114,7 @@ def test_one_of_the_mapped_tasks_of_a_stratified_release_is_killed(live, seen):
     assert set(before) <= set(answers(live, release)), "an answer was lost"
     asked = [record for record in live.ledger.records(release=release) if record.stratum]
     assert {record.stratum.part for record in asked if record.step == "fit"} == {"0 f", "1 m"}
-    judge(live, run, "stratum", release, seen)
+    judge(live, release, seen)
 
 
 @pytest.mark.parametrize("tasks", ["with its tasks", "alone"])
@@ -129,7 +140,7 @@ def test_a_scheduler_that_is_killed_and_started_again_goes_on(live, until_the_en
         until_the_end.callback(end, [restarted])
     assert live.finished(run) == "success"
     assert set(before) <= set(answers(live, release)), "an answer was lost"
-    judge(live, run, "score", release, seen)
+    judge(live, release, seen)
 
 
 def test_a_dask_scheduler_that_is_lost_in_the_middle_is_waited_for(live, until_the_end, seen):
@@ -147,7 +158,7 @@ def test_a_dask_scheduler_that_is_lost_in_the_middle_is_waited_for(live, until_t
     until_the_end.enter_context(dask_cluster(live.site, port=port))
     assert live.finished(run) == "success"
     assert set(before) <= set(answers(live, release)), "an answer was lost"
-    judge(live, run, "fit", release, seen)
+    judge(live, release, seen)
 
 
 def test_a_run_that_is_cancelled_in_the_middle_keeps_its_charge_and_can_be_resumed(live, seen):
@@ -166,7 +177,37 @@ def test_a_run_that_is_cancelled_in_the_middle_keeps_its_charge_and_can_be_resum
     assert live.finished(resumed) == "success"
     assert set(before) <= set(answers(live, release)), "an answer was lost"
     assert live.ledger.balance("people").charged_mu2 > charged, "the rest of the release has its price"
-    judge(live, resumed, "fit", release, seen)
+    judge(live, release, seen)
+
+
+@pytest.mark.skipif(not installed(), reason=NOT_THERE)
+def test_tasks_that_are_killed_at_system_calls_are_tried_again(live, tmp_path, seen):
+    """Every task of several releases at once, at its first try; the calls are cycled through."""
+    seen("case", "SIGKILL to tasks as they enter a rename, fsync, write or commit")
+    runs = {f"killed-at-calls-{k}": live.trigger(f"killed-at-calls-{k}", epsilon=0.5) for k in range(RELEASES)}
+    moments, logs = cycle(MOMENTS), []
+    with ExitStack() as tracers:
+        under_way, met = set(runs.values()), set()
+        while under_way:
+            for run in sorted(under_way):
+                for one in live.api.task_instances(FORM, run):
+                    name = (run, one["task_id"], one["map_index"])
+                    fresh = one["state"] == "running" and one["try_number"] == 1 and name not in met
+                    if fresh and one["pid"] and psutil.pid_exists(one["pid"]):
+                        met.add(name)
+                        logs.append(tmp_path / f"{len(logs)}.trace")
+                        tracers.enter_context(attacked(one["pid"], next(moments), log=logs[-1]))
+                if live.api.run_state(FORM, run) in FINISHED:
+                    under_way.remove(run)
+            live.running.check()
+            time.sleep(0.1)
+    seen("times", died := sum(map(has_died, logs)))
+    given_up = 0
+    for release, run in runs.items():
+        assert live.api.run_state(FORM, run) == "success"
+        given_up += sum(record.state is State.FORFEITED for record in assert_sound(live, release))
+    seen("given up", given_up)
+    assert died >= RELEASES, "most tasks meet their moment"
 
 
 def test_nothing_was_left_behind(live, seen):
@@ -264,10 +305,9 @@ def what_it_cost(live: Live, release: str) -> tuple[object, ...]:
     return answers(live, release), digest, live.ledger.balance("people").charged_mu2
 
 
-def judge(live: Live, run: str, step: str, release: str, seen: Seen) -> None:
+def judge(live: Live, release: str, seen: Seen) -> None:
     """The release is sound, and at most the one question that was under way was given up."""
     records = assert_sound(live, release)
     given_up = [record.key for record in records if record.state is State.FORFEITED]
     assert len(given_up) <= 1
-    seen("tries", max(one["try_number"] for one in live.tasks(run, step)))
     seen("given up", len(given_up))
