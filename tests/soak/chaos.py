@@ -12,12 +12,10 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import cycle
 
 import psutil
 import pytest
-from support.live_airflow import FORM, Live, assert_sound, kill, ledger_of_the_site, live_airflow  # noqa: F401
-from support.system_calls import NOT_THERE, Moment, attacked, has_died, installed
+from support.live_airflow import FORM, Live, assert_sound, kill, ledger_of_the_site  # noqa: F401
 
 from infra.local.rest import FINISHED
 from infra.local.services import dask_cluster
@@ -28,24 +26,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.timeout(3600)]
 BEFORE = {"score": "ingest", "fit": "select"}
 """The step before one that asks."""
 
-RELEASES = 5
-"""Releases whose tasks are all killed at system calls, at once."""
-
-MOMENTS = [
-    Moment(call, number, "")
-    for number in (1, 3, 6, 2, 9, 4)
-    for call in ("fdatasync", "rename", "fsync", "pwrite64", "write", "sendto")
-]
-
 Seen = Callable[[str, object], None]
-
-
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def live(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    folder = tmp_path_factory.mktemp(request.param)
-    server = request.getfixturevalue("postgres_server") if request.param == "postgres" else None
-    with live_airflow(folder, cap=20.0, server=server) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -178,36 +159,6 @@ def test_a_run_that_is_cancelled_in_the_middle_keeps_its_charge_and_can_be_resum
     assert set(before) <= set(answers(live, release)), "an answer was lost"
     assert live.ledger.balance("people").charged_mu2 > charged, "the rest of the release has its price"
     judge(live, release, seen)
-
-
-@pytest.mark.skipif(not installed(), reason=NOT_THERE)
-def test_tasks_that_are_killed_at_system_calls_are_tried_again(live, tmp_path, seen):
-    """Every task of several releases at once, at its first try; the calls are cycled through."""
-    seen("case", "SIGKILL to tasks as they enter a rename, fsync, write or commit")
-    runs = {f"killed-at-calls-{k}": live.trigger(f"killed-at-calls-{k}", epsilon=0.5) for k in range(RELEASES)}
-    moments, logs = cycle(MOMENTS), []
-    with ExitStack() as tracers:
-        under_way, met = set(runs.values()), set()
-        while under_way:
-            for run in sorted(under_way):
-                for one in live.api.task_instances(FORM, run):
-                    name = (run, one["task_id"], one["map_index"])
-                    fresh = one["state"] == "running" and one["try_number"] == 1 and name not in met
-                    if fresh and one["pid"] and psutil.pid_exists(one["pid"]):
-                        met.add(name)
-                        logs.append(tmp_path / f"{len(logs)}.trace")
-                        tracers.enter_context(attacked(one["pid"], next(moments), log=logs[-1]))
-                if live.api.run_state(FORM, run) in FINISHED:
-                    under_way.remove(run)
-            live.running.check()
-            time.sleep(0.1)
-    seen("times", died := sum(map(has_died, logs)))
-    given_up = 0
-    for release, run in runs.items():
-        assert live.api.run_state(FORM, run) == "success"
-        given_up += sum(record.state is State.FORFEITED for record in assert_sound(live, release))
-    seen("given up", given_up)
-    assert died >= RELEASES, "most tasks meet their moment"
 
 
 def test_nothing_was_left_behind(live, seen):

@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from support.live_airflow import Live, live_airflow
 
 PAGE = Path(__file__).resolve().parents[1] / "benchmarks" / "soak.md"
 DATABASES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
@@ -29,9 +31,9 @@ value that only the confidential rows have is nowhere outside of them.
 
 - `kills`: `synth run` is killed by strace as it enters a system call, which is drawn evenly over all that a release
   makes, and run again.
+- `tasks`: the same under a real Airflow: every task of several releases at once is killed at its first try.
 - `chaos`: a real Airflow with LocalExecutor and an external Dask scheduler with two workers. Dask is held up when a
-  blow falls, so that the step is surely in the middle of its questions. Tasks are also killed at system calls, each
-  at its first try.
+  blow falls, so that the step is surely in the middle of its questions. 
 - `partitions`: PostgreSQL, four parts of Airflow, a Dask scheduler and two workers, each in a network namespace; one of
   them is cut off for 30 s.
 - `crowd`: 50 processes release at once from 5 accounts, each with room for 8 of its 10.
@@ -43,6 +45,14 @@ The load is that of the whole machine at the end: its two cores had other work t
 | part | case | database | times | failed | begun and not answered, so paid again | seconds | on (UTC) | load |
 |---|---|---|---:|---:|---:|---:|---|---:|
 """
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def live(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    folder = tmp_path_factory.mktemp(request.param)
+    server = request.getfixturevalue("postgres_server") if request.param == "postgres" else None
+    with live_airflow(folder, cap=20.0, server=server) as running:
+        yield running
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
