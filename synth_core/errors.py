@@ -54,6 +54,10 @@ class LedgerError(SynthError):
     """The ledger cannot be used as asked, or its chain is broken."""
 
 
+class LedgerUnreachable(LedgerError):
+    """The ledger's database cannot be reached at the moment; the step can be run again when it answers."""
+
+
 class BudgetRefused(LedgerError):
     """The account has no room for a reservation; nothing was read and nothing was charged."""
 

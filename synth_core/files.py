@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -41,6 +41,42 @@ def write_text(path: str | Path, text: str) -> None:
     """Write a text file that is whole or absent, in UTF-8."""
     with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def write_in_turn(path: Path, content: Callable[[], bytes | None]) -> None:
+    """Replace a small file that many processes write, one after the other, by one draft that all of them use.
+
+    A writer that was killed leaves at most that draft, which the next one takes over. Nothing is forced to the disk.
+
+    Args:
+        path: The file.
+        content: Asked when it is this writer's turn; None leaves the file as it is.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    draft = path.with_name(f".{path.name}")
+    while True:
+        with draft.open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if not _is_file_of(draft, file.fileno()):
+                continue  # the writer before has given it its name: a new draft is made
+            written = content()
+            if written is None:
+                draft.unlink()
+                return
+            file.truncate(0)
+            file.write(written)
+            file.flush()
+            draft.replace(path)
+            return
+
+
+def _is_file_of(path: Path, handle: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(handle))
+    except FileNotFoundError:
+        return False
 
 
 def write_once(path: Path, content: bytes) -> bytes:

@@ -35,6 +35,20 @@ class Host:
         """A command as it is run on this host."""
         return ["nsenter", f"--net=/proc/{self.keeper}/ns/net", "--", *command]
 
+    @property
+    def cable(self) -> str:
+        """The end of its cable that hangs on the bridge."""
+        return f"cable{self.address.rpartition('.')[2]}"
+
+    @contextmanager
+    def cut_off(self) -> Iterator[None]:
+        """A block in which nothing reaches this host and nothing leaves it; connections are not told."""
+        _ip("link", "set", self.cable, "down")
+        try:
+            yield
+        finally:
+            _ip("link", "set", self.cable, "up")
+
     def runs(self, command: Sequence[str], *, env: Mapping[str, str], log: Path) -> AbstractContextManager[Service]:
         """A command that runs on this host for the time of a `with` block."""
         return service(self.name, self.inside(command), env=env, log=log)
@@ -71,9 +85,8 @@ def host(name: str, number: int, *, log: Path) -> Iterator[Host]:
     with service(f"host {name}", ["unshare", "--net", "sleep", "infinity"], env=os.environ, log=log) as keeper:
         made = Host(name, f"{NETWORK}.{number}", keeper.process.pid)
         wait_until(lambda: _namespace(made.keeper) != outside, service=keeper)
-        cable = f"cable{number}"
-        _ip("link", "add", "name", cable, "type", "veth", "peer", "name", "eth0", "netns", str(made.keeper))
-        _ip("link", "set", cable, "master", BRIDGE, "up")
+        _ip("link", "add", "name", made.cable, "type", "veth", "peer", "name", "eth0", "netns", str(made.keeper))
+        _ip("link", "set", made.cable, "master", BRIDGE, "up")
         for step in (("address", "add", f"{made.address}/24", "dev", "eth0"), ("link", "set", "eth0", "up")):
             _run(made.inside(["ip", *step]))
         _run(made.inside(["ip", "link", "set", "lo", "up"]))

@@ -73,7 +73,7 @@ def initialise(data: Path, *options: str) -> None:
     data.mkdir(parents=True)
     if _is_root():
         shutil.chown(data, OWNER)
-    command = [*_as_owner(), _program("initdb"), "-D", str(data), "-U", OWNER]
+    command = [*as_owner(), program("initdb"), "-D", str(data), "-U", OWNER]
     command += ["--encoding=UTF8", "--locale=C", "--no-sync", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -83,7 +83,7 @@ def initialise(data: Path, *options: str) -> None:
 def serve_command(data: Path, settings: Mapping[str, str]) -> list[str]:
     """Returns the command that serves a database cluster with these settings, as a user who may do so."""
     options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-    return [*_as_owner(), _program("postgres"), "-D", str(data), *options]
+    return [*as_owner(), program("postgres"), "-D", str(data), *options]
 
 
 def _initialise_with_password(data: Path, password: str) -> None:
@@ -105,7 +105,7 @@ def _is_root() -> bool:
     return os.geteuid() == 0
 
 
-def _as_owner() -> list[str]:
+def as_owner() -> list[str]:
     """What turns root into OWNER; it may still read the programs, wherever root has put them."""
     if not _is_root():
         return []
@@ -113,7 +113,7 @@ def _as_owner() -> list[str]:
     return ["setpriv", f"--reuid={OWNER}", "--regid=nogroup", "--clear-groups", *everywhere]
 
 
-def _program(name: str) -> str:
+def program(name: str) -> str:
     """A program of an installed PostgreSQL server, else of the package that the tests use."""
     if found := shutil.which(name):
         return found

@@ -66,9 +66,19 @@ def main() -> int:
 
 
 def _release(folder: Path) -> None:
+    began = time.monotonic()
+    with site_apart(folder) as (_, site, api, leader):
+        say(f"all parts are healthy after {time.monotonic() - began:.0f} s")
+        address = run(api, leader, params={"release": "topology"})
+        verify(site, address)
+        say(f"released and verified after {time.monotonic() - began:.0f} s")
+
+
+@contextmanager
+def site_apart(folder: Path) -> Iterator[tuple[Place, Site, AirflowApi, Service]]:
+    """All parts on hosts of their own, with the example to release, for the time of a `with` block."""
     for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
         del os.environ[name]  # nothing here is reached through a proxy
-    began = time.monotonic()
     with ExitStack() as stack:
         place = Place(folder)
         say(f"this program is {bridge()} on a bridge; the hosts beside it:")
@@ -82,10 +92,7 @@ def _release(folder: Path) -> None:
         provide_example(site)
         dask = stack.enter_context(_dask(place, site))
         api, leader = stack.enter_context(_airflow(place, site, dask))
-        say(f"all parts are healthy after {time.monotonic() - began:.0f} s")
-        address = run(api, leader, params={"release": "topology"})
-        _verify(site, address)
-        say(f"released and verified after {time.monotonic() - began:.0f} s")
+        yield place, site, api, leader
 
 
 @contextmanager
@@ -154,7 +161,8 @@ def _all_live(parts: list[Service]) -> bool:
     return True
 
 
-def _verify(site: Site, address: str) -> None:
+def verify(site: Site, address: str) -> None:
+    """Refuse a release that does not verify, or a ledger that does not."""
     from synth_core.ledger.sql import open_ledger
     from synth_core.privacy.accounts import State
     from synth_core.release.paths import ReleasePaths

@@ -34,6 +34,9 @@ GATE = "approve"
 RETRIES = ExceptionRetryPolicy(
     rules=[
         RetryRule("synth_core.errors.ClusterError", RetryAction.RETRY, reason="a lost cluster comes back"),
+        RetryRule(
+            "synth_core.errors.LedgerUnreachable", RetryAction.RETRY, reason="a database that was lost comes back"
+        ),
         RetryRule("synth_core.errors.StorageError", RetryAction.RETRY, reason="somebody may make room meanwhile"),
         RetryRule("synth_core.errors.SynthError", RetryAction.FAIL, reason="asking again changes no refusal"),
     ]

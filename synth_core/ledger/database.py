@@ -22,9 +22,9 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
 
-from synth_core.errors import LedgerError
+from synth_core.errors import LedgerError, LedgerUnreachable
 from synth_core.ledger.tables import SCHEMA_VERSION, bring_up_to_date, version_of
 from synth_core.ledger.verbs import Fault
 
@@ -37,6 +37,7 @@ PAUSES = (0.01, 0.03, 0.1, 0.3, 1.0)
 
 SQLITE_BUSY = frozenset({5, 6})  # SQLITE_BUSY, SQLITE_LOCKED
 POSTGRESQL_RETRY = frozenset({"40001", "40P01", "23505", "55P03"})  # serialisation, deadlock, duplicate, lock wait
+POSTGRESQL_LOST = ("08", "57P")  # connection exceptions, intervention of an operator
 SQLITE_FULL, POSTGRESQL_FULL = 13, "53100"
 
 T = TypeVar("T")
@@ -174,8 +175,8 @@ def _finish(connection: Connection, statement: str) -> None:
     """Leave the connection clean; one that cannot be cleaned is thrown away and takes its locks along."""
     try:
         connection.exec_driver_sql(statement)
-    except DBAPIError:
-        with suppress(DBAPIError):
+    except SQLAlchemyError:  # of a connection that was lost SQLAlchemy says so with an error that is no DBAPIError
+        with suppress(SQLAlchemyError):
             connection.invalidate()
 
 
@@ -209,9 +210,22 @@ def _worth_retrying(error: DBAPIError) -> bool:
     return busy or error.connection_invalidated or getattr(error.orig, "pgcode", None) in POSTGRESQL_RETRY
 
 
+def _is_lost(error: DBAPIError) -> bool:
+    """Whether the server could not be reached, ended the connection, or is starting or ending itself."""
+    if getattr(error.orig, "sqlite_errorcode", None) is not None:
+        return False
+    code = getattr(error.orig, "pgcode", None)
+    gone = code is None and isinstance(error, OperationalError)
+    return error.connection_invalidated or gone or str(code).startswith(POSTGRESQL_LOST)
+
+
 def _unanswered(error: DBAPIError) -> LedgerError:
     full = (getattr(error.orig, "sqlite_errorcode", None) or 0) & 0xFF == SQLITE_FULL
     if full or getattr(error.orig, "pgcode", None) == POSTGRESQL_FULL:
         return LedgerError("the ledger's database: the disk is full; make room and run again")
     reason = (str(error.orig).strip().splitlines() or [type(error.orig).__name__])[0]
+    if _is_lost(error):
+        return LedgerUnreachable(
+            f"the ledger's database does not answer: {reason}; run again when it does, or check SYNTH_LEDGER_URL"
+        )
     return LedgerError(f"the ledger's database refused: {reason}; check --ledger or SYNTH_LEDGER_URL")

@@ -13,7 +13,7 @@ from shlex import quote
 
 from synth_core.documents import parse_json
 from synth_core.errors import LedgerError
-from synth_core.files import atomic_write, explain
+from synth_core.files import explain, write_in_turn
 from synth_core.privacy.accounts import Head
 from synth_core.settings import Settings
 
@@ -113,14 +113,16 @@ def write_head(path: Path, head: Head) -> None:
     Two processes may come here in the wrong order; the later head stays, so the file never goes back. It is not
     forced to the disk, for speed: after a power failure it may be older than the chain, or torn, never ahead.
     """
+
+    def later() -> bytes | None:
+        try:
+            kept = read_head(path)
+        except LedgerError:  # there is none yet, or a power failure tore it: the chain itself is the source
+            return head_text(head).encode()
+        return None if kept.records >= head.records else head_text(head).encode()
+
     try:
-        if read_head(path).records >= head.records:
-            return
-    except LedgerError:
-        pass  # there is none yet, or a power failure tore it: the chain itself is the source
-    try:
-        with atomic_write(path, durable=False) as draft:
-            draft.write_text(head_text(head))
+        write_in_turn(path, later)
     except OSError as error:
         raise LedgerError(f"head file {path} cannot be written: {explain(error)}") from None
 

@@ -62,7 +62,7 @@ def test_a_network_that_cannot_be_made_is_an_error():
 
 def test_a_database_that_cannot_be_made_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(postgres, "_is_root", lambda: False)
-    monkeypatch.setattr(postgres, "_program", lambda _: "false")
+    monkeypatch.setattr(postgres, "program", lambda _: "false")
     with pytest.raises(SiteError, match="initdb: "):
         postgres._initialise_with_password(tmp_path / "data", "secret")
     assert not (tmp_path / "password").exists()
@@ -79,7 +79,7 @@ def test_a_release_that_does_not_verify_is_an_error(tmp_path, monkeypatch):
     site = Site(tmp_path / "home", tmp_path / "workspace", ledger=f"sqlite:///{tmp_path / 'ledger.sqlite'}")
     open_ledger(site.workspace, site.ledger, create=True).accounts()
     with pytest.raises(SiteError, match="does not verify: a file is missing"):
-        run._verify(site, str(tmp_path / "workspace" / "confidential" / "r1" / "release.yaml"))
+        run.verify(site, str(tmp_path / "workspace" / "confidential" / "r1" / "release.yaml"))
 
 
 def test_errors_end_the_program_with_one_line(monkeypatch, capsys):

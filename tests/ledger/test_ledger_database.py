@@ -190,7 +190,7 @@ def test_a_failed_transaction_leaves_nothing_behind(url: str) -> None:
             "the ledger's database refused: unable to open database file",
         ),
         ("postgresql+nodriver://db/ledger", "the driver for 'postgresql\\+nodriver' is not installed"),
-        ("postgresql+psycopg2://someone:secret@127.0.0.1:1/ledger", "the ledger's database refused"),
+        ("postgresql+psycopg2://someone:secret@127.0.0.1:1/ledger", "the ledger's database does not answer"),
     ],
 )
 def test_an_address_that_leads_nowhere_is_refused_in_one_line(url: str, refusal: str) -> None:

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import psutil
 import pytest
-from support.live_airflow import FORM, Live, assert_sound, kill, ledger_of_the_site, live_airflow  # noqa: F401
+from support.live_airflow import FORM, Live, assert_sound, kill, ledger_of_the_site  # noqa: F401
 
 from infra.local.rest import FINISHED
 from infra.local.services import dask_cluster
@@ -27,14 +27,6 @@ BEFORE = {"score": "ingest", "fit": "select"}
 """The step before one that asks."""
 
 Seen = Callable[[str, object], None]
-
-
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def live(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    folder = tmp_path_factory.mktemp(request.param)
-    server = request.getfixturevalue("postgres_server") if request.param == "postgres" else None
-    with live_airflow(folder, cap=20.0, server=server) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +51,7 @@ def test_a_run_that_is_repeated_as_a_whole_costs_nothing(live, seen):
     live.until(lambda: live.api.run_state(FORM, run) not in FINISHED)
     assert live.finished(run) == "success"
     assert what_it_cost(live, "again") == before
-    judge(live, run, "fit", "again", seen)
+    judge(live, "again", seen)
 
 
 def test_a_finished_fit_that_is_cleared_costs_nothing(live, seen):
@@ -72,7 +64,7 @@ def test_a_finished_fit_that_is_cleared_costs_nothing(live, seen):
     assert live.finished(run) == "success"
     assert live.task(run, "fit")["try_number"] == 2
     assert what_it_cost(live, "cleared") == before
-    judge(live, run, "fit", "cleared", seen)
+    judge(live, "cleared", seen)
 
 
 @pytest.mark.parametrize("step", ["score", "fit"])
@@ -85,7 +77,7 @@ def test_a_task_that_is_killed_is_tried_again_without_a_second_answer(live, step
     assert live.finished(run) == "success"
     assert live.task(run, step)["try_number"] >= 2
     assert set(before) <= set(answers(live, release)), "an answer was lost"
-    judge(live, run, step, release, seen)
+    judge(live, release, seen)
 
 
 def test_one_of_the_mapped_tasks_of_a_stratified_release_is_killed(live, seen):
@@ -103,7 +95,7 @@ def test_one_of_the_mapped_tasks_of_a_stratified_release_is_killed(live, seen):
     assert set(before) <= set(answers(live, release)), "an answer was lost"
     asked = [record for record in live.ledger.records(release=release) if record.stratum]
     assert {record.stratum.part for record in asked if record.step == "fit"} == {"0 f", "1 m"}
-    judge(live, run, "stratum", release, seen)
+    judge(live, release, seen)
 
 
 @pytest.mark.parametrize("tasks", ["with its tasks", "alone"])
@@ -129,7 +121,7 @@ def test_a_scheduler_that_is_killed_and_started_again_goes_on(live, until_the_en
         until_the_end.callback(end, [restarted])
     assert live.finished(run) == "success"
     assert set(before) <= set(answers(live, release)), "an answer was lost"
-    judge(live, run, "score", release, seen)
+    judge(live, release, seen)
 
 
 def test_a_dask_scheduler_that_is_lost_in_the_middle_is_waited_for(live, until_the_end, seen):
@@ -147,7 +139,7 @@ def test_a_dask_scheduler_that_is_lost_in_the_middle_is_waited_for(live, until_t
     until_the_end.enter_context(dask_cluster(live.site, port=port))
     assert live.finished(run) == "success"
     assert set(before) <= set(answers(live, release)), "an answer was lost"
-    judge(live, run, "fit", release, seen)
+    judge(live, release, seen)
 
 
 def test_a_run_that_is_cancelled_in_the_middle_keeps_its_charge_and_can_be_resumed(live, seen):
@@ -166,7 +158,7 @@ def test_a_run_that_is_cancelled_in_the_middle_keeps_its_charge_and_can_be_resum
     assert live.finished(resumed) == "success"
     assert set(before) <= set(answers(live, release)), "an answer was lost"
     assert live.ledger.balance("people").charged_mu2 > charged, "the rest of the release has its price"
-    judge(live, resumed, "fit", release, seen)
+    judge(live, release, seen)
 
 
 def test_nothing_was_left_behind(live, seen):
@@ -264,10 +256,9 @@ def what_it_cost(live: Live, release: str) -> tuple[object, ...]:
     return answers(live, release), digest, live.ledger.balance("people").charged_mu2
 
 
-def judge(live: Live, run: str, step: str, release: str, seen: Seen) -> None:
+def judge(live: Live, release: str, seen: Seen) -> None:
     """The release is sound, and at most the one question that was under way was given up."""
     records = assert_sound(live, release)
     given_up = [record.key for record in records if record.state is State.FORFEITED]
     assert len(given_up) <= 1
-    seen("tries", max(one["try_number"] for one in live.tasks(run, step)))
     seen("given up", len(given_up))
