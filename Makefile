@@ -59,7 +59,7 @@ export XDG_CACHE_HOME := $(CURDIR)/.cache
 export XDG_CONFIG_HOME := $(CURDIR)/.cache/config
 endif
 
-.PHONY: FORCE help setup demo up test quick explore processors sabotage soak soak-ingest fuzz topology check docs images wheel bench lock clean
+.PHONY: FORCE help setup demo up test quick explore processors sabotage soak soak-ingest fuzz topology check docs images wheel bench papers lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -143,6 +143,10 @@ bench: $(KERNELS) ## run the benchmarks, one after the other; all of them, also 
 	@shopt -s nullglob; failed=""; for script in tests/benchmarks/[a-z]*.py; do \
 		echo "== $$script"; OMP_NUM_THREADS=1 PYTHONPATH=.:tests $(BIN)/python "$$script" || failed+=" $$script"; done; \
 	if [ -n "$$failed" ]; then echo "make: these benchmarks failed:$$failed" >&2; exit 1; fi
+
+# A run is kept and not made again: `make papers LIMIT=600` does some of them.
+papers: $(KERNELS) ## figures and tables of the papers into docs/papers, within LIMIT=7200 seconds of CPU time
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.papers --limit $(or $(LIMIT),7200)
 
 # The images get what the tests ran with, but for the python-dateutil that Flask-AppBuilder asks for.
 lock: $(BIN)/uv ## resolve the newest allowed versions into the lock files

@@ -294,6 +294,9 @@ class PaperPrivMRF:
     tau_c: float = option(1e7, "Upper limit of a clique in cells (Algorithm 1); larger keeps more dependence, slower.")
     early_fit: float = option(1.2, "early_fit")
     last_gain: float = option(0.125, "last_gain")
+    distinct: bool = option(
+        False, "Whether each attribute's first marginal is another one, as printed, and stays if another one holds it."
+    )
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """The split of Section 3.6: 0.10 R-scores, 0.01 n, 0.10 choices, 0.79 marginals."""
@@ -383,7 +386,8 @@ class PaperPrivMRF:
         """Algorithm 3 with Eq. 8 on the scale of R/n, so that its terms |M| and R can be added.
 
         The sums of Eq. 8 run over the attributes of the marginal. An attribute in no useful marginal is measured
-        alone, and a marginal inside another one is dropped: it would add nothing.
+        alone. A marginal inside another one is dropped, because it would add nothing; or, if they are to be `distinct`,
+        no attribute gets one that an earlier one has.
         """
         domain = candidates.domain
         r = pair_matrix(domain, scores.pairs, scale=scores.total)
@@ -391,16 +395,20 @@ class PaperPrivMRF:
         inside = np.einsum("ij,ij->i", members @ r.astype(np.float32), members)
         size = members.sum(axis=1)
         chosen: list[Clique] = []
+        taken: list[int] = []
         for position, attribute in enumerate(domain):
-            having = np.flatnonzero(members[:, position])
+            having = np.setdiff1d(np.flatnonzero(members[:, position]), taken)
             if len(having) == 0:
                 chosen.append((attribute,))
                 continue
             to_others = members[having] @ r[position].astype(np.float32)
             among_others = np.maximum(inside[having] - 2 * to_others, 0)
             rho = to_others / np.sqrt(size[having] + among_others)
-            chosen += candidates.at([int(having[np.argmax(rho)])])
-        return without_subsets(chosen)
+            best = int(having[np.argmax(rho)])
+            chosen += candidates.at([best])
+            if self.distinct:
+                taken.append(best)
+        return tuple(chosen) if self.distinct else without_subsets(chosen)
 
     def _draw(self, candidates: Candidates, measured: list[Clique], number: int) -> list[Clique]:
         """Line 5 of Algorithm 4: k random candidates that were not measured yet (all, where there are fewer).

@@ -1,0 +1,106 @@
+"""The papers' program: what is kept is not measured again, and pages say what reproduces and from how many runs."""
+
+import itertools
+import math
+import time
+
+import pytest
+
+from tests.benchmarks.papers import absyn, pgm
+from tests.benchmarks.papers.__main__ import main
+from tests.benchmarks.papers.figures import Contestant, Figure, Result, load, run, write_page
+
+
+def test_contestants_take_presets_and_options():
+    assert Contestant.parse("absyn") == ("absyn", "default", {})
+    expected = ("privmrf", "paper", {"theta": 2, "t_per_attribute": 0.5})
+    assert Contestant.parse("privmrf:paper{theta=2, t_per_attribute=0.5}") == expected
+    assert Contestant.parse("absyn{estimation=parallel}").options == {"estimation": "parallel"}
+    with pytest.raises(ValueError, match="is no contestant"):
+        Contestant.parse("privmrf paper")
+
+
+def figure(measured):
+    def measure(cell):
+        measured.append(cell["k"])
+        return {"value": float(cell["k"])}
+
+    return Figure(
+        name="1",
+        title="Figure 1",
+        setting="Numbers.",
+        cells=[{"k": k} for k in range(3)],
+        measure=measure,
+        show=lambda results: f"{len(results)} results",
+        draw=lambda axes, results: axes.plot([r.values["value"] for r in results]),
+    )
+
+
+def test_runs_are_kept_and_go_on_where_they_stopped(tmp_path):
+    measured, path = [], tmp_path / "paper.jsonl"
+    one = figure(measured)
+    assert list(run(one, path, runs=1, deadline=time.process_time() - 1)) == []
+    first = list(itertools.islice(run(one, path, runs=2, deadline=math.inf), 2))
+    assert [r.cell["k"] for r in first] == [0, 1]
+    rest = list(run(one, path, runs=2, deadline=math.inf))
+    assert [(r.cell["k"], r.run) for r in rest] == [(2, 0), (0, 1), (1, 1), (2, 1)]
+    assert list(run(one, path, runs=2, deadline=math.inf)) == []
+    assert measured == [0, 1, 2, 0, 1, 2]
+    for folder in ("papers", "images"):
+        (tmp_path / folder).mkdir()
+    write_page("paper", "A paper", [one], load(path), tmp_path)
+    text = (tmp_path / "papers" / "paper.md").read_text()
+    assert "## Figure 1" in text
+    assert "6 results" in text
+    assert (tmp_path / "images" / "paper-paper-1.svg").read_text().startswith("<?xml")
+
+
+def timed(times):
+    cells = [({"algorithm": name, "attributes": d}, s) for name, points in times.items() for d, s in points.items()]
+    return [Result("2b", cell, 0, {"seconds": seconds}) for cell, seconds in cells]
+
+
+def test_the_claim_on_scaling_can_fail():
+    vectors = {"MW": {3: 1e-4, 6: 0.1}, "LSMR": {3: 1e-4, 6: 0.2}}
+    text = pgm.show(timed({"PGM": {3: 1e-4, 1000: 0.03}, **vectors}))
+    assert "**The claim reproduces**" in text
+    assert "| 6 | – | 100.00 ms (1) | 200.00 ms (1) |" in text
+    assert "does not reproduce" in pgm.show(timed({"PGM": {3: 1e-4, 1000: 300.0}, **vectors}))
+
+
+@pytest.mark.parametrize("algorithm", [pgm.graphical, pgm.weights])
+def test_what_is_timed_comes_nearer_to_the_triples(algorithm):
+    step = algorithm(4)
+    distances = [step() for _ in range(20)]
+    assert distances[-1] < 0.995 * distances[0]  # steps in shares of records are small
+
+
+def test_an_iteration_of_least_squares_is_timed():
+    assert pgm.measure({"algorithm": "LSMR", "attributes": 3})["seconds"] >= 0
+
+
+def errors_of(values):
+    return [
+        Result("table-2", {"data": "titanic", "epsilon": 1.0, "scheme": s}, 0, {f"tvd{a}": v for a in (2, 3, 4)})
+        for s, v in values.items()
+    ]
+
+
+def test_ranks_need_all_schemes_and_the_claim_can_fail():
+    values = {scheme: 0.1 + 0.01 * k for k, scheme in enumerate(absyn.SCHEMES)}
+    assert absyn.mean_ranks(errors_of(values), "tvd3")["absyn:paper"] == 1
+    assert "**The claim reproduces**" in absyn.show(errors_of(values))
+    assert "does not reproduce" in absyn.show(errors_of(values | {"aim:paper": 0.01}))
+    assert "**The claim reproduces**" in absyn.show(errors_of(values | {"privmrf": 0.01})), "ours is not the paper's"
+    some = dict(itertools.islice(values.items(), 3))
+    assert absyn.mean_ranks(errors_of(some), "tvd3") == {}
+
+
+def test_the_command_writes_a_page_without_measuring_anything_new(tmp_path, capsys):
+    for folder in ("papers", "images"):
+        (tmp_path / folder).mkdir()
+    main(["pgm", "--limit", "-1"], out=tmp_path)
+    assert "Figure 2b" in (tmp_path / "papers" / "pgm.md").read_text()
+    with pytest.raises(SystemExit):
+        main(["nothing"])
+    assert "choose of absyn, pgm" in capsys.readouterr().err
