@@ -82,6 +82,17 @@ def synthesize(
     If the schema names a `unit_column`, at most as many rows of one unit are used as the account allows, and the price
     is that of protecting all of them, as in a release; otherwise each record is a unit.
 
+        >>> import pandas as pd
+        >>> from synth_core import Schema, synthesize
+        >>> people = pd.DataFrame({"sex": ["f", "m"] * 300, "age": range(600)})
+        >>> people["age"] %= 90
+        >>> schema = Schema.from_frame_template(people, values={"sex": ["f", "m"]}, bounds={"age": (0, 89)}, bins=9)
+        >>> release = synthesize(people, schema, epsilon=1.0, delta=1e-6, rows=500)
+        >>> release.table.shape
+        (500, 2)
+        >>> release.cost.epsilon, release.cost.unit
+        (1.0, 'record, accounted for nowhere')
+
     Args:
         frame: the confidential rows, one record each; columns that the schema does not name are not read.
         schema: the public declaration of the columns.

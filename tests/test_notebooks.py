@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import html.parser
+import importlib
 import json
 import sys
 import types
@@ -12,7 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import synth_core.schema.schema
 from infra.handbook.notebooks import NOTEBOOKS, run_notebook
 from synth_core import Release, Schema, compare, synthesize
 from synth_core.errors import SchemaError
@@ -174,8 +174,10 @@ def test_what_a_template_misses_is_refused_by_name(said, refusal):
     assert refusal in str(refused.value)
 
 
-def test_the_examples_of_docstrings_run():
-    found = doctest.testmod(synth_core.schema.schema)
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["synth_core.api", "synth_core.schema.schema", "synth_core.evaluation.true_errors"])
+def test_the_examples_of_docstrings_run(module):
+    found = doctest.testmod(importlib.import_module(module))
     assert found.attempted >= 4
     assert found.failed == 0
 

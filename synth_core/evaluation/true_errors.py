@@ -172,6 +172,16 @@ def compare(
 ) -> Evaluation:
     """Compare a synthetic table with the real one.
 
+        >>> import pandas as pd
+        >>> from synth_core import Schema, compare
+        >>> schema = Schema.from_sizes({"a": 2, "b": 3})
+        >>> real = pd.DataFrame({"a": [0, 1] * 60, "b": [0, 1, 2] * 40})
+        >>> found = compare(real, real.assign(a=0), schema, targets=[])
+        >>> found.one_way
+        {'a': 0.5, 'b': 0.0}
+        >>> round(found.scores["k-marginal score"])
+        500
+
     Args:
         real: the confidential table, in the schema's own values.
         synthetic: a table of the same columns.

@@ -190,7 +190,10 @@ def _in_words(run: StepRun, records: list[Record], quality: PublicQuality) -> st
         ),
         ("Method", f"{spec.method}, preset {spec.preset}"),
         ("Synthetic records", f"{quality.rows:,} in {spec.shards} file(s)"),
-        *((f"Mean error, {e.alpha}-way", f"{e.mean:.4f} ± {e.margin:.4f} (bought)") for e in quality.bought),
+        *(
+            (f"Mean error, {e.alpha}-way", f"{e.mean:.2%} ± {100 * e.margin:.2f} points (bought)")
+            for e in quality.bought
+        ),
         ("Rules broken", ", ".join(f"{rule}: {count}" for rule, count in quality.violations.items()) or "none"),
     ]
     cells = [(name, value.replace("|", r"\|")) for name, value in rows]

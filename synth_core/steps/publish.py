@@ -270,8 +270,10 @@ def _require_sound(run: StepRun, verdict: str, found: Verification) -> None:
 def _quality_in_words(quality: dict[str, Any]) -> dict[str, str]:
     words = {"synthetic records": f"{quality['synthetic_rows']:,}"}
     if "distance_from_answers" in quality:
-        words["distance from the noisy answers"] = f"{quality['distance_from_answers']:.4f}"
-        words["distance that noise alone explains"] = f"{quality['distance_of_noise_alone']:.4f}"
+        words["distance from the noisy answers"] = f"{quality['distance_from_answers']:.2%} of the records"
+        words["distance that noise alone explains"] = f"{quality['distance_of_noise_alone']:.2%} of the records"
     for error in quality["bought"]:
-        words[f"mean error, {error['alpha']}-way (bought)"] = f"{error['mean']:.4f} ± {error['margin']:.4f}"
+        words[f"mean error, {error['alpha']}-way (bought)"] = (
+            f"{error['mean']:.2%} ± {100 * error['margin']:.2f} points"
+        )
     return words

@@ -63,8 +63,8 @@ def test_a_run_prints_no_true_error_and_says_where_they_are(released):
     assert lines[len(PLACES) :] == [
         ["How good it is, by public figures:"],
         ["synthetic records", f"{quality['synthetic_rows']:,}"],
-        ["distance from the noisy answers", f"{quality['distance_from_answers']:.4f}"],
-        ["distance that noise alone explains", f"{quality['distance_of_noise_alone']:.4f}"],
+        ["distance from the noisy answers", f"{quality['distance_from_answers']:.2%} of the records"],
+        ["distance that noise alone explains", f"{quality['distance_of_noise_alone']:.2%} of the records"],
     ]
     assert "TVD" not in err
     assert "SVM" not in re.sub(r"SVM\D*\(\d+ of \d+\)", "", err), "progress, and no error"
