@@ -63,7 +63,7 @@ def merge_codes(table: NDArray[Any], groups: Sequence[Sequence[int] | NDArray[np
     return merged
 
 
-def total_by_inverse_variance(measurements: list[Measurement]) -> float:
+def total_by_inverse_variance(measurements: Sequence[Measurement]) -> float:
     """Estimate the number of records from the measurements alone (Private-PGM, E.1).
 
     The sum of one noisy table estimates n with variance cells * sigma^2; independent estimates are combined

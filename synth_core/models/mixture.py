@@ -17,6 +17,7 @@ from synth_core.domain import Clique, Codes, Domain
 from synth_core.models.bayesian_network import BayesianNetwork
 from synth_core.models.junction_tree import JunctionTree, junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.models.refined import Refined
 from synth_core.models.sampling import code_type
 from synth_core.models.stored import StoredModel, domain_header, open_model, read_domain
 
@@ -179,8 +180,8 @@ class Mixture(StoredModel):
         return np.array(component.codes.get(name, range(self.domain.size(name))), dtype=np.int64)
 
 
-AnyModel = MarkovRandomField | BayesianNetwork | Mixture
-KINDS: tuple[type[AnyModel], ...] = (MarkovRandomField, BayesianNetwork, Mixture)
+AnyModel = MarkovRandomField | BayesianNetwork | Refined | Mixture
+KINDS: tuple[type[AnyModel], ...] = (MarkovRandomField, BayesianNetwork, Refined, Mixture)
 """Kinds of model that a file may hold."""
 
 

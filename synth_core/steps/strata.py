@@ -27,6 +27,7 @@ from synth_core.ledger.sql import SqlLedger, ledger_url, open_ledger
 from synth_core.measurement import Measurement
 from synth_core.models.markov_random_field import MarkovRandomField, rake
 from synth_core.models.mixture import AnyModel, Component, Mixture, Model, load_model
+from synth_core.models.refined import Refined
 from synth_core.privacy.accounts import Runner
 from synth_core.privacy.curator import Spending
 from synth_core.privacy.strategies import Strategy
@@ -208,8 +209,10 @@ def _summed_above(layout: StrataLayout, domain: Domain, attribute: str) -> Strat
 
 
 def _settled(job: tuple[AnyModel, dict[str, NDArray[np.float64]]]) -> AnyModel:
-    """The model with the marginals it must have; one that is no Markov random field stays as it was fitted."""
+    """The model with the marginals it must have; a network stays as it was fitted."""
     model, targets = job
+    if isinstance(model, Refined):
+        return model.raked(targets)
     return rake(model, targets) if isinstance(model, MarkovRandomField) else model
 
 

@@ -13,7 +13,6 @@ conditional distributions along the junction tree, never by gluing rows together
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -29,7 +28,7 @@ from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
-from synth_core.privacy.queries import Dependence, Misfit
+from synth_core.privacy.queries import Dependence
 from synth_core.synthesizers.base import (
     Fit,
     PairScores,
@@ -133,7 +132,7 @@ class ABSyn(OneWayFirst):
         """
         singles = [(attribute,) for attribute in curator.domain]
         compression = self._compression(curator.domain, structure.scores)
-        known = [_merged(m, compression) for m in structure.scores.measurements]
+        known = list(map(compression.merged, structure.scores.measurements))
         if len(singles) > 1:
             pairs = [*structure.cliques, *(singles if self.singles or not structure.cliques else ())]
             known += self._measured(curator, compression, pairs, plan.mu2("pairs"), purpose="pairs")
@@ -150,7 +149,7 @@ class ABSyn(OneWayFirst):
             known += self._measured(curator, compression, triples or pairs, budget, purpose="triples")
             tools.progress(f"{len(triples)} triples measured")
             model = self.estimated(compression.domain, known, tools)
-        return compression.expanded(model) if self.rare else model
+        return compression.refined(model)
 
     def _pair_sigma(self, domain: Domain, plan: BudgetPlan) -> float:
         return noise_sigma(plan.mu2("pairs"), count=len(domain))
@@ -182,8 +181,6 @@ class ABSyn(OneWayFirst):
         """One batch of noisy tables of the smaller domain, its budget split by Eq. 11."""
         domain = compression.domain
         weights = [load(domain, clique, interactions=self.interactions) ** BY_SIZE for clique in cliques]
-        if domain == curator.domain:
-            return curator.measure(cliques, mu2, purpose=purpose, weights=weights)
         return compression.measure(curator, cliques, mu2, purpose=purpose, weights=weights)
 
     def estimated(self, domain: Domain, known: list[Measurement], tools: Tools) -> MarkovRandomField:
@@ -226,10 +223,7 @@ class ABSyn(OneWayFirst):
         batch: Fraction,
     ) -> list[Clique]:
         """The candidates whose misfit with the model is worth the noise of measuring them with `batch`."""
-        queries = [
-            Misfit(clique, compression.spread(clique, table))
-            for clique, table in zip(candidates, model.marginals(candidates), strict=True)
-        ]
+        queries = list(map(compression.misfit, candidates, model.marginals(candidates)))
         misfits = curator.score(queries, mu2, purpose="misfits of triples")
         loads = [load(model.domain, clique, interactions=self.interactions) for clique in candidates]
         return [candidates[k] for k in worth_their_noise(misfits, loads, mu2=float(batch))]
@@ -255,18 +249,6 @@ PAPER = ABSyn(
 """Section VI: 0.1 / 0.1 / 0.8 of the budget; the paper leaves the clique threshold and the end of the fit open."""
 
 PRESETS = {"default": ABSyn(), "paper": PAPER}
-
-
-def _merged(measurement: Measurement, compression: Compression) -> Measurement:
-    """A measurement of the smaller domain; the variance of a merged code is spread over all codes.
-
-    Tables of several attributes were measured before codes were merged, and none of theirs is.
-    """
-    if len(measurement.clique) > 1:
-        return measurement
-    group = compression.groups[compression.full.position(measurement.clique[0])]
-    table = np.bincount(group, weights=measurement.noisy).astype(np.float64)
-    return Measurement(measurement.clique, table, measurement.sigma * math.sqrt(group.size / table.size))
 
 
 LEAST_SEPARATOR = 1e-30

@@ -61,11 +61,15 @@ def silent(message: str) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scores:
-    """What the score phase learned: the noisy number of records, noisy dependence of pairs, noisy marginals."""
+    """What the score phase learned: the noisy number of records, noisy dependence of pairs, noisy marginals.
+
+    `repeated` says how many steps of another budget went into measuring the marginals again (see `precision`).
+    """
 
     total: float
     pairs: PairScores = ()
     measurements: tuple[Measurement, ...] = ()
+    repeated: int = 0
 
     @property
     def tables(self) -> tuple[Clique, ...]:
@@ -273,6 +277,7 @@ def _scores(values: dict[str, Any]) -> Scores:
         values["total"],
         tuple((a, b, float(score)) for a, b, score in values["pairs"]),
         tuple(Measurement(tuple(m["clique"]), np.array(m["noisy"]), m["sigma"]) for m in values["measurements"]),
+        values.get("repeated", 0),
     )
 
 

@@ -9,6 +9,7 @@ merged code becomes one of its codes by their noisy shares, independently of all
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.arrays import Floats
-from synth_core.domain import Clique, Domain, Impossible
+from synth_core.domain import Clique, Domain
 from synth_core.measurement import Measurement
-from synth_core.models.junction_tree import junction_tree
 from synth_core.models.linear import LinearMeasurement
 from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.models.refined import Refined
 from synth_core.privacy.curator import Curator
+from synth_core.privacy.queries import Coarsened, Misfit
 from synth_core.privacy.strategies import Strategy, group_matrix
 from synth_core.synthesizers.independent import positive_shares
 
@@ -40,32 +42,62 @@ class Compression:
 
     @classmethod
     def from_measurements(cls, domain: Domain, one_way: Iterable[Measurement], *, threshold: float) -> Compression:
-        """Merge the codes with noisy counts below `threshold` sigmas, where an attribute has two of them or more.
+        """Merge codes with noisy counts below `threshold` sigmas in runs, each as long as it takes to be seen.
 
-        Kept codes come first, in their order, and the merged one last. An attribute without a one-way measurement stays
-        as it is.
+        A run follows the order of the codes, over those that are not rare, and ends when its count reaches `threshold`
+        sigmas of a sum of so many; what is left at the end joins the last run. An attribute without a one-way
+        measurement stays as it is, and so does one that a rule speaks about: a group says nothing about its codes.
         """
-        known = {m.clique: m for m in one_way}
+        ruled = {attribute for excluded in domain.impossible for attribute in excluded.attributes}
+        known = {m.clique: m for m in one_way if m.clique[0] not in ruled}
         groups, shares = [], []
         for attribute, size in zip(domain.attributes, domain.sizes, strict=True):
             measured = known.get((attribute,))
-            noisy = np.zeros(size) if measured is None else measured.noisy
-            rare = np.zeros(size, bool) if measured is None else noisy < threshold * measured.sigma
             group, share = np.arange(size), np.ones(size)
-            if rare.sum() > 1:
-                group = np.where(rare, np.sum(~rare), np.cumsum(~rare) - 1)
-                share[rare] = _shares(noisy[rare])
+            if measured is not None:
+                group = _runs(measured.noisy, threshold * measured.sigma)
+                for number in np.flatnonzero(np.bincount(group) > 1):
+                    share[group == number] = _shares(measured.noisy[group == number])
             groups.append(group)
             shares.append(share)
         return cls(domain, tuple(groups), tuple(shares))
 
     @property
+    def trivial(self) -> bool:
+        """Whether no codes were merged."""
+        return self.domain == self.full
+
+    def merged(self, measurement: Measurement) -> Measurement:
+        """A one-way measurement of the smaller domain; the variance of a merged code is spread over all codes.
+
+        Tables of several attributes were measured before codes were merged, and none of theirs is.
+        """
+        if len(measurement.clique) > 1:
+            return measurement
+        group = self.groups[self.full.position(measurement.clique[0])]
+        table = np.bincount(group, weights=measurement.noisy).astype(np.float64)
+        return Measurement(measurement.clique, table, measurement.sigma * math.sqrt(group.size / table.size))
+
+    def misfit(self, clique: Clique, reference: Floats, penalty: float = 0.0) -> Misfit | Coarsened:
+        """The question how far the clique's table of the smaller domain is from a reference.
+
+        Args:
+            clique: attributes, in the domain's order.
+            reference: expected counts of the cells of the smaller domain.
+            penalty: records taken off.
+
+        Returns:
+            A query over the full domain, of sensitivity 1.
+        """
+        query = Misfit(clique, reference, penalty)
+        own = [self.groups[self.full.position(attribute)] for attribute in clique]
+        groups = tuple(None if int(group.max()) + 1 == group.size else group for group in own)
+        return query if all(group is None for group in groups) else Coarsened(query, groups)
+
+    @property
     def domain(self) -> Domain:
-        """The smaller domain; a merged code is impossible with others if each of its codes is."""
-        sizes = tuple(int(group.max()) + 1 for group in self.groups)
-        excluded = [self._merged(one) for one in self.full.impossible]
-        kept = tuple(one for one in excluded if all(codes for _, codes in one.codes))
-        return Domain(self.full.attributes, sizes, kept)
+        """The smaller domain, with the same rules: what they speak about is not merged."""
+        return Domain(self.full.attributes, tuple(int(group.max()) + 1 for group in self.groups), self.full.impossible)
 
     def strategy(self, clique: Clique) -> Strategy:
         """The clique's table of the smaller domain as sums over the full one; a record is in one sum: sensitivity 1."""
@@ -81,6 +113,8 @@ class Compression:
         weights: Sequence[float] | None = None,
     ) -> list[Measurement]:
         """Noisy tables of the smaller domain."""
+        if self.trivial:
+            return curator.measure(cliques, mu2, purpose=purpose, weights=weights)
         strategies = [self.strategy(self.full.clique(clique)) for clique in cliques]
         answers = curator.answer(strategies, mu2, purpose=purpose, weights=weights)
         return [Measurement(a.strategy.clique, a.noisy, a.sigma) for a in answers]
@@ -99,37 +133,9 @@ class Compression:
             matrices.append(np.diag(scale))
         return LinearMeasurement(measurement.clique, tuple(matrices), noisy, measurement.sigma)
 
-    def expanded(self, model: MarkovRandomField) -> MarkovRandomField:
-        """A model of the smaller domain as one of the full; merged codes are spread by their shares.
-
-        The probability of a row is that of its merged row times the shares of its codes: the same potentials, repeated,
-        and one more for each merged attribute.
-        """
-        tables = {clique: model.potential(clique)[self._index(clique)] for clique in model.cliques}
-        for attribute, share in zip(self.full.attributes, self.shares, strict=True):
-            if (share < 1).any():
-                tables[attribute,] = tables.get((attribute,), 0.0) + np.log(share)
-        potentials = np.concatenate([np.zeros(0), *(table.ravel() for table in tables.values())])
-        return MarkovRandomField(junction_tree(self.full, list(tables)), list(tables), potentials, total=model.total)
-
-    def spread(self, clique: Clique, table: Floats) -> Floats:
-        """A table of the smaller domain as one of the full: merged cells are divided by the shares."""
-        divided = table[self._index(clique)]
-        for axis, attribute in enumerate(clique):
-            share = self.shares[self.full.position(attribute)]
-            divided = divided * np.expand_dims(share, tuple(k for k in range(len(clique)) if k != axis))
-        return divided
-
-    def _index(self, clique: Clique) -> tuple[NDArray[np.int64], ...]:
-        return np.ix_(*(self.groups[self.full.position(attribute)] for attribute in clique))
-
-    def _merged(self, excluded: Impossible) -> Impossible:
-        codes = []
-        for attribute, listed in excluded.codes:
-            group = self.groups[self.full.position(attribute)]
-            others = np.delete(group, listed)
-            codes.append((attribute, tuple(np.setdiff1d(group, others).tolist())))
-        return Impossible(excluded.rule, tuple(codes))
+    def refined(self, field: MarkovRandomField) -> MarkovRandomField | Refined:
+        """A field over the smaller domain as a model of the full one."""
+        return field if self.trivial else Refined(self.full, field, self.groups, self.shares)
 
     def _matrix(self, attribute: str) -> NDArray[np.int64]:
         return group_matrix(self.groups[self.full.position(attribute)])
@@ -138,3 +144,18 @@ class Compression:
 def _shares(noisy: Floats) -> Floats:
     shares = np.maximum(positive_shares(noisy), LEAST_SHARE)
     return np.asarray(shares / shares.sum())
+
+
+def _runs(noisy: Floats, enough: float) -> NDArray[np.int64]:
+    """The group of each code, in the order of the groups' first codes."""
+    runs: list[list[int]] = [[]]
+    for code in np.flatnonzero(noisy < enough).tolist():
+        runs[-1].append(code)
+        if noisy[runs[-1]].sum() >= enough * math.sqrt(len(runs[-1])):
+            runs.append([])
+    rest = runs.pop()
+    runs[-1:] = [[*runs[-1], *rest]] if runs else [rest]
+    first = np.arange(noisy.size)
+    for run in runs:
+        first[run] = min(run, default=0)
+    return np.unique(first, return_inverse=True)[1].astype(np.int64)

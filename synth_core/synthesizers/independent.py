@@ -101,13 +101,21 @@ class OneWayFirst:
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of each phase, in records, and the bounds of the work."""
-        lines = [("noise on each one-way count", noise_text(plan.mu2("one-way"), count=len(domain)))]
+        sigmas = self._column_sigmas(domain, plan)
+        low, high = f"{min(sigmas):.1f}", f"{max(sigmas):.1f}"
+        lines = [("noise on each one-way count", f"sigma {low if low == high else f'{low} to {high}'} records")]
         return lines if len(domain) == 1 else lines + self._further(domain, plan)
 
     def count_noise(self, domain: Domain, plan: BudgetPlan) -> dict[Clique, float]:
         """See `CountNoise`; the noise of a pair is that of an average one."""
+        columns: dict[Clique, float] = dict(
+            zip(((name,) for name in domain), self._column_sigmas(domain, plan), strict=True)
+        )
         pair = self._pair_sigma(domain, plan) if len(domain) > 1 else None
-        return noise_by_table(domain, column=noise_sigma(plan.mu2("one-way"), count=len(domain)), pair=pair)
+        return noise_by_table(domain, column=0.0, pair=pair) | columns
+
+    def _column_sigmas(self, domain: Domain, plan: BudgetPlan) -> list[float]:
+        return [noise_sigma(plan.mu2("one-way"), count=len(domain))] * len(domain)
 
     def _pair_sigma(self, domain: Domain, plan: BudgetPlan) -> float | None:
         return None

@@ -69,7 +69,7 @@ class MST(OneWayFirst):
             pairs = smaller.measure(curator, edges, plan.mu2("pairs"), purpose="pairs of the tree", weights=weights)
             tools.progress(f"{len(pairs)} pairs measured")
         model = tools.estimate(smaller.domain, [*map(smaller.encode, known), *pairs], until=self.last_fit)
-        return smaller.expanded(model)
+        return smaller.refined(model)
 
     def _pair_sigma(self, domain: Domain, plan: BudgetPlan) -> float:
         return noise_sigma(plan.mu2("pairs"), count=len(domain) - 1)

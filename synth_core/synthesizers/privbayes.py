@@ -120,7 +120,7 @@ class PrivBayes:
         return BudgetPlan(total_mu2, (first, ("scores", beta - first[1]), ("tables", 1 - beta)))
 
     def can_protect(self, domain: Domain) -> bool:
-        """A graphical model takes what was measured before; a network, which finer versions need, has no place for it."""
+        """A graphical model takes what was measured before; a network has no place for it."""
         return self.pgm and not self._hierarchies(domain).levels
 
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -27,8 +27,8 @@ from synth_core.models.junction_tree import TriangulatedGraph, junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan
-from synth_core.privacy.curator import Curator
-from synth_core.privacy.queries import Dependence, Misfit, Total
+from synth_core.privacy.curator import Curator, weighted_gaussian
+from synth_core.privacy.queries import Dependence, Misfit, Query, Total
 from synth_core.synthesizers.base import (
     PairScores,
     Scores,
@@ -41,7 +41,9 @@ from synth_core.synthesizers.base import (
     noise_text,
     option,
 )
-from synth_core.synthesizers.independent import OneWayFirst, distances, one_way_plan
+from synth_core.synthesizers.compression import Compression
+from synth_core.synthesizers.independent import OneWayFirst, one_way_plan, products
+from synth_core.synthesizers.precision import measure_one_way, one_way_weights, plan_after, see_dependence
 from synth_core.synthesizers.structure import (
     BY_SIZE,
     MEAN_ABSOLUTE,
@@ -82,6 +84,9 @@ class PrivMRF(OneWayFirst):
     early_fit: float = option(1.0, "early_fit")
     last_gain: float = option(0.125, "last_gain")
 
+    rare: float = option(3.0, "rare")
+    aim: float = option(0.02, "Mean total variation that noise may leave in a column; larger leaves more for pairs.")
+
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """Most goes to the marginals; a single attribute has only its own."""
         shares = {"one-way": self.one_way, "pairs": self.pairs, "choices": self.choices}
@@ -91,55 +96,96 @@ class PrivMRF(OneWayFirst):
         """The rounds go on from whatever was measured before."""
         return True
 
+    def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
+        """One-way marginals, twice where they need it, then the dependence of pairs."""
+        scores = measure_one_way(curator, plan, aim=self.aim, reserve="marginals")
+        return scores if len(curator.domain) == 1 else replace(scores, pairs=self._pairs(curator, plan, scores))
+
     def _pairs(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> PairScores:
-        """Half the misfit of each pair with the product of its noisy one-way marginals."""
-        pairs = all_pairs(curator.domain)
-        found = distances(curator, scores, pairs, plan.mu2("pairs"), purpose="dependence of pairs")
-        return tuple((a, b, misfit / 2) for (a, b), misfit in found.items())
+        """Half the misfit of each pair with the product of its noisy one-way marginals; 0 if all may be noise."""
+        pairs, smaller = all_pairs(curator.domain), self._compression(curator.domain, scores)
+        known = replace(scores, measurements=tuple(map(smaller.merged, scores.measurements)))
+        queries = list(map(smaller.misfit, pairs, products(known, pairs)))
+        misfits = curator.score(queries, plan.mu2("pairs"), purpose="dependence of pairs")
+        seen = see_dependence(
+            smaller.domain,
+            dict(zip(pairs, misfits, strict=True)),
+            known.measurements,
+            sigma=noise_sigma(plan.mu2("pairs"), count=len(pairs)),
+            mu2=self._rest(plan, scores).mu2("marginals"),
+        )
+        return tuple((a, b, misfit / 2 if seen else 0.0) for (a, b), misfit in zip(pairs, misfits, strict=True))
 
     def _structure(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """The size up to which a table is worth measuring; post-processing."""
-        sigma = self._sigma(self._count(curator.domain, plan, scores), plan)
-        cells = scores.total / (MEAN_ABSOLUTE * sigma)
+        plan, domain = self._rest(plan, scores), self._compression(curator.domain, scores).domain
+        cells = scores.total / (MEAN_ABSOLUTE * self._sigma(max(1, self._count(domain, plan, scores)), plan))
         small = min(float(SMALL_TABLE), cells / self.theta_small)
         return Structure(scores, largest_table=int(max(cells / self.theta, small)))
 
     def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
         """Rounds of {choose, measure, refit}; what is measured is on a junction tree of its own, a small one."""
-        domain = curator.domain
-        measurements = list(structure.scores.measurements)
+        scores = structure.scores
+        if len(curator.domain) == 1:
+            return tools.estimate(curator.domain, scores.measurements, until=self.early_fit)
+        plan, smaller = self._rest(plan, scores), self._compression(curator.domain, scores)
+        domain, measurements = smaller.domain, list(map(smaller.merged, scores.measurements))
+        count = self._count(domain, plan, scores)
+        if not count:
+            return self._columns_alone(curator, plan, scores, tools)
         model = tools.estimate(domain, measurements, until=self.early_fit)
-        if len(domain) == 1:
-            return model
-        count = self._count(domain, plan, structure.scores)
         sizes = round_sizes(count, self.rounds, ramp=self.ramp)
-        graph = graph_with(domain, structure.scores.tables)
+        graph = graph_with(domain, scores.tables)
         left, weighed = plan.mu2("marginals"), 0.0
         for number, size in enumerate(sizes):
             name, done = f"round {number}", sum(sizes[: number + 1])
             limit = max(self.tau * done / count, min(self.tau, self.tau_beyond_pairs))
-            queries = self._queries(model, graph, structure, number, plan=plan, limit=limit)
+            queries = self._queries(model, graph, structure, number, plan=plan, limit=limit, smaller=smaller)
             budget = plan.mu2("choices") * Fraction(size, count)
             chosen = self._choose(curator, queries, budget, purpose=name, count=size)
             graph, cliques = self._grown(graph, chosen, measurements, limit=limit)
-            cliques = cliques or [(attribute,) for attribute in domain]
+            if not cliques or (number == len(sizes) - 1 and count < len(domain)):  # few tables leave columns unsaid
+                cliques = list(dict.fromkeys([*cliques, *((attribute,) for attribute in domain)]))
             weights = [domain.cells(clique) ** BY_SIZE if self.sized else 1.0 for clique in cliques]
             weighed += sum(weights)
             budget = left * _share(sum(weights), weighed / done * (count - done))
             left -= budget
-            measurements += curator.measure(cliques, budget, purpose=f"{name}: marginals", weights=weights)
+            measurements += smaller.measure(curator, cliques, budget, purpose=f"{name}: marginals", weights=weights)
             if number < len(sizes) - 1:
                 model = tools.estimate(domain, measurements, warm=model, until=self.early_fit, max_passes=MAX_PASSES)
             tools.progress(f"round {number + 1} of {len(sizes)}: {done} marginals measured")
-        return last_fit(
-            domain,
-            measurements,
-            tools,
-            order=self.pooling,
-            gain=self.last_gain,
-            passes=LAST_PASSES,
-            warm=model,
-        )
+        return smaller.refined(self._last(domain, measurements, tools, warm=model))
+
+    def _columns_alone(self, curator: Curator, plan: BudgetPlan, scores: Scores, tools: Tools) -> MarkovRandomField:
+        """Where no pair is worth its noise, all that is left goes to the one-way marginals."""
+        domain = curator.domain
+        singles = [(attribute,) for attribute in domain]
+        budget = plan.mu2("choices") + plan.mu2("marginals")
+        weights = one_way_weights(domain)
+        measured = curator.measure(singles, budget, purpose="one-way marginals at last", weights=weights)
+        tools.progress("no pair is worth its noise: one-way marginals measured")
+        return self._last(domain, [*scores.measurements, *measured], tools)
+
+    def _last(
+        self,
+        domain: Domain,
+        measurements: Sequence[Measurement],
+        tools: Tools,
+        *,
+        warm: MarkovRandomField | None = None,
+    ) -> MarkovRandomField:
+        order, gain = self.pooling, self.last_gain
+        return last_fit(domain, measurements, tools, order=order, gain=gain, passes=LAST_PASSES, warm=warm)
+
+    def _compression(self, domain: Domain, scores: Scores) -> Compression:
+        return Compression.from_measurements(domain, scores.mergeable, threshold=self.rare)
+
+    def _rest(self, plan: BudgetPlan, scores: Scores) -> BudgetPlan:
+        return plan_after(plan, scores, reserve="marginals")
+
+    def _column_sigmas(self, domain: Domain, plan: BudgetPlan) -> list[float]:
+        spent = weighted_gaussian(plan.mu2("one-way"), len(domain), one_way_weights(domain))
+        return [math.sqrt(variance) for variance in spent.variances()]
 
     def _further(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         d = len(domain)
@@ -179,7 +225,8 @@ class PrivMRF(OneWayFirst):
         *,
         plan: BudgetPlan,
         limit: float,
-    ) -> list[Misfit]:
+        smaller: Compression,
+    ) -> list[Query]:
         """The candidates of a round: misfit with the model, minus the noise a measurement would put in.
 
         They are drawn by public numbers and seeded by the round, so that a retry asks the same again.
@@ -196,10 +243,11 @@ class PrivMRF(OneWayFirst):
             count=self.proposals,
             rng=np.random.default_rng(number),
         )
+        pool += [(attribute,) for attribute in domain]
         tables = model.marginals(pool)
-        typical = float(np.mean([table.size for table in tables])) if tables else 1.0
+        typical = float(np.mean([table.size for table in tables]))
         return [
-            Misfit(clique, table, self.penalty * self._noise(table, sigma, typical))
+            smaller.misfit(clique, table, self.penalty * self._noise(table, sigma, typical))
             for clique, table in zip(pool, tables, strict=True)
         ]
 
@@ -209,12 +257,12 @@ class PrivMRF(OneWayFirst):
         return MEAN_ABSOLUTE * own * table.size
 
     def _choose(
-        self, curator: Curator, queries: list[Misfit], budget: Fraction, *, purpose: str, count: int
+        self, curator: Curator, queries: list[Query], budget: Fraction, *, purpose: str, count: int
     ) -> list[Clique]:
         """Choices one after the other; what overlaps an earlier choice waits for the next round's misfits."""
         chosen: list[Clique] = []
         left = queries
-        for number in range(count if queries else 0):
+        for number in range(count):
             asked = f"{purpose}: choice {number}"
             (best,) = curator.choose(left, budget / count, purpose=asked)
             chosen.append(best.clique)
@@ -256,7 +304,8 @@ AFFINITY_FLOOR = 0.05
 
 
 def _worthwhile(domain: Domain, plan: BudgetPlan, scores: Scores) -> tuple[Clique, ...]:
-    return best_batch(domain, {(a, b): 2 * score for a, b, score in scores.pairs}, plan.mu2("marginals"))[1]
+    gain, pairs = best_batch(domain, {(a, b): 2 * score for a, b, score in scores.pairs}, plan.mu2("marginals"))
+    return pairs if gain > 0 else ()
 
 
 def _share(now: float, later: float) -> Fraction:

@@ -5,6 +5,7 @@ import pytest
 from support.conversations import conversation
 
 from synth_core.domain import Domain, Impossible, breaking_rows
+from synth_core.measurement import Measurement
 from synth_core.models.bayesian_network import BayesianNetwork
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import load_model
@@ -93,18 +94,11 @@ def test_networks_and_fields_are_both_among_the_models():
     assert kinds == {MarkovRandomField, BayesianNetwork}
 
 
-def test_a_merged_code_is_excluded_if_each_of_its_codes_is():
-    groups = (
-        np.array([0, 1, 1]),
-        np.arange(4),
-        np.arange(2),
-        np.array([0, 1, 2, 3, 3]),
-        np.arange(3),
-        np.arange(2),
-    )
-    smaller = Compression(RULED, groups, tuple(np.ones(size) for size in RULED.sizes)).domain
-    assert smaller.impossible == (
-        Impossible("a decides c", (("a", (0,)), ("c", (1,)))),
-        Impossible("b, d and f", (("b", (0, 1)), ("d", (3,)), ("f", (1,)))),
-        Impossible("e after d", (("d", (0,)), ("e", (2,)))),
-    )
+def test_what_a_rule_speaks_about_is_not_merged():
+    one_way = [Measurement((name,), np.ones(size), 1.0) for name, size in zip(RULED, RULED.sizes, strict=True)]
+    smaller = Compression.from_measurements(RULED, one_way, threshold=3.0).domain
+    ruled = {name for excluded in RULED.impossible for name in excluded.attributes}
+    assert smaller.impossible == RULED.impossible
+    assert all(smaller.size(name) == RULED.size(name) for name in ruled)
+    free = Compression.from_measurements(RULED.unruled, one_way, threshold=3.0).domain
+    assert all(free.size(name) < RULED.size(name) for name in ruled if RULED.size(name) > 1)
