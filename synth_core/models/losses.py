@@ -6,6 +6,7 @@ the domain's rules exclude are known to be 0 without asking, so their noise take
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, Self
@@ -69,6 +70,20 @@ class SquaredLoss(_MeasuredLoss):
 
     __slots__ = ()
     smooth = True
+
+    @property
+    def smoothness(self) -> float:
+        """A Lipschitz constant of the gradient over distributions p, in the dual of the L1 norm.
+
+        Each block contributes total^2 ||Q||^2 / sigma^2, because the L2 distance of two marginals is at most the
+        L1 distance of their distributions.
+        """
+        constant = 0.0
+        sigmas = self.problem.sigmas
+        for (_, matrices), begin in zip(self.problem.queries.blocks, self.problem.starts, strict=False):
+            norms = [float(np.linalg.norm(np.asarray(m), 2)) for m in matrices or ()]
+            constant += (self.problem.total * math.prod(norms) / float(sigmas[int(begin)])) ** 2
+        return constant
 
     def __call__(self, marginals: Vector) -> tuple[float, Vector]:
         """The loss and its gradient."""

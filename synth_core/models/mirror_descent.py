@@ -1,4 +1,7 @@
-"""Private-PGM's proximal estimator (Algorithm 1), for any convex loss; `estimate` is faster for the squared one."""
+"""Private-PGM's own estimators, for any convex loss: Algorithm 1 (proximal) and Algorithm 2 (accelerated).
+
+`maximum_entropy.estimate` is faster for the squared loss; these serve every other loss, and comparison.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,14 @@ import numpy as np
 
 from synth_core.arrays import Arrays, default_backend, namespace, to_numpy
 from synth_core.domain import Domain
+from synth_core.measurement import Measurement
+from synth_core.models.calibration import split_tables
 from synth_core.models.inference import Oracle, marginal_oracle
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.linear import Vector
-from synth_core.models.losses import Loss
+from synth_core.models.losses import Loss, Problem
 from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.models.maximum_entropy import maximum_entropy
 
 SHORTEST = 1e-30
 """A step this short is taken as it is: the loss is flat to the last digit."""
@@ -109,6 +115,46 @@ def descend_mirror(
         step *= 2
         recent.append(value)
     yield Iterate(passes, value, potentials, marginals)
+
+
+def accelerate_descent(
+    oracle: Oracle, loss: Loss, cells: Vector, *, total: float, smoothness: float
+) -> Iterator[Iterate]:
+    """Algorithm 2: Nesterov's dual averaging for losses with a Lipschitz gradient; `cells` is a vector of zeros.
+
+    `smoothness` is the gradient's Lipschitz constant over distributions. The averaged marginals of an iterate belong
+    to no potentials yet; `recover_model` finds them.
+    """
+    xp = namespace(cells)
+    average = xp.zeros_like(cells)
+    following = marginals = oracle(cells)[0] * total
+    passes = 1
+    for t in range(1, 2**31):
+        share = 2.0 / (t + 1)
+        between = (1 - share) * marginals + share * following
+        average = (1 - share) * average + share * loss(between)[1] * total
+        potentials = average * (-t * (t + 1) / (4.0 * smoothness))
+        following = oracle(potentials)[0] * total
+        passes += 1
+        marginals = (1 - share) * marginals + share * following
+        yield Iterate(passes, loss(marginals)[0], potentials, marginals)
+
+
+def recover_model(
+    domain: Domain, loss: Loss, iterate: Iterate, *, total: float, arrays: Arrays | None = None
+) -> MarkovRandomField:
+    """The Markov random field whose marginals are those of an averaged iterate, by maximum likelihood.
+
+    The averaged marginals are fitted as if they were measured with a noise of one thousandth of a record a cell.
+    """
+    arrays = arrays or default_backend()
+    tree = junction_tree(domain, loss.cliques)
+    parts = split_tables(domain, loss.cliques, to_numpy(iterate.marginals))
+    tables = [Measurement(part.clique, part.values, 1e-3 * math.sqrt(total)) for part in parts]
+    problem = Problem.of(domain, tables, total=total, arrays=arrays)
+    oracle = marginal_oracle(tree, loss.cliques, arrays)
+    found = maximum_entropy(problem, oracle, problem.multipliers(None), until=1.0, max_passes=500)
+    return MarkovRandomField(tree, loss.cliques, to_numpy(problem.potentials(found)), total=total)
 
 
 def _first_step(gradient: Vector) -> float:

@@ -20,7 +20,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from support.dual_averaging import accelerate_descent, smoothness
 
 from synth_core.arrays import NUMPY
 from synth_core.domain import Domain
@@ -30,7 +29,7 @@ from synth_core.models.inference import SHARED_CELLS, marginal_oracle
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.losses import Problem, SquaredLoss
 from synth_core.models.maximum_entropy import estimate
-from synth_core.models.mirror_descent import descend_mirror
+from synth_core.models.mirror_descent import accelerate_descent, descend_mirror
 from synth_core.models.sampling import sample_rows
 
 HERE = Path(__file__).resolve().parent
@@ -232,7 +231,7 @@ def measure_fit(path, method):
         loss = SquaredLoss(Problem.of(domain, tables, total=total, arrays=NUMPY))
         oracle = marginal_oracle(junction_tree(domain, cliques), cliques, NUMPY)
         zeros = np.zeros(case["values"].size)
-        constant = smoothness(loss)
+        constant = loss.smoothness
         steps = (
             descend_mirror(oracle, loss, zeros, total=total)
             if method == "algorithm 1"

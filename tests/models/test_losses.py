@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from support.dual_averaging import accelerate_descent, recover_model, smoothness
 
 from synth_core.arrays import NUMPY
 from synth_core.domain import Domain
@@ -12,7 +11,7 @@ from synth_core.models.junction_tree import junction_tree
 from synth_core.models.linear import LinearMeasurement, Queries, contract_axes, estimate_total
 from synth_core.models.losses import AbsoluteLoss, DualQueryLoss, Problem, SquaredLoss, merge_measurements
 from synth_core.models.maximum_entropy import estimate
-from synth_core.models.mirror_descent import descend_mirror, estimate_by_loss
+from synth_core.models.mirror_descent import accelerate_descent, descend_mirror, estimate_by_loss, recover_model
 
 DOMAIN = Domain.of({"a": 3, "b": 4, "c": 2})
 RECORDS = 5_000.0
@@ -186,7 +185,7 @@ def test_algorithm_2_agrees_with_algorithm_1_and_its_potentials_are_recovered():
     loss = SquaredLoss(problem(mixed()))
     oracle = marginal_oracle(junction_tree(DOMAIN, loss.cliques), loss.cliques, NUMPY)
     zeros = np.zeros(sum(map(DOMAIN.cells, loss.cliques)))
-    for found in accelerate_descent(oracle, loss, zeros, total=RECORDS, smoothness=smoothness(loss)):
+    for found in accelerate_descent(oracle, loss, zeros, total=RECORDS, smoothness=loss.smoothness):
         if found.passes >= 2000:
             break
     best = min(s.loss for s, _ in zip(descend_mirror(oracle, loss, zeros, total=RECORDS), range(1000), strict=False))
