@@ -177,6 +177,48 @@ def first(argument: str) -> Figures:
     return {"cpu_s": seconds[0], "note": compiling, "peak_mb": children_mb()}
 
 
+def method(argument: str) -> Figures:
+    """A method's whole conversation at epsilon 0.8 with the same noise in both trees: what it measured, its errors."""
+    import hashlib
+
+    sys.path.append(str(ROOT / "tests"))
+    from support import seeding
+
+    from synth_core.domain import Domain
+    from synth_core.evaluation import CodedTable
+    from synth_core.evaluation.marginals import marginal_errors
+    from synth_core.ledger.memory import MemoryLedger
+    from synth_core.privacy.accounts import Account
+    from synth_core.privacy.budget import mu2_of
+    from synth_core.privacy.curator import Curator, Spending
+    from synth_core.storage.counting import TableCounts
+    from synth_core.synthesizers.base import Tools, run_phases
+    from synth_core.synthesizers.methods import synthesizer
+
+    name, table = argument.split()
+    domain = Domain.of(json.loads((DATA / f"{table}-domain.json").read_text()))
+    rows = np.loadtxt(DATA / f"{table}.csv", delimiter=",", skiprows=1, dtype=np.int64)
+    counts = TableCounts(dict(zip(domain, rows.T, strict=True)), domain)
+    ledger = MemoryLedger()
+    ledger.declare(Account(dataset=table, delta=1e-5, cap_epsilon=0.8), actor="benchmark")
+    asked = {"dataset": table, "snapshot": "s", "release": "r"}
+    seeding.install()
+    built = synthesizer(name, "default", {})
+    plan = built.plan(domain, mu2_of(0.8, 1e-5))
+
+    def curator(step: str) -> Curator:
+        return Curator(counts=counts, ledger=ledger, spending=Spending(**asked, step=step))
+
+    with seeding.noise_of(argument), clock() as figures:
+        model = run_phases(built, plan, curator, Tools()).model
+    drawn = CodedTable.of(model.sample(len(rows), np.random.default_rng(0)), domain)
+    real = CodedTable.of(rows, domain)
+    errors = [marginal_errors(real, drawn, alpha=alpha).tvd.mean for alpha in (2, 3, 4)]
+    told = ", ".join(f"{error:.4f}" for error in errors)
+    cliques = hashlib.sha256(repr(sorted(model.cliques)).encode()).hexdigest()[:12]
+    return figures | {"same": f"{len(model.cliques)} tables, {cliques}", "note": f"TVD of 2, 3, 4 columns {told}"}
+
+
 def select(argument: str) -> Figures:
     """absyn's selection among all pairs of a generated table with noisy scores; the pairs must be the same."""
     import hashlib
@@ -208,6 +250,7 @@ PARTS: dict[str, tuple[Callable[[str], Figures], tuple[str, ...], int]] = {
     "direction": (direction, ("2000", "20000", "250000"), 3),
     "fit": (fit, ("300",), 1),
     "first": (first, ("privmrf",), 2),
+    "method": (method, ("aim acs", "mwem acs", "hdmm acs"), 1),
     "select": (select, ("15", "30", "60"), 1),
     "svm": (svm, TABLES, 1),
     "evaluate": (evaluate, ("100000 x 15", "100000 x 60", "1000000 x 15", "1000000 x 30", "10000000 x 15"), 1),
