@@ -219,6 +219,30 @@ def method(argument: str) -> Figures:
     return figures | {"same": f"{len(model.cliques)} tables, {cliques}", "note": f"TVD of 2, 3, 4 columns {told}"}
 
 
+def parquet(argument: str) -> Figures:
+    """Ingest of a generated Parquet file of 15 columns, most of them text; the snapshot must be the same."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from synth_core.bench.scale_tasks import census_blocks, census_schema
+    from synth_core.schema.codec import decode_table
+    from synth_core.storage.ingest import ingest_partitions
+
+    schema, rng = census_schema(15), np.random.default_rng(0)
+    with tempfile.TemporaryDirectory(dir=ROOT / "bench-out") as folder:
+        path = Path(folder) / "source.parquet"
+        tables = [decode_table(block, schema, rng) for block in census_blocks(int(argument), 15)]
+        plain = pa.schema(
+            [(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type) for f in tables[0].schema]
+        )
+        pq.write_table(pa.concat_tables(table.cast(plain) for table in tables), path, row_group_size=250_000)
+        ingest_partitions([path], schema, Path(folder) / "first", key=bytes(32))
+        with clock() as figures:
+            found = ingest_partitions([path], schema, Path(folder) / "encoded", key=bytes(32))
+    rate = f"{int(argument) / figures['cpu_s'] / 1e6:.2f} M rows/s of a core"
+    return figures | {"same": found.digest[:12], "note": rate}
+
+
 def select(argument: str) -> Figures:
     """absyn's selection among all pairs of a generated table with noisy scores; the pairs must be the same."""
     import hashlib
@@ -251,6 +275,7 @@ PARTS: dict[str, tuple[Callable[[str], Figures], tuple[str, ...], int]] = {
     "fit": (fit, ("300",), 1),
     "first": (first, ("privmrf",), 2),
     "method": (method, ("aim acs", "mwem acs", "hdmm acs"), 1),
+    "parquet": (parquet, ("1000000",), 2),
     "select": (select, ("15", "30", "60"), 1),
     "svm": (svm, TABLES, 1),
     "evaluate": (evaluate, ("100000 x 15", "100000 x 60", "1000000 x 15", "1000000 x 30", "10000000 x 15"), 1),
