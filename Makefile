@@ -167,7 +167,7 @@ $(READY): $(INSTALLED)
 	$(BIN)/python -m compileall -q -j 0 .venv/lib > .venv/compileall.log || true
 	@touch $@
 
-# Compiling the kernels takes a minute of one core, so that `make test` does it beside its checks.
+# Compiling the kernels keeps one core busy, so that `make test` does it beside its checks.
 $(KERNELS): $(READY)
 	$(BIN)/python -m synth_core.warm
 	@touch $@

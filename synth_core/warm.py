@@ -17,7 +17,7 @@ import pandas as pd
 from synth_core.api import synthesize
 from synth_core.arrays import NUMPY
 from synth_core.domain import Domain
-from synth_core.evaluation.cells import count_cells
+from synth_core.evaluation.cells import align_cells, count_cells
 from synth_core.evaluation.support_vectors import Lessons
 from synth_core.evaluation.tables import count_matches
 from synth_core.models import inference
@@ -55,7 +55,8 @@ def warm_release(sizes: Sequence[int]) -> None:
         domain = Domain.of({"a": size, "b": 2})
         none = {name: np.zeros(1, dtype=np.min_scalar_type(size - 1)) for name in domain}
         count_codes(none, domain, [("a", "b")])
-        count_cells(list(none.values()), domain.sizes)
+        cells = count_cells(list(none.values()), domain.sizes)
+        align_cells(cells, cells)
     few = np.array([[0, 0], [1, 1]], dtype=np.uint8)
     Lessons.of(few, Domain.of({"a": 2, "b": 2})).predict("a", few)
     count_matches(few.astype(np.int64), few, np.zeros(2, dtype=np.int64))

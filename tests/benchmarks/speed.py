@@ -274,7 +274,7 @@ PARTS: dict[str, tuple[Callable[[str], Figures], tuple[str, ...], int]] = {
     "direction": (direction, ("2000", "20000", "250000"), 3),
     "fit": (fit, ("300",), 1),
     "first": (first, ("privmrf",), 2),
-    "method": (method, ("aim acs", "mwem acs", "hdmm acs"), 1),
+    "method": (method, ("aim acs", "mwem acs"), 1),
     "parquet": (parquet, ("1000000",), 2),
     "select": (select, ("15", "30", "60"), 1),
     "svm": (svm, TABLES, 1),
