@@ -15,6 +15,7 @@ unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 PYTHON ?=
 UV_VERSION := 0.13.7
 BIN := .venv/bin
+INSTALLED := .venv/.installed
 READY := .venv/.ready
 KERNELS := .venv/.kernels
 CHECKS := .checks
@@ -66,7 +67,7 @@ help: ## list the targets
 
 setup: $(KERNELS) ## create .venv with the locked packages (every target does it when needed)
 
-demo: $(KERNELS) ## release a fictional census through Airflow and Dask, and show what came out
+demo: $(INSTALLED) ## release a fictional census through Airflow and Dask, and show what came out
 	@$(BIN)/python -m infra.local.demo
 
 up: $(KERNELS) ## Airflow with its user interface on this machine (PORT=8080); Ctrl-C ends it
@@ -168,12 +169,19 @@ clean: ## remove the environment, the caches and the Airflow home; workspace/ st
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): requirements.lock pyproject.toml $(STALE) | $(BIN)/uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.lock || { $(NO_PACKAGES); }
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+$(INSTALLED): requirements.lock pyproject.toml $(STALE) | $(BIN)/uv
+	@echo "installing the locked packages …"
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock || { $(NO_PACKAGES); }; \
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .; \
+	echo "installed in $$SECONDS s"
 	@touch $@
 
-# Compiling the kernels takes a minute of one core, so that `make test` does it beside its checks.
+# Bytecode of all packages: the demo needs that of a quarter of them, and writes it by itself.
+$(READY): $(INSTALLED)
+	$(BIN)/python -m compileall -q -j 0 .venv/lib > .venv/compileall.log || true
+	@touch $@
+
+# Compiling the kernels keeps one core busy, so that `make test` does it beside its checks.
 $(KERNELS): $(READY)
 	$(BIN)/python -m synth_core.warm
 	@touch $@

@@ -1,9 +1,15 @@
-"""Compile every kernel once, at installation, so that no release waits for it: `python -m synth_core.warm`."""
+"""Compile every kernel once, at installation, so that no release waits for it: `python -m synth_core.warm`.
+
+With `--small` only what a release needs whose columns have at most 256 codes, by a method without kernels of its own.
+"""
 
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -11,7 +17,7 @@ import pandas as pd
 from synth_core.api import synthesize
 from synth_core.arrays import NUMPY
 from synth_core.domain import Domain
-from synth_core.evaluation.cells import count_cells
+from synth_core.evaluation.cells import align_cells, count_cells
 from synth_core.evaluation.support_vectors import Lessons
 from synth_core.evaluation.tables import count_matches
 from synth_core.models import inference
@@ -19,6 +25,8 @@ from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.plan import plan
 from synth_core.models.sampling import sample_rows
+from synth_core.privacy.entropy import SystemEntropy
+from synth_core.privacy.noise import grid_noise
 from synth_core.schema import Schema
 from synth_core.schema.codec import decode_table
 from synth_core.storage.counting import count_codes
@@ -31,24 +39,31 @@ OWN_KERNELS = (("absyn", "default"), ("privbayes", "paper"))
 
 def warm_up() -> None:
     """Run each kernel on something tiny; the machine code stays on disk beside the source."""
-    for size in CODE_TYPES:
-        _warm_engine(size)
-        domain = Domain.of({"a": size, "b": 2})
-        none = {name: np.zeros(1, dtype=np.min_scalar_type(size - 1)) for name in domain}
-        count_codes(none, domain, [("a", "b")])
-        count_cells(list(none.values()), domain.sizes)
-        numbers = Schema.model_validate({"columns": [{"name": "n", "kind": "integer", "bins": [0, 2, 4]}]})
-        decode_table(none["a"][:, None], numbers, np.random.default_rng(0))
+    warm_release(CODE_TYPES)
     _warm_shared_pass()
     rng = np.random.default_rng(0)
-    few = np.array([[0, 0], [1, 1]], dtype=np.uint8)
-    Lessons.of(few, Domain.of({"a": 2, "b": 2})).predict("a", few)
-    count_matches(few.astype(np.int64), few, np.zeros(2, dtype=np.int64))
     for size in (3, 300):  # codes of one byte and of two
         sizes = {"a": size, "b": 3, "c": 2}
         rows = pd.DataFrame({name: rng.integers(0, n, 200) for name, n in sizes.items()})
         for method, preset in OWN_KERNELS:
             synthesize(rows, Schema.from_sizes(sizes), method=method, preset=preset, epsilon=1.0, delta=1e-6)
+
+
+def warm_release(sizes: Sequence[int]) -> None:
+    """Run what any release of columns with so many codes needs, from counting to evaluation."""
+    for size in sizes:
+        _warm_engine(size)
+        domain = Domain.of({"a": size, "b": 2})
+        none = {name: np.zeros(1, dtype=np.min_scalar_type(size - 1)) for name in domain}
+        count_codes(none, domain, [("a", "b")])
+        cells = count_cells(list(none.values()), domain.sizes)
+        align_cells(cells, cells)
+        numbers = Schema.model_validate({"columns": [{"name": "n", "kind": "integer", "bins": [0, 2, 4]}]})
+        decode_table(none["a"][:, None], numbers, np.random.default_rng(0))
+    few = np.array([[0, 0], [1, 1]], dtype=np.uint8)
+    Lessons.of(few, Domain.of({"a": 2, "b": 2})).predict("a", few)
+    count_matches(few.astype(np.int64), few, np.zeros(2, dtype=np.int64))
+    grid_noise(Fraction(1), 1, SystemEntropy())
 
 
 def _warm_engine(size: int) -> None:
@@ -73,4 +88,7 @@ def _warm_shared_pass() -> None:
 
 
 if __name__ == "__main__":
-    warm_up()
+    if "--small" in sys.argv:
+        warm_release(CODE_TYPES[:1])
+    else:
+        warm_up()

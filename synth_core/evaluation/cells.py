@@ -116,14 +116,13 @@ def merge_cells(parts: Sequence[Cells]) -> Cells:
 def align_cells(left: Cells, right: Cells) -> tuple[Counts, Counts]:
     """Counts of both tables over the same cells: those of either, below the lower of the two limits."""
     halvings = max(left.halvings, right.halvings)
-    sides = _below(left, halvings), _below(right, halvings)
-    both = np.concatenate([side.positions for side in sides])
-    both.sort(kind="stable")  # two ascending runs are merged
-    positions = both[_starts(both)]
-    counts = np.zeros((2, len(positions)), dtype=np.int64)
-    for row, side in zip(counts, sides, strict=True):
-        row[np.searchsorted(positions, side.positions)] = side.counts
-    return counts[0], counts[1]
+    (p, of_p), (q, of_q) = (
+        [np.ascontiguousarray(values, dtype=np.int64) for values in (side.positions, side.counts)]
+        for side in (_below(left, halvings), _below(right, halvings))
+    )
+    counts = np.zeros((2, len(p) + len(q)), dtype=np.int64)
+    cells = merge_ascending(p, q, of_p, of_q, counts)
+    return counts[0, :cells], counts[1, :cells]
 
 
 def distances(real: Cells, synthetic: Cells, *, rows: tuple[int, int]) -> Distances:
@@ -179,6 +178,25 @@ def _hash_one(position: np.int64) -> np.uint64:
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))
+
+
+@compiled
+def merge_ascending(
+    left: NDArray[np.int64], right: NDArray[np.int64], of_left: Counts, of_right: Counts, counts: Counts
+) -> int:
+    """Put the counts of two ascending lists of positions beside each other, a column a position; how many there are."""
+    x, y, cells = 0, 0, 0
+    while x < left.size or y < right.size:
+        from_left = y == right.size or (x < left.size and left[x] <= right[y])
+        from_right = x == left.size or (y < right.size and right[y] <= left[x])
+        if from_left:
+            counts[0, cells] = of_left[x]
+            x += 1
+        if from_right:
+            counts[1, cells] = of_right[y]
+            y += 1
+        cells += 1
+    return cells
 
 
 @compiled

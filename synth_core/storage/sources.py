@@ -234,7 +234,7 @@ def _csv_types(schema: Schema, names: Sequence[str]) -> dict[str, pa.DataType]:
 
 
 def _parquet_batches(piece: Piece, schema: Schema) -> Iterator[pa.Table]:
-    with open_file(piece.address) as opened, pq.ParquetFile(opened) as file:
+    with open_file(piece.address) as opened, _parquet_file(opened, schema) as file:
         names = file.schema_arrow.names
         wanted = dict.fromkeys(origin for column in schema.columns for origin in column.origins(names))
         if schema.unit_column is not None:
@@ -247,6 +247,18 @@ def _parquet_batches(piece: Piece, schema: Schema) -> Iterator[pa.Table]:
         )
         for batch in batches:
             yield pa.Table.from_batches([batch])
+
+
+def _parquet_file(opened: Any, schema: Schema) -> pq.ParquetFile:
+    """An opened file whose texts, where each distinct one is looked up, come as a dictionary, as they mostly lie there.
+
+    What a cell says is the same either way, so that the dictionary, which other rows have a part in, decides nothing.
+    """
+    metadata = pq.read_metadata(opened)
+    types = metadata.schema.to_arrow_schema()
+    looked_up = {origin for c in schema.columns if c.looks_up(types.names) for origin in c.origins(types.names)}
+    texts = [one.name for one in types if one.name in looked_up and one.type in (pa.string(), pa.large_string())]
+    return pq.ParquetFile(opened, metadata=metadata, read_dictionary=texts)
 
 
 def header_names(line: bytes) -> tuple[str, ...]:

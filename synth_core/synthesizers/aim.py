@@ -201,7 +201,8 @@ def unions(domain: Domain, cliques: Sequence[Clique]) -> list[Clique]:
     homes: list[int] = []
     used = 0
     for clique in cliques:
-        own = np.isin(domain.attributes, clique)
+        own = np.zeros(len(domain), dtype=bool)
+        own[[domain.position(attribute) for attribute in clique]] = True
         room = np.flatnonzero((members[:used] | own) @ logs <= most)
         home = int(room[0]) if len(room) else used
         used = max(used, home + 1)

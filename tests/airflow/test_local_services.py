@@ -22,6 +22,7 @@ import psutil
 import pytest
 
 from infra.local import rest, services, up
+from infra.local.demo import Stopwatch, compiled_kernels
 from infra.local.rest import AirflowApi, ApiError, ServerBusy
 from infra.local.services import dask_cluster, service, wait_until
 from infra.local.site import REPOSITORY, Dask, Site, SiteError, free_port
@@ -297,3 +298,20 @@ def test_the_first_screen_of_make_up_offers_the_newest_reports(site, capsys):
     links = [line.split()[1] for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["report"]]
     address = "http://127.0.0.1:8080/budget/report?release="
     assert links == [f"{address}demo-4", f"{address}demo-3", f"{address}demo%202"]
+
+
+def test_the_demo_says_where_its_time_went(capsys):
+    watch = Stopwatch()
+    for part in ("first", "second"):
+        with watch.part(part):
+            pass
+    watch.report()
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
+    assert [words[0] for words in lines] == ["first", "second", "in"]
+    assert all(words[-1] == "s" and words[-2].isdecimal() for words in lines)
+
+
+def test_kernels_are_compiled_in_a_process_that_ends_with_the_demo(tmp_path):
+    with compiled_kernels(Site(tmp_path / "home", tmp_path / "workspace")) as compiling:
+        assert compiling.process.poll() is None
+    assert compiling.members() == []

@@ -177,6 +177,72 @@ def first(argument: str) -> Figures:
     return {"cpu_s": seconds[0], "note": compiling, "peak_mb": children_mb()}
 
 
+def method(argument: str) -> Figures:
+    """A method's whole conversation at epsilon 0.8 with the same noise in both trees: what it measured, its errors."""
+    import hashlib
+
+    sys.path.append(str(ROOT / "tests"))
+    from support import seeding
+
+    from synth_core.domain import Domain
+    from synth_core.evaluation import CodedTable
+    from synth_core.evaluation.marginals import marginal_errors
+    from synth_core.ledger.memory import MemoryLedger
+    from synth_core.privacy.accounts import Account
+    from synth_core.privacy.budget import mu2_of
+    from synth_core.privacy.curator import Curator, Spending
+    from synth_core.storage.counting import TableCounts
+    from synth_core.synthesizers.base import Tools, run_phases
+    from synth_core.synthesizers.methods import synthesizer
+
+    name, table = argument.split()
+    domain = Domain.of(json.loads((DATA / f"{table}-domain.json").read_text()))
+    rows = np.loadtxt(DATA / f"{table}.csv", delimiter=",", skiprows=1, dtype=np.int64)
+    counts = TableCounts(dict(zip(domain, rows.T, strict=True)), domain)
+    ledger = MemoryLedger()
+    ledger.declare(Account(dataset=table, delta=1e-5, cap_epsilon=0.8), actor="benchmark")
+    asked = {"dataset": table, "snapshot": "s", "release": "r"}
+    seeding.install()
+    built = synthesizer(name, "default", {})
+    plan = built.plan(domain, mu2_of(0.8, 1e-5))
+
+    def curator(step: str) -> Curator:
+        return Curator(counts=counts, ledger=ledger, spending=Spending(**asked, step=step))
+
+    with seeding.noise_of(argument), clock() as figures:
+        model = run_phases(built, plan, curator, Tools()).model
+    drawn = CodedTable.of(model.sample(len(rows), np.random.default_rng(0)), domain)
+    real = CodedTable.of(rows, domain)
+    errors = [marginal_errors(real, drawn, alpha=alpha).tvd.mean for alpha in (2, 3, 4)]
+    told = ", ".join(f"{error:.4f}" for error in errors)
+    cliques = hashlib.sha256(repr(sorted(model.cliques)).encode()).hexdigest()[:12]
+    return figures | {"same": f"{len(model.cliques)} tables, {cliques}", "note": f"TVD of 2, 3, 4 columns {told}"}
+
+
+def parquet(argument: str) -> Figures:
+    """Ingest of a generated Parquet file of 15 columns, most of them text; the snapshot must be the same."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from synth_core.bench.scale_tasks import census_blocks, census_schema
+    from synth_core.schema.codec import decode_table
+    from synth_core.storage.ingest import ingest_partitions
+
+    schema, rng = census_schema(15), np.random.default_rng(0)
+    with tempfile.TemporaryDirectory(dir=ROOT / "bench-out") as folder:
+        path = Path(folder) / "source.parquet"
+        tables = [decode_table(block, schema, rng) for block in census_blocks(int(argument), 15)]
+        plain = pa.schema(
+            [(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type) for f in tables[0].schema]
+        )
+        pq.write_table(pa.concat_tables(table.cast(plain) for table in tables), path, row_group_size=250_000)
+        ingest_partitions([path], schema, Path(folder) / "first", key=bytes(32))
+        with clock() as figures:
+            found = ingest_partitions([path], schema, Path(folder) / "encoded", key=bytes(32))
+    rate = f"{int(argument) / figures['cpu_s'] / 1e6:.2f} M rows/s of a core"
+    return figures | {"same": found.digest[:12], "note": rate}
+
+
 def select(argument: str) -> Figures:
     """absyn's selection among all pairs of a generated table with noisy scores; the pairs must be the same."""
     import hashlib
@@ -208,6 +274,8 @@ PARTS: dict[str, tuple[Callable[[str], Figures], tuple[str, ...], int]] = {
     "direction": (direction, ("2000", "20000", "250000"), 3),
     "fit": (fit, ("300",), 1),
     "first": (first, ("privmrf",), 2),
+    "method": (method, ("aim acs", "mwem acs"), 1),
+    "parquet": (parquet, ("1000000",), 2),
     "select": (select, ("15", "30", "60"), 1),
     "svm": (svm, TABLES, 1),
     "evaluate": (evaluate, ("100000 x 15", "100000 x 60", "1000000 x 15", "1000000 x 30", "10000000 x 15"), 1),
@@ -273,7 +341,8 @@ def compare(part: str, argument: str, threads: str) -> dict[str, Any]:
 
 def markdown(rows: list[dict[str, Any]]) -> str:
     lines = ["# What a release costs, before and after", ""]
-    lines += ["Written by `speed.py`; each row names the commit that was measured before, in the same run.", ""]
+    lines += ["Written by `speed.py`; each row compares with the commit it names, both in the same run. Seconds of a"]
+    lines += ["busy machine are larger than those of a quiet one: compare within a row.", ""]
     lines += [
         "| part | of | threads asked for | before | before, CPU s | after, CPU s | ratio | before, MB | after, MB "
         "| the same |"
@@ -324,22 +393,23 @@ def main() -> None:
         subprocess.run(["git", "worktree", "add", "--detach", str(TREE), asked.before], cwd=ROOT, check=True)
         warming = {**os.environ, "PYTHONPATH": str(TREE)}
         subprocess.run([sys.executable, "-m", "synth_core.warm"], cwd=TREE, env=warming, check=True)
-    commit = subprocess.run(["git", "log", "-1", "--format=%h"], cwd=TREE, capture_output=True, text=True, check=True)
+    named = subprocess.run(["git", "log", "-1", "--format=%h"], cwd=TREE, capture_output=True, text=True, check=True)
+    before = named.stdout.strip()
     table = HERE / "speed.jsonl"
     given = [part.partition(":") for part in asked.parts or PARTS]
     jobs = [(part, argument) for part, _, only in given for argument in ([only] if only else PARTS[part][1])]
     kept = [json.loads(line) for line in table.read_text().splitlines()] if table.exists() else []
-    rows = [row for row in kept if (row["part"], row["argument"]) not in jobs]
+    rows = [row for row in kept if row["commit"] != before or (row["part"], row["argument"]) not in jobs]
     for part, argument in jobs:
         for threads in THREADS if part in BUSY else THREADS[:1]:
             with busy_cores() if part in BUSY else nullcontext():
-                row = compare(part, argument, threads) | {"commit": commit.stdout.strip()}
+                row = compare(part, argument, threads) | {"commit": before}
             rows.append(row)
             print(json.dumps(row), flush=True)
             rows.sort(key=lambda row: list(PARTS).index(row["part"]))
             table.write_text("".join(json.dumps(row) + "\n" for row in rows))
             (HERE / "speed.md").write_text(markdown(rows))
-    equal_threads(rows)
+    equal_threads([row for row in rows if row["commit"] == before])
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from synth_core.cluster import Cluster, connect
 from synth_core.domain import Domain, Impossible
 from synth_core.errors import SourceError, SynthError
 from synth_core.evaluation import CodedTable, cells, compare_codes, compare_tables, tables
-from synth_core.evaluation.cells import align_cells, count_cells, distances, merge_cells, occupied_cells
+from synth_core.evaluation.cells import Cells, align_cells, count_cells, distances, merge_cells, occupied_cells
 from synth_core.evaluation.distances import tvd
 from synth_core.evaluation.marginals import marginal_errors
 from synth_core.evaluation.tables import Conjunctions
@@ -272,3 +272,15 @@ def test_a_marginal_beyond_64_bits_is_left_out():
     table = CodedTable.of(np.arange(50).reshape(10, 5), domain)
     assert marginal_errors(table, table, alpha=5) is None
     assert marginal_errors(table, table, alpha=3).tvd.worst == 0
+
+
+@given(st.dictionaries(st.integers(0, 30), st.integers(1, 9)), st.dictionaries(st.integers(0, 30), st.integers(1, 9)))
+@settings(deadline=None)
+def test_cells_of_two_tables_stand_beside_each_other(left, right):
+    sides = [
+        Cells(*(np.array(list(values), dtype=np.int64) for values in (sorted(of), (of[k] for k in sorted(of)))))
+        for of in (left, right)
+    ]
+    found = align_cells(*sides)
+    both = sorted(left | right)
+    assert [list(counts) for counts in found] == [[of.get(k, 0) for k in both] for of in (left, right)]

@@ -8,6 +8,7 @@ import re
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -238,3 +239,16 @@ def test_integer_coded_tables_are_ingested_as_they_are(samples, tmp_path, name):
     expected = pd.read_csv(samples / f"{name}.csv")
     found = all_codes(tmp_path / "out", snapshot)
     assert all(np.array_equal(found[name], expected[name]) for name in domain)
+
+
+def test_text_of_a_parquet_file_comes_as_a_dictionary_and_means_the_same(people, tmp_path):
+    plain, coded = tmp_path / "plain.parquet", tmp_path / "coded.parquet"
+    people.to_parquet(plain)
+    people.astype(dict.fromkeys(people.select_dtypes("object"), "category")).to_parquet(coded)
+    (piece,) = pieces(str(plain), SCHEMA)
+    (batch,) = piece_batches(piece, SCHEMA)
+    text = {name for name in people.select_dtypes("object") if SCHEMA.column(name).looks_up(list(people))}
+    assert text
+    assert {field.name for field in batch.schema if pa.types.is_dictionary(field.type)} == text
+    found = [ingest([path], tmp_path / path.stem) for path in (plain, coded)]
+    assert found[0].digest == found[1].digest

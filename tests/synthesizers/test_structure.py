@@ -4,9 +4,19 @@ from itertools import chain, combinations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.brute_force import structures
 
 from synth_core.domain import Domain
-from synth_core.synthesizers.structure import Candidates, all_pairs, attribute_graph, pair_matrix, without_subsets
+from synth_core.models.junction_tree import TriangulatedGraph, clique_of
+from synth_core.synthesizers.structure import (
+    Candidates,
+    all_pairs,
+    attribute_graph,
+    fits,
+    pair_matrix,
+    with_clique,
+    without_subsets,
+)
 
 DOMAIN = Domain.of({"a": 2, "b": 3, "c": 4, "d": 5, "e": 2})
 
@@ -54,3 +64,17 @@ def test_pair_matrix_is_cut_to_shares():
 
 def test_subsets_are_dropped():
     assert without_subsets([("a",), ("a", "b"), ("a", "b"), ("c",)]) == (("a", "b"), ("c",))
+
+
+@given(structures(attributes=8), st.integers(1, 255), st.sampled_from([0.5, 0.99, 1.0, 1.5, 4.0, 20.0]))
+@settings(max_examples=60, deadline=None)
+def test_a_set_fits_exactly_where_the_graph_with_it_is_small_enough(structure, bits, share):
+    domain, cliques = structure
+    graph = TriangulatedGraph.empty(domain)
+    for clique in cliques:
+        graph = with_clique(graph, clique)
+    mask = bits % 2 ** len(domain) or 1
+    cells = with_clique(graph, clique_of(domain, mask)).cells
+    limit = share * cells
+    inside = any(mask & ~clique == 0 for clique in graph.masks)
+    assert fits(graph, mask, largest_graph=limit) == (inside or domain.cells() <= limit or cells <= limit)
