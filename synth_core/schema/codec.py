@@ -40,7 +40,8 @@ from synth_core.schema.cells import frame_cells
 from synth_core.schema.columns import AnyColumn
 from synth_core.schema.columns.inside import place_name
 from synth_core.schema.columns.numbers import NumberBase
-from synth_core.schema.densities import Densities
+from synth_core.schema.densities import Densities, fit_uniform
+from synth_core.schema.value_rules import Group
 
 Marginal = Callable[[tuple[str]], NDArray[np.float64]]
 """Published or expected counts of a column's codes."""
@@ -107,12 +108,35 @@ def decode_table(
     """
     if codes.ndim != 2 or codes.shape[1] != len(schema.columns):
         raise SchemaError(f"codes must have one column for each of the schema's {len(schema.columns)}")
-    arrays, fields = [], []
+    known = densities or {}
+    cells: dict[str, pa.Array] = {}
+    compared = {column.name for group in schema.value_groups for column in group.columns}
     for position, column in enumerate(schema.columns):
-        array = column.decode(np.ascontiguousarray(codes[:, position]), rng, (densities or {}).get(column.name))
-        arrays.append(array)
-        fields.append(pa.field(column.name, array.type, nullable=column.has_missing))
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+        if column.name not in compared:
+            own = np.ascontiguousarray(codes[:, position])
+            cells[column.name] = column.decode(own, rng, known.get(column.name))
+    for group in schema.value_groups:
+        cells |= _compared_cells(group, codes, schema, rng, known)
+    fields = [pa.field(c.name, cells[c.name].type, nullable=c.has_missing) for c in schema.columns]
+    return pa.Table.from_arrays([cells[field.name] for field in fields], schema=pa.schema(fields))
+
+
+def _compared_cells(
+    group: Group,
+    codes: NDArray[np.integer[Any]],
+    schema: Schema,
+    rng: np.random.Generator,
+    densities: Mapping[str, Densities],
+) -> dict[str, pa.Array]:
+    """Cells of columns that rules compare, in which the rules hold; what is drawn again has a generator of its own."""
+    own = {c.name: np.ascontiguousarray(codes[:, schema.domain.position(c.name)]) for c in group.columns}
+    known = {c.name: densities.get(c.name) or fit_uniform(c.scales) for c in group.columns}
+    numbers = {}
+    for column in group.columns:
+        column.check_codes(own[column.name])
+        numbers[column.name] = column.draw(own[column.name], rng, known[column.name])
+    group.settle(numbers, own, rng.spawn(1)[0], known)
+    return {c.name: c.written(own[c.name], numbers[c.name]) for c in group.columns}
 
 
 def decode(

@@ -250,11 +250,8 @@ class NumberBase(InsideBins):
         """Which bins lie wholly inside the range, and which wholly beside it."""
 
     def _matches(self, cells: pd.Series[Any], items: list[int | float | str | Range]) -> NDArray[np.bool_]:
-        import pandas as pd
-
         mark, matching = self.not_in_universe, np.zeros(len(cells), dtype=np.bool_)
-        marked = matching if mark is None else cells.eq(mark).fillna(False).to_numpy(dtype=np.bool_)
-        numbers = pd.to_numeric(cells.mask(marked)).to_numpy(dtype=np.float64, na_value=np.nan)
+        marked, numbers = self._marked(cells), self.numbers_in(cells)
         for item in items:
             if item == mark:
                 matching = matching | marked
@@ -263,6 +260,19 @@ class NumberBase(InsideBins):
                 below = numbers <= span.max if self._includes_max(span) else numbers < span.max
                 matching = matching | ((numbers >= span.min) & below)
         return matching
+
+    def _marked(self, cells: pd.Series[Any]) -> NDArray[np.bool_]:
+        """Which decoded cells say that the column does not apply."""
+        mark = self.not_in_universe
+        if mark is None:
+            return np.zeros(len(cells), dtype=np.bool_)
+        return cells.eq(mark).fillna(False).to_numpy(dtype=np.bool_)
+
+    def numbers_in(self, cells: pd.Series[Any]) -> NDArray[np.float64]:
+        """Returns the numbers of a decoded column, NaN where it holds none."""
+        import pandas as pd
+
+        return pd.to_numeric(cells.mask(self._marked(cells))).to_numpy(dtype=np.float64, na_value=np.nan)
 
     @abstractmethod
     def _includes_max(self, span: Range) -> bool:
