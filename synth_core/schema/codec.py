@@ -36,8 +36,9 @@ from numpy.typing import NDArray
 from synth_core.domain import Codes
 from synth_core.errors import SchemaError
 from synth_core.schema import Schema
+from synth_core.schema.attached import Attached
 from synth_core.schema.cells import frame_cells
-from synth_core.schema.columns import AnyColumn
+from synth_core.schema.columns import AnyColumn, Categorical
 from synth_core.schema.columns.inside import place_name
 from synth_core.schema.columns.numbers import NumberBase
 from synth_core.schema.densities import Densities, fit_uniform
@@ -118,7 +119,23 @@ def decode_table(
     for group in schema.value_groups:
         cells |= _compared_cells(group, codes, schema, rng, known)
     fields = [pa.field(c.name, cells[c.name].type, nullable=c.has_missing) for c in schema.columns]
+    named = {column.name: column for column in schema.columns}
+    for one in schema.attached:
+        cells[one.name] = _attached_cells(one, schema, codes, cells)
+        fields.append(pa.field(one.name, cells[one.name].type, nullable=one.has_missing(named)))
     return pa.Table.from_arrays([cells[field.name] for field in fields], schema=pa.schema(fields))
+
+
+def _attached_cells(
+    one: Attached, schema: Schema, codes: NDArray[np.integer[Any]], cells: Mapping[str, pa.Array]
+) -> pa.Array:
+    """What the decoded row gives of an attached column."""
+    if one.lookup is not None:
+        column = schema.column(one.lookup.column)
+        assert isinstance(column, Categorical)  # noqa: S101 - checked by the schema
+        return one.from_codes(column, codes[:, schema.domain.position(column.name)])
+    numbers = {name: schema.column(name).numbers_in(cells[name].to_pandas()) for name in one.needs}
+    return one.from_numbers(numbers, whole=all(schema.column(name).kind == "integer" for name in one.needs))
 
 
 def _compared_cells(

@@ -31,6 +31,7 @@ from synth_core.documents import Unreadable, find_line, parse_document, read_doc
 from synth_core.domain import Domain, Impossible
 from synth_core.errors import SchemaError
 from synth_core.names import one_line, suggest
+from synth_core.schema.attached import Attached, Lookup, inline_tables
 from synth_core.schema.columns import KINDS, AnyColumn, Column
 from synth_core.schema.columns.base import Declaration
 from synth_core.schema.columns.inside import InsideBins
@@ -53,6 +54,9 @@ class DeclaredSchema(Declaration):
 
     columns: tuple[Column, ...] = Field(min_length=1)
     rules: tuple[AnyRule, ...] = ()
+    attached: tuple[Attached, ...] = Field(
+        default=(), description="columns that are looked up or computed from published ones, in decoded rows alone"
+    )
     unit_column: Annotated[str, Field(min_length=1), AfterValidator(one_line)] | None = Field(
         default=None,
         description="names the unit of each row; read to bound contributions, never kept",
@@ -74,7 +78,8 @@ class DeclaredSchema(Declaration):
                 bought; begins with the file's name.
         """
         try:
-            schema: Self = _read(read_document(path), cls)
+            text = read_document(path)
+            schema: Self = _read_with_tables(text, cls, Path(path).parent) if "table" in text else _read(text, cls)
             return schema
         except (Unreadable, SchemaError) as wrong:
             raise SchemaError(f"{path}: {wrong}") from None
@@ -131,7 +136,12 @@ class DeclaredSchema(Declaration):
         if not bought and isinstance(self, kind):
             return self
         columns = tuple(bought.get(column.name, column) for column in self.columns)
-        facts = {"rules": self.rules, "unit_column": self.unit_column, "unit_kind": self.unit_kind}
+        facts = {
+            "rules": self.rules,
+            "attached": self.attached,
+            "unit_column": self.unit_column,
+            "unit_kind": self.unit_kind,
+        }
         return kind.model_validate({"columns": columns, **facts})
 
     def _plain(self) -> Any:
@@ -222,6 +232,10 @@ class Schema(DeclaredSchema):
     def _check(self) -> Self:
         _check_columns(self)
         _check_rules(self)
+        for number, one in enumerate(self.attached):
+            one.check({column.name: column for column in self.columns})
+            if one.name in {other.name for other in self.attached[:number]}:
+                raise SchemaError(f"attached {one.name!r}: declared twice; name each once")
         if self.unit_column is None and self.unit_kind != "text":
             raise SchemaError("unit_kind: there is no unit_column that it speaks of; name it or leave both out")
         if self.unit_column in self.domain:
@@ -296,6 +310,13 @@ def _impossible_bins(group: Group) -> Iterator[Impossible]:
             yield Impossible(group.rules[0].name, tuple(zip(names, parts, strict=True)))
 
 
+def _read_with_tables(text: str, kind: type[Declared], folder: Path) -> Declared:
+    """The same with lookup tables, which are read each time."""
+    raw = parse_document(text)
+    inline_tables(raw, folder)
+    return kind.model_validate(raw, context=text)
+
+
 @lru_cache(maxsize=8)
 def _read(text: str, kind: type[Declared]) -> Declared:
     """The schema that a text declares; every step of a release reads the same text, and parsing it takes 0.1 s."""
@@ -315,7 +336,7 @@ _WORDING = {
 }
 _KEYS = {
     key
-    for kind in (DeclaredSchema, *get_args(AnyColumn), *get_args(AnyRule))
+    for kind in (DeclaredSchema, Attached, Lookup, *get_args(AnyColumn), *get_args(AnyRule))
     for key in getattr(kind, "model_fields", ())
 }
 _TAGS = {*KINDS, "count", "edges", "quantiles", "value", "range", "rule", "dependency", "comparison"}

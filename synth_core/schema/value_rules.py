@@ -66,16 +66,8 @@ class ValueRule(Declaration):
 
     def broken(self, numbers: Numbers) -> NDArray[np.bool_]:
         """Which rows break it; rows in which a column is NaN do not."""
-        form = self.form
-        value, size = form.sum(numbers)
-        slack = CLOSE * size
-        if form.comparator == "==":
-            wrong = np.abs(value) > slack
-        elif form.comparator == "<=":
-            wrong = value > slack
-        else:
-            wrong = value >= 0
-        return np.asarray(wrong & ~np.isnan(value))
+        value, size = self.form.sum(numbers)
+        return np.asarray(_is_wrong(self.form.comparator, value, size) & ~np.isnan(value))
 
     @model_validator(mode="after")
     def _check(self) -> ValueRule:
@@ -100,8 +92,50 @@ class Form:
         return np.sum(parts, axis=0) + self.constant, size
 
 
-def _parsed(text: str) -> Form:
-    """Sides are sums of columns and numbers."""
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """What is computed from columns: sum of factor * column + constant, or whether that compares so with 0."""
+
+    factors: dict[str, float]
+    constant: float
+    comparator: str | None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether whole numbers give whole numbers."""
+        return all(float(number).is_integer() for number in (*self.factors.values(), self.constant))
+
+    def value(self, numbers: Numbers) -> Floats:
+        """Returns the value of each row, NaN where a column is NaN; of a comparison 1 or 0."""
+        form = Form(self.factors, self.constant, self.comparator or "<", frozenset())
+        total, size = form.sum(numbers)
+        if self.comparator is None:
+            return total
+        found: Floats = np.where(np.isnan(total), np.nan, ~_is_wrong(self.comparator, total, size))
+        return found
+
+
+def read_expression(text: str) -> Expression:
+    """Read a sum of columns and numbers, or a comparison of two.
+
+    Raises:
+        ValueError: If it is neither.
+    """
+    if any(sign in text for sign in "<>="):
+        form = _parsed(text)
+        return Expression(form.factors, form.constant, form.comparator)
+    side = _side(_tokens(text))
+    return Expression({name: factor for name, factor in side.items() if name}, side.get("", 0.0), None)
+
+
+def _is_wrong(comparator: str, value: Floats, size: Floats) -> NDArray[np.bool_]:
+    slack = CLOSE * size
+    if comparator == "==":
+        return np.asarray(np.abs(value) > slack)
+    return np.asarray(value > slack if comparator == "<=" else value >= 0)
+
+
+def _tokens(text: str) -> list[tuple[str, str]]:
     tokens, at = [], 0
     while at < len(text.rstrip()):
         match = _TOKEN.match(text, at)
@@ -113,6 +147,12 @@ def _parsed(text: str) -> Form:
         number, quoted, word, sign = match.groups()
         tokens.append(("number", number) if number else ("name", quoted or word) if quoted or word else ("sign", sign))
         at = match.end()
+    return tokens
+
+
+def _parsed(text: str) -> Form:
+    """Sides are sums of columns and numbers."""
+    tokens = _tokens(text)
     places = [place for place, (kind, value) in enumerate(tokens) if kind == "sign" and value[0] in "<>="]
     if len(places) != 1:
         raise ValueError("compare: exactly one of <, <=, ==, >=, > is needed")

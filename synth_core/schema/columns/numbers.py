@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from bisect import bisect_right
 from functools import cached_property
@@ -453,9 +454,22 @@ class Real(NumberBase):
         return bool(span.max >= self._edges[-1] or span.min == span.max)
 
 
+_SPAN = re.compile(r"(-?[\d.]*?)\.\.(-?[\d.]*?)")
+"""A range as it may stand where a mapping cannot, as a key: 18..64, 65.. or ..17."""
+
+
+def _number(text: str) -> int | float | None:
+    if not text:
+        return None
+    return int(text) if text.lstrip("-").isdigit() else float(text)
+
+
 def _as_range(item: int | float | str | Range) -> Range:
     if isinstance(item, Range):
         return item
+    if isinstance(item, str) and (ends := _SPAN.fullmatch(item)):
+        named = dict(zip(("min", "max"), (_number(end) for end in ends.groups()), strict=True))
+        return Range(**{key: end for key, end in named.items() if end is not None})
     if isinstance(item, str):
         raise ValueError(f"{item!r} is not a number; a numeric column takes numbers and ranges")
     return Range(min=item, max=item)
