@@ -19,6 +19,8 @@ MEANINGS = {
     "name": "name of the column in the source and in the extract",
     "Rule.name": "how reports call the rule",
     "Dependency.name": "how reports call the rule",
+    "ValueRule.name": "how reports call the rule",
+    "Attached.name": "name of the column in the extract",
     "nullable": "whether a value may be missing; a missing value gets a code of its own",
     "unseen": "what happens to a value that is not declared: the release is refused, the value gets the code OTHER, "
     "or (numbers) it moves into the nearest bin",

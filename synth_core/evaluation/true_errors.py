@@ -208,7 +208,7 @@ def compare(
             numbers=number_columns(schema),
             pay_gap=pay_gap or declared_pay_gap(schema),
             area=declared_area(schema),
-            violations=rule_violations(synthetic_table, schema),
+            violations=rule_violations(synthetic_table, schema) | broken_comparisons(synthetic, schema),
             progress=progress or (lambda what, done, parts: advance(what, done / parts)),
         )
 
@@ -389,6 +389,21 @@ def rule_violations(table: CodedTable, schema: Schema) -> dict[str, int]:
         For each rule by name, how many rows of the table break it.
     """
     return table.breaking([rule.name for rule in schema.rules]) if schema.rules else {}
+
+
+def broken_comparisons(frame: pd.DataFrame, schema: Schema) -> dict[str, int]:
+    """Count the rows of a frame that break a rule about numbers.
+
+    Args:
+        frame: the table, in the schema's own values.
+        schema: the public declaration, with its rules.
+
+    Returns:
+        For each such rule by name, how many rows break it.
+    """
+    names = [rule.name for group in schema.value_groups for rule in group.rules]
+    broken = schema.violations(frame) if names else {}
+    return {name: int(broken[name].sum()) for name in names}
 
 
 def encode_table(frame: pd.DataFrame, schema: Schema, *, source: str) -> CodedTable:

@@ -20,7 +20,7 @@ from synth_core.evaluation import (
     numeric_levels,
     rule_violations,
 )
-from synth_core.evaluation.true_errors import encode_table
+from synth_core.evaluation.true_errors import broken_comparisons, encode_table
 from synth_core.evaluation.values import Comparison
 from synth_core.report import exhibits
 from synth_core.report import values as value_exhibits
@@ -187,7 +187,7 @@ def compare_and_report(
         numbers=number_columns(schema),
         pay_gap=declared_pay_gap(schema),
         area=declared_area(schema),
-        violations=rule_violations(synthetic_table, schema),
+        violations=rule_violations(synthetic_table, schema) | broken_comparisons(synthetic, schema),
         progress=lambda what, done, parts: progress(f"{what} ({done} of {parts})"),
     )
     report = internal_report(

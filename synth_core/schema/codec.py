@@ -36,11 +36,13 @@ from numpy.typing import NDArray
 from synth_core.domain import Codes
 from synth_core.errors import SchemaError
 from synth_core.schema import Schema
+from synth_core.schema.attached import Attached
 from synth_core.schema.cells import frame_cells
-from synth_core.schema.columns import AnyColumn
+from synth_core.schema.columns import AnyColumn, Categorical
 from synth_core.schema.columns.inside import place_name
 from synth_core.schema.columns.numbers import NumberBase
-from synth_core.schema.densities import Densities
+from synth_core.schema.densities import Densities, fit_uniform
+from synth_core.schema.value_rules import Group
 
 Marginal = Callable[[tuple[str]], NDArray[np.float64]]
 """Published or expected counts of a column's codes."""
@@ -107,12 +109,51 @@ def decode_table(
     """
     if codes.ndim != 2 or codes.shape[1] != len(schema.columns):
         raise SchemaError(f"codes must have one column for each of the schema's {len(schema.columns)}")
-    arrays, fields = [], []
+    known = densities or {}
+    cells: dict[str, pa.Array] = {}
+    compared = {column.name for group in schema.value_groups for column in group.columns}
     for position, column in enumerate(schema.columns):
-        array = column.decode(np.ascontiguousarray(codes[:, position]), rng, (densities or {}).get(column.name))
-        arrays.append(array)
-        fields.append(pa.field(column.name, array.type, nullable=column.has_missing))
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+        if column.name not in compared:
+            own = np.ascontiguousarray(codes[:, position])
+            cells[column.name] = column.decode(own, rng, known.get(column.name))
+    for group in schema.value_groups:
+        cells |= _compared_cells(group, codes, schema, rng, known)
+    fields = [pa.field(c.name, cells[c.name].type, nullable=c.has_missing) for c in schema.columns]
+    named = {column.name: column for column in schema.columns}
+    for one in schema.attached:
+        cells[one.name] = _attached_cells(one, schema, codes, cells)
+        fields.append(pa.field(one.name, cells[one.name].type, nullable=one.has_missing(named)))
+    return pa.Table.from_arrays([cells[field.name] for field in fields], schema=pa.schema(fields))
+
+
+def _attached_cells(
+    one: Attached, schema: Schema, codes: NDArray[np.integer[Any]], cells: Mapping[str, pa.Array]
+) -> pa.Array:
+    """What the decoded row gives of an attached column."""
+    if one.lookup is not None:
+        column = schema.column(one.lookup.column)
+        assert isinstance(column, Categorical)  # noqa: S101 - checked by the schema
+        return one.from_codes(column, codes[:, schema.domain.position(column.name)])
+    numbers = {name: schema.column(name).numbers_in(cells[name].to_pandas()) for name in one.needs}
+    return one.from_numbers(numbers, whole=all(schema.column(name).kind == "integer" for name in one.needs))
+
+
+def _compared_cells(
+    group: Group,
+    codes: NDArray[np.integer[Any]],
+    schema: Schema,
+    rng: np.random.Generator,
+    densities: Mapping[str, Densities],
+) -> dict[str, pa.Array]:
+    """Cells of columns that rules compare, in which the rules hold; what is drawn again has a generator of its own."""
+    own = {c.name: np.ascontiguousarray(codes[:, schema.domain.position(c.name)]) for c in group.columns}
+    known = {c.name: densities.get(c.name) or fit_uniform(c.scales) for c in group.columns}
+    numbers = {}
+    for column in group.columns:
+        column.check_codes(own[column.name])
+        numbers[column.name] = column.draw(own[column.name], rng, known[column.name])
+    group.settle(numbers, own, rng.spawn(1)[0], known)
+    return {c.name: c.written(own[c.name], numbers[c.name]) for c in group.columns}
 
 
 def decode(

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import BeforeValidator, Discriminator, Field, StrictFloat, StrictInt, StrictStr, Tag, model_validator
 
 from synth_core.schema.columns.base import ColumnBase, Declaration, Item, Range
+from synth_core.schema.value_rules import ValueRule
 
 
 def _no_boolean(item: object) -> object:
@@ -98,12 +99,14 @@ class Dependency(Declaration):
 
 
 def _rule_form(raw: object) -> str:
-    decides = "decides" in raw if isinstance(raw, dict) else isinstance(raw, Dependency)
-    return "dependency" if decides else "rule"
+    if isinstance(raw, dict):
+        return "comparison" if "compare" in raw else "dependency" if "decides" in raw else "rule"
+    return "comparison" if isinstance(raw, ValueRule) else "dependency" if isinstance(raw, Dependency) else "rule"
 
 
 AnyRule: TypeAlias = Annotated[
-    Annotated[Rule, Tag("rule")] | Annotated[Dependency, Tag("dependency")], Discriminator(_rule_form)
+    Annotated[Rule, Tag("rule")] | Annotated[Dependency, Tag("dependency")] | Annotated[ValueRule, Tag("comparison")],
+    Discriminator(_rule_form),
 ]
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args
@@ -32,11 +32,14 @@ from synth_core.domain import Domain, Impossible
 from synth_core.errors import SchemaError
 from synth_core.markup import table_html
 from synth_core.names import one_line, suggest
+from synth_core.schema.attached import Attached, Lookup, inline_tables
 from synth_core.schema.columns import INSTEAD, KINDS, AnyColumn, Column
 from synth_core.schema.columns.base import Declaration
+from synth_core.schema.columns.inside import InsideBins
 from synth_core.schema.columns.numbers import NumberBase
 from synth_core.schema.rules import AnyRule, Dependency, Rule, check_complete, columns_of
 from synth_core.schema.template import declare_columns
+from synth_core.schema.value_rules import Group, ValueRule, group_rules
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,6 +56,9 @@ class DeclaredSchema(Declaration):
 
     columns: tuple[Column, ...] = Field(min_length=1)
     rules: tuple[AnyRule, ...] = ()
+    attached: tuple[Attached, ...] = Field(
+        default=(), description="columns that are looked up or computed from published ones, in decoded rows alone"
+    )
     unit_column: Annotated[str, Field(min_length=1), AfterValidator(one_line)] | None = Field(
         default=None,
         description="names the unit of each row; read to bound contributions, never kept",
@@ -74,7 +80,8 @@ class DeclaredSchema(Declaration):
                 bought; begins with the file's name.
         """
         try:
-            schema: Self = _read(read_document(path), cls)
+            text = read_document(path)
+            schema: Self = _read_with_tables(text, cls, Path(path).parent) if "table" in text else _read(text, cls)
             return schema
         except (Unreadable, SchemaError) as wrong:
             raise SchemaError(f"{path}: {wrong}") from None
@@ -131,7 +138,12 @@ class DeclaredSchema(Declaration):
         if not bought and isinstance(self, kind):
             return self
         columns = tuple(bought.get(column.name, column) for column in self.columns)
-        facts = {"rules": self.rules, "unit_column": self.unit_column, "unit_kind": self.unit_kind}
+        facts = {
+            "rules": self.rules,
+            "attached": self.attached,
+            "unit_column": self.unit_column,
+            "unit_kind": self.unit_kind,
+        }
         return kind.model_validate({"columns": columns, **facts})
 
     def _plain(self) -> Any:
@@ -219,9 +231,16 @@ class Schema(DeclaredSchema):
     def domain(self) -> Domain:
         """Names and sizes of the columns, OTHER and NULL codes counted, what the rules exclude, and the hierarchies."""
         names, sizes = tuple(c.name for c in self.columns), tuple(c.size for c in self.columns)
-        excluded = tuple(one for rule in self.rules for one in self.impossible(rule))
+        excluded = tuple(one for rule in self.rules if not isinstance(rule, ValueRule) for one in self.impossible(rule))
+        excluded += tuple(one for group in self.value_groups for one in _impossible_bins(group))
         coarser = tuple((c.name, c.groups) for c in self.columns if c.groups is not None)
         return Domain(names, sizes, excluded, coarser)
+
+    @cached_property
+    def value_groups(self) -> list[Group]:
+        """The rules about numbers, those that share columns together."""
+        numbers = {column.name: column for column in self.columns if isinstance(column, InsideBins)}
+        return group_rules([rule for rule in self.rules if isinstance(rule, ValueRule)], numbers)
 
     def column(self, name: str) -> AnyColumn:
         """The column of that name."""
@@ -234,9 +253,13 @@ class Schema(DeclaredSchema):
         """For each rule, which rows of a decoded frame break it."""
         broken = {}
         for rule in self.rules:
-            for name in columns_of(rule):
+            names = rule.columns if isinstance(rule, ValueRule) else columns_of(rule)
+            for name in names:
                 if name not in frame.columns:
                     raise SchemaError(f"rule {rule.name!r}: the table has no column {name!r}; add it")
+            if isinstance(rule, ValueRule):
+                broken[rule.name] = rule.broken({name: self.column(name).numbers_in(frame[name]) for name in names})
+                continue
             rows = np.zeros(len(frame), dtype=np.bool_)
             for clauses in rule.combinations:
                 met = [self.column(name).matching_rows(frame[name], items) == holds for name, items, holds in clauses]
@@ -261,6 +284,10 @@ class Schema(DeclaredSchema):
     def _check(self) -> Self:
         _check_columns(self)
         _check_rules(self)
+        for number, one in enumerate(self.attached):
+            one.check({column.name: column for column in self.columns})
+            if one.name in {other.name for other in self.attached[:number]}:
+                raise SchemaError(f"attached {one.name!r}: declared twice; name each once")
         if self.unit_column is None and self.unit_kind != "text":
             raise SchemaError("unit_kind: there is no unit_column that it speaks of; name it or leave both out")
         if self.unit_column in self.domain:
@@ -300,6 +327,9 @@ def _check_rules(schema: Schema) -> None:
         if rule.name in seen:
             raise SchemaError(f"rule {rule.name!r}: declared twice; give each rule its own name")
         seen.add(rule.name)
+        if isinstance(rule, ValueRule):
+            _check_value_rule(rule, schema)
+            continue
         for name, items, _ in (part for parts in rule.combinations for part in parts):
             if name not in names:
                 raise SchemaError(f"rule {rule.name!r}: column {name!r} is not in the schema")
@@ -312,6 +342,38 @@ def _check_rules(schema: Schema) -> None:
                 check_complete(rule, schema.column(rule.column))
             except ValueError as error:
                 raise SchemaError(f"rule {rule.name!r}: column {rule.column!r}: {error}") from None
+
+
+def _check_value_rule(rule: ValueRule, schema: Schema) -> None:
+    for name in rule.columns:
+        if name not in {column.name for column in schema.columns}:
+            raise SchemaError(f"rule {rule.name!r}: column {name!r} is not in the schema")
+        column = schema.column(name)
+        if not isinstance(column, InsideBins):
+            raise SchemaError(f"rule {rule.name!r}: column {name!r} holds no numbers in bins; declare it as integer")
+        if column.private_bins is not None:
+            raise SchemaError(f"rule {rule.name!r}: column {name!r} has bins that are bought; list their edges instead")
+
+
+def _impossible_bins(group: Group) -> Iterator[Impossible]:
+    """Combinations of bins that cannot be; codes of the last but one column with the same forbidden codes together."""
+    table = group.impossible()
+    names = [column.name for column in group.columns]
+    for head in np.ndindex(*table.shape[:-2]):
+        together: dict[tuple[int, ...], list[int]] = {}
+        for code, forbidden in enumerate(table[head]):
+            if forbidden.any():
+                together.setdefault(tuple(np.flatnonzero(forbidden).tolist()), []).append(code)
+        for forbidden_codes, codes in together.items():
+            parts = [*((code,) for code in head), tuple(codes), forbidden_codes]
+            yield Impossible(group.rules[0].name, tuple(zip(names, parts, strict=True)))
+
+
+def _read_with_tables(text: str, kind: type[Declared], folder: Path) -> Declared:
+    """The same with lookup tables, which are read each time."""
+    raw = parse_document(text)
+    inline_tables(raw, folder)
+    return kind.model_validate(raw, context=text)
 
 
 @lru_cache(maxsize=8)
@@ -333,10 +395,10 @@ _WORDING = {
 }
 _KEYS = {
     key
-    for kind in (DeclaredSchema, *get_args(AnyColumn), *get_args(AnyRule))
+    for kind in (DeclaredSchema, Attached, Lookup, *get_args(AnyColumn), *get_args(AnyRule))
     for key in getattr(kind, "model_fields", ())
 }
-_TAGS = {*KINDS, "count", "edges", "quantiles", "value", "range", "rule", "dependency"}
+_TAGS = {*KINDS, "count", "edges", "quantiles", "value", "range", "rule", "dependency", "comparison"}
 
 
 def _readable(error: ValidationError, data: object, *, text: str | None) -> str:

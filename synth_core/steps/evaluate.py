@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
@@ -51,8 +52,10 @@ from synth_core.release.certificate import promised_mu2
 from synth_core.release.strata import Division
 from synth_core.report.internal import internal_report, one_way_counts
 from synth_core.report.page import Guarantee, SpendLine
+from synth_core.schema import Schema
 from synth_core.schema.codec import number_columns
 from synth_core.schema.columns.numbers import NumberBase
+from synth_core.schema.value_rules import ValueRule
 from synth_core.steps.context import StepRun
 from synth_core.steps.ingest import snapshot_key
 from synth_core.storage.ingest import ingest_partitions, keeps_places
@@ -157,10 +160,33 @@ def _public_quality(run: StepRun, synthetic: CodedTable) -> PublicQuality:
         total=total,
         bought=_bought(run, synthetic, total) if spec.quality_share else [],
         means=_means(run, synthetic, answers.marginals),
-        violations=rule_violations(synthetic, run.schema),
+        violations=rule_violations(synthetic, run.schema) | _broken_comparisons(run),
         answers_used=answers.used,
         answers_unused=answers.unused,
     )
+
+
+def _broken_comparisons(run: StepRun) -> dict[str, int]:
+    """How many published rows break each rule about numbers: counted on the rows as they were written."""
+    rules = tuple(rule for group in run.schema.value_groups for rule in group.rules)
+    if not rules:
+        return {}
+    shards = run.paths.shards(run.spec.shards, csv=False)
+    counted = run.cluster.map(count_broken, shards, schema=run.schema, rules=rules)
+    return {rule.name: sum(own[k] for own in counted) for k, rule in enumerate(rules)}
+
+
+def count_broken(shard: Path, *, schema: Schema, rules: Sequence[ValueRule]) -> list[int]:
+    """Rows of one shard that break each rule about numbers; runs on a worker, and sees synthetic rows alone."""
+    found = [0] * len(rules)
+    names = list(dict.fromkeys(name for rule in rules for name in rule.columns))
+    with pq.ParquetFile(shard) as file:
+        for batch in file.iter_batches(columns=names):
+            frame = batch.to_pandas()
+            numbers = {name: schema.column(name).numbers_in(frame[name]) for name in names}
+            for k, rule in enumerate(rules):
+                found[k] += int(rule.broken(numbers).sum())
+    return found
 
 
 def _means(run: StepRun, synthetic: CodedTable, answers: Sequence[Measurement]) -> list[MeanError]:

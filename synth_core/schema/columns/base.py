@@ -244,9 +244,13 @@ class ColumnBase(Declaration):
         Raises:
             SchemaError: if there is no such code.
         """
+        self.check_codes(codes)
+        return self._cells(codes, rng) if densities is None else self._drawn_cells(codes, rng, densities)
+
+    def check_codes(self, codes: Codes) -> None:
+        """Raises SchemaError if there is no such code."""
         if len(codes) and not 0 <= codes.min() <= codes.max() < self.size:
             raise SchemaError(f"column {self.name!r}: a code is outside 0 … {self.size - 1}")
-        return self._cells(codes, rng) if densities is None else self._drawn_cells(codes, rng, densities)
 
     def covered_codes(self, items: Iterable[Item], *, holds: bool = True) -> NDArray[np.bool_]:
         """Which codes are one of the items, or none of them; ValueError names what does not fit the column."""
@@ -259,6 +263,10 @@ class ColumnBase(Declaration):
         """Which rows of a decoded column are one of the items."""
         matching = self._matches(cells, [item for item in items if item is not None])
         return matching | cells.isna().to_numpy(dtype=np.bool_) if None in items else matching
+
+    def numbers_in(self, cells: pd.Series[Any]) -> NDArray[np.float64]:
+        """Returns the numbers of a decoded column, NaN where it holds none."""
+        return np.full(len(cells), np.nan)
 
     def refuse(self, source: str, rule: str) -> NoReturn:
         """Say what is wrong with the column in a source, without a value or how many rows had it."""

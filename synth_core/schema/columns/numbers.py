@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from bisect import bisect_right
 from functools import cached_property
@@ -250,11 +251,8 @@ class NumberBase(InsideBins):
         """Which bins lie wholly inside the range, and which wholly beside it."""
 
     def _matches(self, cells: pd.Series[Any], items: list[int | float | str | Range]) -> NDArray[np.bool_]:
-        import pandas as pd
-
         mark, matching = self.not_in_universe, np.zeros(len(cells), dtype=np.bool_)
-        marked = matching if mark is None else cells.eq(mark).fillna(False).to_numpy(dtype=np.bool_)
-        numbers = pd.to_numeric(cells.mask(marked)).to_numpy(dtype=np.float64, na_value=np.nan)
+        marked, numbers = self._marked(cells), self.numbers_in(cells)
         for item in items:
             if item == mark:
                 matching = matching | marked
@@ -263,6 +261,19 @@ class NumberBase(InsideBins):
                 below = numbers <= span.max if self._includes_max(span) else numbers < span.max
                 matching = matching | ((numbers >= span.min) & below)
         return matching
+
+    def _marked(self, cells: pd.Series[Any]) -> NDArray[np.bool_]:
+        """Which decoded cells say that the column does not apply."""
+        mark = self.not_in_universe
+        if mark is None:
+            return np.zeros(len(cells), dtype=np.bool_)
+        return cells.eq(mark).fillna(False).to_numpy(dtype=np.bool_)
+
+    def numbers_in(self, cells: pd.Series[Any]) -> NDArray[np.float64]:
+        """Returns the numbers of a decoded column, NaN where it holds none."""
+        import pandas as pd
+
+        return pd.to_numeric(cells.mask(self._marked(cells))).to_numpy(dtype=np.float64, na_value=np.nan)
 
     @abstractmethod
     def _includes_max(self, span: Range) -> bool:
@@ -443,9 +454,22 @@ class Real(NumberBase):
         return bool(span.max >= self._edges[-1] or span.min == span.max)
 
 
+_SPAN = re.compile(r"(-?[\d.]*?)\.\.(-?[\d.]*?)")
+"""A range as it may stand where a mapping cannot, as a key: 18..64, 65.. or ..17."""
+
+
+def _number(text: str) -> int | float | None:
+    if not text:
+        return None
+    return int(text) if text.lstrip("-").isdigit() else float(text)
+
+
 def _as_range(item: int | float | str | Range) -> Range:
     if isinstance(item, Range):
         return item
+    if isinstance(item, str) and (ends := _SPAN.fullmatch(item)):
+        named = dict(zip(("min", "max"), (_number(end) for end in ends.groups()), strict=True))
+        return Range(**{key: end for key, end in named.items() if end is not None})
     if isinstance(item, str):
         raise ValueError(f"{item!r} is not a number; a numeric column takes numbers and ranges")
     return Range(min=item, max=item)

@@ -1,0 +1,154 @@
+"""Columns that are attached to decoded rows: public functions of published columns, exact, measured nowhere and free.
+
+A lookup has a value for each value of a column of values; a computed column is a comparison (1 or 0) or a sum of
+columns of numbers. Neither is read from the source, modelled or asked about. Where a column that it needs holds
+nothing, neither does it.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import AfterValidator, Field, StrictFloat, StrictInt, model_validator
+
+from synth_core.errors import SchemaError
+from synth_core.names import one_line
+from synth_core.schema.columns.base import Declaration, Value
+from synth_core.schema.columns.categorical import MAX_VALUES, Categorical
+from synth_core.schema.columns.inside import InsideBins
+from synth_core.schema.value_rules import Expression, read_expression
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from synth_core.schema.columns import AnyColumn
+
+Floats = NDArray[np.float64]
+
+
+class Lookup(Declaration):
+    """A value for each value of another column; `table` names a CSV file of two columns, which `load` reads."""
+
+    column: str = Field(alias="from", min_length=1, description="the column whose values are looked up")
+    values: dict[Value, StrictInt | StrictFloat | str] = Field(
+        min_length=1, max_length=MAX_VALUES, description="what stands for each of them; or `table: FILE.csv`"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Lookup:
+        if len({isinstance(value, str) for value in self.values.values()}) > 1:
+            raise ValueError("values: text and numbers are mixed; put all of them in quotes")
+        return self
+
+
+class Attached(Declaration):
+    """One attached column: a `lookup`, or what is `computed`."""
+
+    name: Annotated[str, Field(min_length=1), AfterValidator(one_line)]
+    lookup: Lookup | None = Field(default=None, description="a value for each value of another column")
+    computed: str | None = Field(
+        default=None, description="a comparison (`age >= 18`, which gives 1 or 0) or a sum (`wages + rents`) of columns"
+    )
+
+    @cached_property
+    def expression(self) -> Expression:
+        """What is computed."""
+        return read_expression(self.computed or "")
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The columns of which it is a function."""
+        return (self.lookup.column,) if self.lookup else tuple(self.expression.factors)
+
+    def check(self, columns: Mapping[str, AnyColumn]) -> None:
+        """Raises SchemaError if it does not fit the schema's columns."""
+        if self.name in columns:
+            raise SchemaError(f"attached {self.name!r}: a column of the schema has that name; give it another")
+        for name in self.needs:
+            if name not in columns:
+                raise SchemaError(f"attached {self.name!r}: column {name!r} is not in the schema")
+        if self.lookup is None:
+            for name in self.needs:
+                if not isinstance(columns[name], InsideBins):
+                    raise SchemaError(f"attached {self.name!r}: column {name!r} holds no numbers in bins")
+            return
+        column = columns[self.lookup.column]
+        if not isinstance(column, Categorical):
+            raise SchemaError(
+                f"attached {self.name!r}: column {column.name!r} has no list of values; compute it instead"
+            )
+        for value in column.values:
+            if value not in self.lookup.values:
+                raise SchemaError(f"attached {self.name!r}: {value!r} of {column.name!r} has no entry; add one")
+        for value in self.lookup.values:
+            if value not in column.values:
+                raise SchemaError(f"attached {self.name!r}: {value!r} is no value of {column.name!r}; remove it")
+
+    def has_missing(self, columns: Mapping[str, AnyColumn]) -> bool:
+        """Whether it may hold nothing."""
+        return any(columns[name].size > columns[name].declared for name in self.needs)
+
+    def from_codes(self, column: Categorical, codes: NDArray[Any]) -> pa.Array:
+        """Returns what is looked up for each row."""
+        import pyarrow as pa
+
+        assert self.lookup is not None  # noqa: S101 - checked by the caller
+        found = [self.lookup.values[value] for value in column.values]
+        if any(isinstance(value, float) for value in found):
+            found = [float(value) for value in found]
+        entries = pa.array([*found, *[None] * (column.size - column.declared)])
+        return entries.take(pa.array(codes))
+
+    def from_numbers(self, numbers: Mapping[str, Floats], *, whole: bool) -> pa.Array:
+        """Returns what is computed from each row's numbers, NaN where there is none; whole numbers if all are whole."""
+        import pyarrow as pa
+
+        value = self.expression.value(numbers)
+        whole = self.expression.comparator is not None or (whole and self.expression.is_whole)
+        missing = np.isnan(value)
+        kept = np.where(missing, 0, value)
+        return pa.array(np.rint(kept).astype(np.int64) if whole else kept, mask=missing)
+
+    @model_validator(mode="after")
+    def _check(self) -> Attached:
+        if (self.lookup is None) == (self.computed is None):
+            raise ValueError("an attached column needs either lookup or computed")
+        if self.computed is not None and not self.expression.factors:
+            raise ValueError("computed: a column is needed")
+        return self
+
+
+def inline_tables(raw: Any, folder: Path) -> None:
+    """Put the values of lookup tables into a schema that was read, so that it needs no other file from then on.
+
+    Raises:
+        SchemaError: If a table cannot be read as two columns with a header.
+    """
+    for entry in raw.get("attached") or () if isinstance(raw, dict) else ():
+        lookup = entry.get("lookup") if isinstance(entry, dict) else None
+        if isinstance(lookup, dict) and "table" in lookup:
+            address = lookup.pop("table")
+            try:
+                with (folder / str(address)).open(encoding="utf-8-sig", newline="") as file:
+                    rows = list(csv.reader(file, strict=True))[1:]
+                lookup["values"] = {_cell(key): _cell(value) for key, value in rows}
+            except (OSError, ValueError, csv.Error):
+                raise SchemaError(
+                    f"attached {entry.get('name')!r}: table {address} cannot be read; it is a CSV file beside the "
+                    "schema, with a header and two columns, the value and what is attached"
+                ) from None
+
+
+def _cell(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,176 @@
+"""Rules about numbers: what they mean, which bins they exclude, and rows in which they hold without exception."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from synth_core.errors import SchemaError
+from synth_core.evaluation.true_errors import broken_comparisons
+from synth_core.schema import DeclaredSchema, Schema
+from synth_core.schema.codec import decode, encode, guess_densities
+from synth_core.schema.value_rules import ValueRule
+
+PEOPLE = {"name": "people", "kind": "integer", "bins": [1, 2, 3, 5, 9, 21]}
+CHILDREN = {"name": "children", "kind": "integer", "bins": [0, 1, 3, 6, 21], "nullable": True}
+AGE = {"name": "age", "kind": "integer", "bins": [0, 18, 40, 60, 100]}
+PARTNER = {"name": "partner_age", "kind": "integer", "bins": [0, 18, 40, 60, 100], "not_in_universe": "none"}
+WAGES, RENTS, TOTAL = (
+    {"name": name, "kind": "real", "bins": [0, 100, 1000, 10_000], "nullable": True, "atoms": [0]}
+    for name in ("wages", "rents", "total")
+)
+SEX = {"name": "sex", "kind": "categorical", "values": ["F", "M"]}
+
+
+def schema_of(*columns, rules):
+    named = [{"name": f"rule {number}", "compare": rule} for number, rule in enumerate(rules)]
+    return Schema.model_validate({"columns": columns, "rules": named})
+
+
+def possible_codes(schema, rows, seed=0):
+    """Rows of codes that no rule excludes."""
+    from synth_core.domain import breaking_rows
+
+    rng = np.random.default_rng(seed)
+    codes = np.column_stack([rng.integers(0, size, 4 * rows) for size in schema.domain.sizes])
+    return codes[~breaking_rows(codes, schema.domain)][:rows]
+
+
+def decoded(schema, codes, seed=1):
+    densities = guess_densities(schema, lambda clique: np.ones(schema.column(clique[0]).size))
+    return decode(codes, schema, np.random.default_rng(seed), densities)
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers", "broken"),
+    [
+        ("a < b", [(1, 2), (2, 2), (3, 2)], [False, True, True]),
+        ("a <= b", [(1, 2), (2, 2), (3, 2)], [False, False, True]),
+        ("a > b", [(1, 2), (2, 2), (3, 2)], [True, True, False]),
+        ("a >= b", [(1, 2), (2, 2), (3, 2)], [True, False, False]),
+        ("a == b", [(1, 2), (2, 2), (0.1 + 0.2, 0.3)], [True, False, False]),
+        ("a - b < 60", [(70, 20), (80, 20), (81, 20)], [False, True, True]),
+        ("2*a + 1 <= b", [(1, 3), (2, 4)], [False, True]),
+        ("-a + 0.5 * b >= -1", [(1, 0), (2, 0)], [False, True]),
+        ("`a` + b - 3 == 1 - a", [(1, 2), (2, 0), (1, 1)], [False, False, True]),
+        ("a < b", [(np.nan, 2), (5, np.nan)], [False, False]),
+    ],
+)
+def test_a_rule_means_what_it_says(text, numbers, broken):
+    a, b = np.array(numbers, dtype=float).T
+    assert ValueRule(name="r", compare=text).broken({"a": a, "b": b}).tolist() == broken
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a < b < c", "exactly one of"),
+        ("a + b", "exactly one of"),
+        ("a ? b", "cannot be read"),
+        ("a * b < c", "a side is a sum of columns and numbers"),
+        ("a + < b", "a side is a sum of columns|a side is empty"),
+        ("a 2 < b", "a side is a sum of columns and numbers|two columns"),
+        ("< b + c", "a side is empty"),
+        ("a < 3", "two columns are needed; a rule about one names ranges"),
+        ("a < a", "two columns are needed"),
+    ],
+)
+def test_what_is_no_rule_is_refused(text, problem):
+    with pytest.raises(SchemaError, match=problem):
+        schema_of({**PEOPLE, "name": "a"}, {**PEOPLE, "name": "b"}, {**PEOPLE, "name": "c"}, rules=[text])
+
+
+def test_a_rule_names_columns_of_numbers_whose_bins_are_known():
+    with pytest.raises(SchemaError, match="rule 'rule 0': column 'kids' is not in the schema"):
+        schema_of(PEOPLE, CHILDREN, rules=["kids < people"])
+    with pytest.raises(SchemaError, match="rule 'rule 0': column 'sex' holds no numbers in bins"):
+        schema_of(PEOPLE, SEX, rules=["sex < people"])
+    bought = {"name": "b", "kind": "integer", "bounds": [0, 99], "bins": {"private_quantiles": 4}, "unseen": "clip"}
+    with pytest.raises(SchemaError, match="rule 'rule 0': column 'b' has bins that are bought; list their edges"):
+        DeclaredSchema.model_validate(
+            {"columns": [PEOPLE, bought], "rules": [{"name": "rule 0", "compare": "b < people"}]}
+        )
+    wide = [{"name": name, "kind": "integer", "bounds": [0, 99], "bins": 100} for name in "abc"]
+    with pytest.raises(SchemaError, match="join a, b, c into 1,000,000 combinations of bins"):
+        schema_of(*wide, rules=["a + b <= c"]).domain  # noqa: B018
+
+
+@pytest.mark.parametrize("rule", ["a < b", "a <= b", "a == b", "a + b <= 3", "2*a == b + 1"])
+def test_bins_are_excluded_exactly_where_no_whole_numbers_hold(rule):
+    """Against every pair of numbers of every pair of bins."""
+    edges = [0, 1, 3, 6, 7]
+    schema = schema_of(*({"name": name, "kind": "integer", "bins": edges} for name in "ab"), rules=[rule])
+    form = ValueRule(name="r", compare=rule)
+    from synth_core.domain import breaking_rows
+
+    for i, j in itertools.product(range(4), repeat=2):
+        pairs = np.array(list(itertools.product(range(*edges[i : i + 2]), range(*edges[j : j + 2]))), dtype=float).T
+        some = not form.broken({"a": pairs[0], "b": pairs[1]}).all()
+        assert breaking_rows(np.array([[i, j]]), schema.domain)[0] == (not some)
+
+
+def test_rules_that_share_columns_exclude_what_none_excludes_alone():
+    columns = [{"name": name, "kind": "integer", "bins": [0, 2, 4]} for name in "abc"]
+    alone = schema_of(*columns, rules=["a < b"])
+    chained = schema_of(*columns, rules=["a < b", "b < c"])
+    from synth_core.domain import breaking_rows
+
+    row = np.array([[0, 0, 0]])  # of three different numbers only two lie in one bin
+    assert not breaking_rows(row, alone.domain)[0]
+    assert breaking_rows(row, chained.domain)[0]
+    assert not breaking_rows(np.array([[0, 0, 1]]), chained.domain)[0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "rules"),
+    [
+        ((PEOPLE, CHILDREN, SEX), ["children < people"]),
+        ((AGE, PARTNER), ["age - partner_age < 60", "partner_age - age < 60"]),
+        ((WAGES, RENTS, TOTAL), ["wages + rents == total"]),
+        ((PEOPLE, CHILDREN, AGE), ["children < people", "children + 18 <= age"]),
+    ],
+)
+def test_every_decoded_row_keeps_every_rule_and_its_codes(columns, rules):
+    schema = schema_of(*columns, rules=rules)
+    codes = possible_codes(schema, 20_000)
+    frame = decoded(schema, codes)
+    assert set(broken_comparisons(frame, schema).values()) == {0}
+    again = encode(frame, schema)
+    assert all(np.array_equal(again[name], codes[:, k]) for k, name in enumerate(schema.domain))
+    free = Schema.model_validate({"columns": columns})
+    unruled = decode(codes, free, np.random.default_rng(1))
+    assert max(own.mean() for own in schema.violations(unruled).values()) > 0.01, "the rules would not hold by chance"
+
+
+@pytest.mark.slow
+def test_a_million_rows_break_no_comparison_and_no_sum():
+    schema = schema_of(PEOPLE, CHILDREN, WAGES, RENTS, TOTAL, rules=["children < people", "wages + rents == total"])
+    codes = np.resize(possible_codes(schema, 100_000), (1_000_000, 5))
+    assert set(broken_comparisons(decoded(schema, codes), schema).values()) == {0}
+
+
+def test_the_next_rows_are_drawn_as_without_rules():
+    """Numbers that are drawn again have a generator of their own."""
+    schema, after = schema_of(PEOPLE, CHILDREN, rules=["children < people"]), []
+    codes = possible_codes(schema, 2000)
+    for one in (schema, Schema.model_validate({"columns": [PEOPLE, CHILDREN]})):
+        rng = np.random.default_rng(3)
+        decode(codes, one, rng)
+        after.append(rng.random())
+    assert after[0] == after[1]
+
+
+def test_missing_numbers_and_what_does_not_apply_are_compared_with_nothing():
+    schema = schema_of(AGE, PARTNER, rules=["age < partner_age"])
+    codes = np.array([[3, schema.column("partner_age").outside_code]] * 50)
+    frame = decoded(schema, codes)
+    assert set(frame["partner_age"]) == {"none"}
+    assert broken_comparisons(frame, schema) == {"rule 0": 0}
+
+
+def test_a_schema_with_rules_about_numbers_is_stored_and_read(tmp_path):
+    schema = schema_of(PEOPLE, CHILDREN, rules=["children < people"])
+    schema.save(tmp_path / "schema.yaml")
+    assert Schema.load(tmp_path / "schema.yaml") == schema
