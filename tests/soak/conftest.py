@@ -33,7 +33,7 @@ value that only the confidential rows have is nowhere outside of them.
   makes, and run again.
 - `tasks`: the same under a real Airflow: every task of several releases at once is killed at its first try.
 - `chaos`: a real Airflow with LocalExecutor and an external Dask scheduler with two workers. Dask is held up when a
-  blow falls, so that the step is surely in the middle of its questions. 
+  blow falls, so that the step is surely in the middle of its questions.
 - `partitions`: PostgreSQL, four parts of Airflow, a Dask scheduler and two workers, each in a network namespace; one of
   them is cut off for 30 s.
 - `crowd`: 50 processes release at once from 5 accounts, each with room for 8 of its 10.
