@@ -25,7 +25,7 @@ pytestmark = [
 TIMES = {"rename": 30, "fsync": 32, "write": 32, "commit": 32}
 """How many moments of each kind are tried on each database."""
 
-SECONDS = 900
+SECONDS = 120
 """Seconds after which a case tries no further moment, and says how many it has tried."""
 
 Note = Callable[[str, object], None]
