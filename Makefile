@@ -95,9 +95,9 @@ sabotage: $(KERNELS) ## put faults back that the product once had, one by one: e
 
 # Long and rough, and over within the hour: two parts at once, and nothing begins after 52 minutes. Best as root: strace and
 # network namespaces need it. Each part is a file of tests/soak.
-SOAK := tasks kills partitions failover crowd clock chaos
+SOAK := tasks kills partitions crowd clock failover chaos
 soak: $(KERNELS) ## releases that are killed, cut off and repeated, under the command and Airflow: PART=kills for one part
-	$(BIN)/pytest -v -n $(if $(PART),0,2) --dist loadfile $(patsubst %,tests/soak/%.py,$(or $(PART),$(SOAK))) $(ARGS)
+	$(BIN)/pytest -v -n $(if $(PART),0,2) --dist loadfile --no-loadscope-reorder $(patsubst %,tests/soak/%.py,$(or $(PART),$(SOAK))) $(ARGS)
 
 # A case follows from its number; FIRST goes on where another run ended.
 soak-ingest: $(KERNELS) ## hostile records together and alone: CASES=1000000 sources from number FIRST=0 on

@@ -20,6 +20,7 @@ from synth_core.documents import parse_json
 from synth_core.errors import LedgerError, SpecError
 from synth_core.events.journal import Event, Kind, append, read_from
 from synth_core.events.notices import notify
+from synth_core.events.tally import EventTally, LedgerTally
 from synth_core.ledger.database import database_file, parse_url
 from synth_core.ledger.sql import SqlLedger, ledger_url, open_ledger
 from synth_core.names import NAME
@@ -66,6 +67,8 @@ class Office:
         self._verifying = timedelta(0)
         self._records: tuple[SqlLedger | None, list[Record]] = (None, [])
         self._events: tuple[int, list[Event]] = (0, [])
+        self._entries: tuple[SqlLedger | None, LedgerTally] = (None, LedgerTally())
+        self._counted: tuple[list[Event], EventTally] = ([], EventTally())
         self._lock = threading.Lock()
 
     @property
@@ -94,6 +97,27 @@ class Office:
             self._records = ledger, known
             return [r for r in known if dataset in (None, r.dataset) and release in (None, r.release)]
 
+    def entries(self) -> dict[tuple[str, str], int]:
+        """Number of spends and other entries by data set and state; only new records are read, and none is kept."""
+        with self._lock:
+            ledger, tally = self.ledger, self._entries[1]
+            if self._entries[0] is not ledger or not tally.catch_up(ledger):
+                tally = LedgerTally()
+                tally.catch_up(ledger)
+            self._entries = ledger, tally
+            return {place: number for place, number in tally.entries.items() if number}
+
+    def steps(self) -> EventTally:
+        """How many steps finished, failed or were refused; only new events are counted."""
+        events = self.events()
+        with self._lock:
+            known, tally = self._counted
+            if known[:1] != events[:1] or tally.taken > len(events):
+                tally = EventTally()
+            tally.catch_up(events)
+            self._counted = events[:1], tally
+            return tally
+
     def chain_status(self, *, fresh: timedelta = FRESH) -> ChainStatus:
         """The last verification, or a new one if that is older than `fresh`.
 
@@ -120,7 +144,11 @@ class Office:
         """The workspace's events, oldest first; what was read before is not read again."""
         with self._lock:
             end, new = read_from(self.workspace, self._events[0])
-            self._events = end, [*(self._events[1] if end >= self._events[0] else []), *new]
+            if end < self._events[0]:
+                self._events = end, new
+            else:
+                self._events[1].extend(new)
+                self._events = end, self._events[1]
             return self._events[1]
 
     def paths(self, release: str) -> ReleasePaths:

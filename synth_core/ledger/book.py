@@ -103,6 +103,7 @@ class Book:
     noted: set[str] = field(default_factory=set)
     spending: dict[str, dict[str, Commitment]] = field(default_factory=dict)
     committed: dict[str, Fraction] = field(default_factory=dict)  # of each account by itself
+    charged: dict[str, Fraction] = field(default_factory=dict)  # of each account by itself
     groups: dict[str, frozenset[str]] = field(default_factory=dict)
     refusals: dict[str, int] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)  # fingerprint of a file or snapshot: its account
@@ -154,8 +155,7 @@ class Book:
     def balance(self, dataset: str) -> Balance:
         """The account's state of affairs, with all accounts that hold rows of the same people."""
         members = self.together(dataset)
-        releases = [release for member in members for release in self.spending[member.dataset].values()]
-        charged = sum((release.charged for release in releases), ZERO)
+        charged = sum((self.charged[member.dataset] for member in members), ZERO)
         return Balance(
             account=self.accounts[dataset],
             cap_mu2=cap_mu2(self.tightest(dataset)),
@@ -196,6 +196,7 @@ class Book:
         self.declared.setdefault(name, account)
         self.spending.setdefault(name, {})
         self.committed.setdefault(name, ZERO)
+        self.charged.setdefault(name, ZERO)
         compose(self.groups, account)
 
     def _attempt(self, state: State, row: Row) -> None:
@@ -225,9 +226,10 @@ class Book:
 
     def _charge(self, attempt: Attempt, mu2: Fraction) -> None:
         release = self.spending[attempt.dataset].setdefault(attempt.release, Commitment())
-        before = release.committed
+        before, charged = release.committed, release.charged
         release.charges.add(attempt.snapshot, attempt.stratum, mu2)
         self.committed[attempt.dataset] += release.committed - before
+        self.charged[attempt.dataset] += release.charged - charged
 
     def _hold(self, dataset: str, name: str, mu2: Fraction) -> None:
         release = self.spending[dataset].setdefault(name, Commitment())

@@ -132,7 +132,7 @@ class Database:
             try:
                 return self._write_once(work, fault)
             except DBAPIError as error:
-                if not _worth_retrying(error):
+                if not _worth_retrying(error) or (pause == PAUSES[-1] and _is_lost(error)):
                     raise _unanswered(error) from None
                 time.sleep(pause)
         raise LedgerError("the ledger is busy: others kept it locked for too long; run the step again later")

@@ -105,9 +105,9 @@ class SqlLedger(LedgerVerbs):
             query = query.where(RECORDS.c.release == release)
         return self._read(query)
 
-    def records_from(self, number: int) -> list[Record]:
-        """The chain from the record of this number on."""
-        return self._read(select(RECORDS).where(RECORDS.c.id >= number).order_by(RECORDS.c.id))
+    def records_from(self, number: int, *, most: int | None = None) -> list[Record]:
+        """The chain from the record of this number on, or so many records of it."""
+        return self._read(select(RECORDS).where(RECORDS.c.id >= number).order_by(RECORDS.c.id).limit(most))
 
     def _read(self, query: Select[Any]) -> list[Record]:
         with self.chain.unchecked() as connection:

@@ -8,7 +8,6 @@ The format is written here: gauges and counters that are read from the ledger at
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,13 +15,13 @@ from fractions import Fraction
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from synth_core.errors import LedgerError, SpecError
-from synth_core.events.journal import Event, Kind
+from synth_core.events.journal import Kind
 from synth_core.events.office import Office, committed_share
+from synth_core.events.tally import EventTally
 from synth_core.privacy.accounts import Balance
 from synth_core.privacy.budget import epsilon_of, round_up
 from synth_core.privacy.wording import left_number
 from synth_core.release.certificate import DIGITS
-from synth_core.web.views import standing
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -54,14 +53,14 @@ def exposition(office: Office) -> str:
     except LedgerError:
         readable = []
     families = [Metric("synth_up", "Whether the ledger can be read.", _one(bool(readable))), *readable]
-    families += [*_runs(office.events()), *_releases(office)]
+    families += [*_runs(office.steps()), *_releases(office)]
     return "".join(f"{line}\n" for family in families for line in family.lines())
 
 
 def _ledger(office: Office) -> list[Metric]:
     status = office.chain_status()
-    states = Counter((record.dataset, record.state.value) for record in standing(office.records()))
-    entries = [({"dataset": dataset, "state": state}, float(n)) for (dataset, state), n in sorted(states.items())]
+    states = sorted(office.entries().items())
+    entries = [({"dataset": dataset, "state": state}, float(n)) for (dataset, state), n in states]
     sound, verified = _one(status.sound), _one(status.checked.timestamp())
     return [
         Metric("synth_ledger_sound", "Whether the chain was as written when last verified.", sound),
@@ -102,15 +101,11 @@ def _accounts(balances: Sequence[Balance]) -> list[Metric]:
     ]
 
 
-def _runs(events: Sequence[Event]) -> list[Metric]:
+def _runs(tally: EventTally) -> list[Metric]:
     def counted(kind: Kind) -> list[Sample]:
-        found = Counter((event.dataset, event.step) for event in events if event.kind is kind)
-        return [({"dataset": dataset, "step": step}, float(n)) for (dataset, step), n in sorted(found.items())]
+        found = sorted(tally.counts[kind].items())
+        return [({"dataset": dataset, "step": step}, float(n)) for (dataset, step), n in found]
 
-    seconds: Counter[tuple[str, str]] = Counter()
-    for event in events:
-        if event.kind is Kind.STEP:
-            seconds[event.dataset, event.step] += event.seconds or 0.0  # type: ignore[assignment]
     return [
         Metric("synth_refusals_total", "Steps that were refused.", counted(Kind.REFUSAL)),
         Metric("synth_failures_total", "Steps that failed.", counted(Kind.FAILURE)),
@@ -118,7 +113,7 @@ def _runs(events: Sequence[Event]) -> list[Metric]:
         Metric(
             "synth_step_seconds_total",
             "Seconds that finished steps took.",
-            [({"dataset": d, "step": s}, float(taken)) for (d, s), taken in sorted(seconds.items())],
+            [({"dataset": d, "step": s}, float(taken)) for (d, s), taken in sorted(tally.seconds.items())],
         ),
     ]
 

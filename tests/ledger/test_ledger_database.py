@@ -12,16 +12,18 @@ from pathlib import Path
 import psycopg2
 import pytest
 from sqlalchemy import create_engine, text
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DBAPIError
 from support.ledger_workers import fork_server, spend_once
 from support.ledgers import DATASET, TENTH, answered, free_request, in_memory, opened, request
+from support.servers import create_database
 
-from synth_core.errors import LedgerError
+from synth_core.errors import LedgerError, LedgerUnreachable
 from synth_core.ledger import database as ledger_database
 from synth_core.ledger.database import _worth_retrying
 from synth_core.ledger.sql import SqlLedger
 from synth_core.ledger.tables import SCHEMA_VERSION, append_only_grants
+from synth_core.privacy.accounts import State
 
 
 def test_a_new_ledger_says_which_version_its_tables_have(url: str) -> None:
@@ -235,6 +237,35 @@ def test_work_that_lost_a_race_is_done_again(ledger: SqlLedger, monkeypatch: pyt
     assert len(calls) == 2
     assert ledger.balance(DATASET).charged_mu2 == TENTH
     assert ledger.verify() == []
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("losses", [1, 99])
+def test_a_connection_that_is_ended_is_made_anew_or_said_in_one_line(postgres_server: URL, losses: int) -> None:
+    """A killed server ended in SQLAlchemy's complaint about a transaction of the lost connection."""
+    url = create_database(postgres_server)
+    server = create_engine(postgres_server, isolation_level="AUTOCOMMIT")
+    name, left = make_url(url).database, [losses]
+
+    def end_connections(point: str) -> None:
+        if point == "reserve:begun" and left[0]:
+            left[0] -= 1
+            with server.connect() as connection:
+                every = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name"
+                connection.execute(text(every), {"name": name})
+
+    ledger = opened(url, fault=end_connections)
+    if losses == 1:
+        ledger.reserve(request())
+    else:
+        with pytest.raises(LedgerUnreachable, match=r"does not answer: .*; run again when it does, or check") as caught:
+            ledger.reserve(request())
+        assert "\n" not in str(caught.value)
+        left[0] = 0
+        ledger.reserve(request())
+    server.dispose()
+    assert ledger.verify() == []
+    assert [record.state for record in ledger.records()].count(State.RESERVED) == 1
 
 
 def test_only_lost_races_and_lost_connections_are_tried_again() -> None:

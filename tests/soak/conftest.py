@@ -66,7 +66,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     noted = report.when == "call" or report.outcome != "passed"
     if "tests/soak/" in report.nodeid and noted and "PYTEST_XDIST_WORKER" not in os.environ:
         line = _line(report)
-        rows = _rows() | {_key(line): line}
+        known = _rows()
+        if report.skipped and _key(line) in known:
+            return  # the last time that it ran is worth more
+        rows = known | {_key(line): line}
         PAGE.write_text(HEAD + "".join(f"{row}\n" for row in sorted(rows.values())), encoding="utf-8")
 
 

@@ -16,7 +16,7 @@ from synth_core.privacy.accounts import State
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(3600)]
 
-RELEASES = 5
+RELEASES = 3
 """Releases whose tasks are all killed at system calls, at once."""
 
 MOMENTS = [

@@ -47,7 +47,7 @@ def test_each_record_event_and_manifest_is_read_once(office, read):
     offices._manifest.cache_clear()
     first = {page: client.get(page).text for page in PAGES}
     known = dict(read)
-    assert known["records"] <= office.ledger.head().records + 2 * len(PAGES)
+    assert known["records"] <= 2 * office.ledger.head().records + 2 * len(PAGES), "by pages, and counted for metrics"
     for page in PAGES:
         assert client.get(page).status_code == 200
     assert {name: read[name] - known[name] for name in ("events", "manifests")} == {"events": 0, "manifests": 0}
@@ -57,6 +57,57 @@ def test_each_record_event_and_manifest_is_read_once(office, read):
     assert client.get("/records").text != first["/records"]
     assert client.get("/metrics").text != first["/metrics"]
     assert read["events"] - known["events"] == 1
+
+
+RELEASES = 500
+
+
+@pytest.mark.slow
+def test_a_scrape_after_500_releases_does_what_one_after_5_did(tmp_path, read):
+    """Counted in records that are decoded and in calls of the ledger's database, of which a clock would tell less."""
+    from fractions import Fraction
+    from statistics import median
+
+    from support.work_counter import count_calls
+
+    from synth_core.events.office import Office
+    from synth_core.ledger.sql import open_ledger
+    from synth_core.privacy.accounts import Account
+
+    ledger = open_ledger(tmp_path, create=True)
+    ledger.declare(Account(dataset="houses", delta=1e-6, cap_epsilon=50.0, largest_n=100_000), actor="board")
+    office = Office(tmp_path)
+    office.chain_status()
+    work, decoded = [], []
+    for number in range(RELEASES):
+        spend(ledger, f"r{number}", "fit", mu2=Fraction(1, 10_000))
+        append(tmp_path, Event(kind=Kind.STEP, dataset="houses", release=f"r{number}", step="fit", seconds=1.0))
+        before = read["records"]
+        work.append(count_calls(lambda: exposition(office)))
+        decoded.append(read["records"] - before)
+    assert set(decoded[1:]) == {4}, "three new ones, and the last one once more"
+    assert median(work[-50:]) <= 1.2 * median(work[:50])
+    text = exposition(office)
+    assert f'synth_ledger_entries{{dataset="houses",state="measured"}} {RELEASES}.0' in text
+    assert f'synth_steps_total{{dataset="houses",step="fit"}} {RELEASES}.0' in text
+
+
+@pytest.mark.parametrize("finish", [True, False])
+def test_a_tally_says_what_a_count_of_all_records_says(office, finish):
+    from collections import Counter
+
+    from synth_core.web.views import standing
+
+    for number in range(3):
+        spend(office.ledger, "going-1", f"step-{number}", mu2=mu2_of(0.01, 1e-6), finish=finish)
+        counted = Counter((record.dataset, record.state.value) for record in standing(office.records()))
+        assert office.entries() == counted
+
+
+def test_a_tally_of_another_chain_is_counted_anew(office, workspace):
+    before = office.entries()
+    tampered(workspace, "DELETE FROM ledger_records WHERE id > 5")
+    assert sum(office.entries().values()) <= 5 < sum(before.values())
 
 
 def test_a_chain_that_is_another_one_is_read_from_its_beginning(office, workspace):
