@@ -116,8 +116,8 @@ def packages(_: Patient) -> Iterator[Finding]:
 
 def kernels(_: Patient) -> Iterator[Finding]:
     """Whether the compiled kernels are on disk."""
-    folder = importlib.import_module("synth_core.models.kernels").propagate.stats.cache_path
-    if folder and any(Path(folder).glob("kernels.propagate-*.nbi")):
+    folder = importlib.import_module("synth_core.models.kernels").collect.stats.cache_path
+    if folder and any(Path(folder).glob("kernels.collect-*.nbi")):
         yield Finding("kernels", State.GOOD, "compiled")
     else:
         seen = "not compiled yet, so the first fit of every process waits some seconds"

@@ -90,7 +90,7 @@ def test_missing_and_wrong_packages_are_named(workspace, monkeypatch):
 
 
 def test_kernels_that_were_never_compiled(workspace, monkeypatch, tmp_path):
-    kernels = SimpleNamespace(propagate=SimpleNamespace(stats=SimpleNamespace(cache_path=tmp_path)))
+    kernels = SimpleNamespace(collect=SimpleNamespace(stats=SimpleNamespace(cache_path=tmp_path)))
     monkeypatch.setattr(doctor.importlib, "import_module", lambda _: kernels)
     assert "synth_core.warm" in ill(workspace)["kernels"].remedy
 
