@@ -22,6 +22,7 @@ from synth_core.privacy.reading import require_refusals_left
 from synth_core.privacy.wording import exact_text, left_text, loss_text
 from synth_core.release.budget import divide_budget
 from synth_core.release.certificate import last_turn
+from synth_core.release.estimate import Shape, describe, estimate_release
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ROUTINE, ReleaseSpec
 from synth_core.release.strata import divide_strata, lay_out_strata
@@ -188,8 +189,11 @@ def _begin_again(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> list[Section]:
-    """Sections of named facts: the release, its budget split, what the method expects, the account."""
+def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path, records: int | None = None) -> list[Section]:
+    """Sections of named facts: the release, its budget split, what the method expects, what it takes, the account.
+
+    Time, memory and disk are those of so many `records`; without a number, of as many as the account may have.
+    """
     spec = ReleaseSpec.load(wanted) if isinstance(wanted, Path) else ReleaseSpec.parse(dict(wanted))
     declared = DeclaredSchema.load(Path(spec.schema_))
     check_rules(declared.on_grid)
@@ -202,9 +206,11 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> lis
     try:
         balance = open_ledger(workspace, dataset=spec.dataset).balance(spec.dataset)
     except SynthError as refusal:
+        largest = None
         account_lines = [("not ready", str(refusal))]
     else:
         check_account(spec, balance.account)
+        largest = balance.account.largest_n
         budget = divide_budget(spec, rows_per_unit=balance.account.rows_per_unit)
         left = max(balance.remaining_mu2, Fraction(0))
         after = left - total
@@ -245,8 +251,28 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> lis
         (f"Release {spec.release}", release),
         ("How the budget is shared", shares),
         ("What to expect in each stratum" if strata else "What to expect", method.preview(domain, plan)),
+        ("What it takes", _what_it_takes(spec, schema, records=records or largest)),
         (f"Account {spec.dataset}", account_lines),
     ]
+
+
+def _what_it_takes(spec: ReleaseSpec, schema: Schema, *, records: int | None) -> list[tuple[str, str]]:
+    """Time, memory and disk for a number of records, which is public; a line that asks for one without it."""
+    if records is None:
+        return [("not known", "say how many records are expected, as a public number: --records")]
+    models, strata = 1, spec.strata
+    if strata is not None:
+        layout = lay_out_strata(strata, schema)
+        models = len(divide_strata(layout, [math.inf] * len(layout.names), pool_below=None).parts)
+    shape = Shape(
+        method=spec.method,
+        records=records,
+        rows=records if spec.rows == "noisy" else spec.rows,
+        columns=len(schema.domain),
+        models=models,
+        evaluate=spec.evaluate,
+    )
+    return describe(shape, estimate_release(shape))
 
 
 def _formula_warning(spec: ReleaseSpec, schema: Schema) -> list[tuple[str, str]]:

@@ -54,9 +54,6 @@ from synth_core.synthesizers.structure import (
     without_subsets,
 )
 
-SECONDS_PER_CELL = 2e-6
-"""Of a whole run: trees of 10^6 to 8·10^6 cells took 4 to 13 CPU seconds. Only an estimate for people."""
-
 
 @dataclass(frozen=True, slots=True)
 class PrivMRF(OneWayFirst):
@@ -147,7 +144,6 @@ class PrivMRF(OneWayFirst):
             ("largest useful table", f"1 cell for each {self.theta * MEAN_ABSOLUTE * sigma:.0f} records"),
             ("candidates", f"up to {self.proposals} a round"),
             ("junction tree", f"up to {min(self.tau, domain.cells()):,.0f} cells"),
-            ("time of one fit", f"up to about {5 + SECONDS_PER_CELL * min(self.tau, domain.cells()):.0f} CPU seconds"),
         ]
 
     def _most(self, domain: Domain) -> int:
