@@ -15,6 +15,12 @@ from pathlib import Path
 
 from synth_core.errors import StorageError
 
+O_TMPFILE: int = getattr(os, "O_TMPFILE", 0)
+"""Flag that makes a file without a name; 0 where the system has none, and a folder is refused as one."""
+
+NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
+"""Numbers of the errors of a file system without files that have no name."""
+
 
 @contextmanager
 def atomic_write(path: str | Path, *, durable: bool = True) -> Iterator[Path]:
@@ -95,6 +101,34 @@ def write_once(path: Path, content: bytes) -> bytes:
     Raises:
         OSError: It cannot be written or read.
     """
+    try:
+        handle = os.open(path.parent, os.O_WRONLY | O_TMPFILE, 0o600)
+    except OSError as error:
+        if error.errno not in NO_TMPFILE:
+            raise
+        _link_named(path, content)
+    else:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            _link_unnamed(file.fileno(), path)
+    flush_to_disk(path.parent)
+    return path.read_bytes()
+
+
+def _link_unnamed(handle: int, path: Path) -> None:
+    """Name a file that has no name, of which nothing is left if its process is killed."""
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        with suppress(FileExistsError):
+            os.link(f"/proc/self/fd/{handle}", path.name, dst_dir_fd=folder, follow_symlinks=True)
+    finally:
+        os.close(folder)
+
+
+def _link_named(path: Path, content: bytes) -> None:
+    """The same where the file system has no files without a name; a killed process leaves one beside the path."""
     temporary = temporary_beside(path)
     try:
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -102,10 +136,8 @@ def write_once(path: Path, content: bytes) -> bytes:
         flush_to_disk(temporary)
         with suppress(FileExistsError):
             os.link(temporary, path)
-        flush_to_disk(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
-    return path.read_bytes()
 
 
 def close_to_others(path: Path) -> None:

@@ -23,6 +23,7 @@ class Settings:
         notify_webhook: one webhook for all notices.
         releases: the folder of the specs that are released by schedule.
         signing_key: a PEM file with the agency's own private key.
+        speed: how fast this machine is for the estimates of `synth plan`, 1 for the one that was measured.
         threads: how many threads the compiled kernels may use.
         workspace: the folder of the two zones and the ledger.
     """
@@ -37,6 +38,7 @@ class Settings:
     notify_webhook: str | None = None
     releases: str | None = None
     signing_key: str | None = None
+    speed: str | None = None
     threads: str | None = None
     workspace: str | None = None
 

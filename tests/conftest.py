@@ -20,6 +20,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")  # two test workers share the cores; more threads only get in their way
 for name in [name for name in os.environ if name.startswith(("SYNTH_", "AIRFLOW_"))]:
     del os.environ[name]  # a test never touches the caller's workspace, ledger, cluster or Airflow home
+os.environ["SYNTH_SPEED"] = "1"  # what a plan says does not depend on the machine
 if "TEST_THREADS" in os.environ:
     os.environ["SYNTH_THREADS"] = os.environ["TEST_THREADS"]
 

@@ -47,14 +47,25 @@ def init(
     typer.echo(f"Next: synth plan {directory}/release.yaml")
 
 
-def plan(spec: SpecFile, workspace: Workspace = None) -> None:
-    """Preview what a release costs and whether it can run, without touching data.
+def plan(
+    spec: SpecFile,
+    workspace: Workspace = None,
+    records: Annotated[
+        int | None,
+        typer.Option(
+            help="Records, a public number, for which time, memory and disk are told [default: the account's bound].",
+            min=1,
+            max=10**12,
+        ),
+    ] = None,
+) -> None:
+    """Preview what a release costs and takes, and whether it can run, without touching data.
 
     Example: `synth plan my-release/release.yaml`
     """
     from synth_core.steps import cost
 
-    for title, lines in cost(spec, workspace=_workspace(spec, workspace)):
+    for title, lines in cost(spec, workspace=_workspace(spec, workspace), records=records):
         table = Table(title=title, show_header=False, title_justify="left", box=None, pad_edge=False)
         for name, value in lines:
             table.add_row(name, value)

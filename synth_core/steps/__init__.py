@@ -181,12 +181,17 @@ def prepare(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: Runner |
         return prepare_release(spec, workspace=workspace, runner=runner)
 
 
-def cost(spec: Mapping[str, Any] | Path, *, workspace: Path) -> list[tuple[str, list[tuple[str, str]]]]:
-    """What a release will cost and what to expect of it, in titled lists of facts; nothing is spent or read."""
+def cost(
+    spec: Mapping[str, Any] | Path, *, workspace: Path, records: int | None = None
+) -> list[tuple[str, list[tuple[str, str]]]]:
+    """What a release will cost and what to expect of it, in titled lists of facts; nothing is spent or read.
+
+    Time, memory and disk are those of so many `records`; without a number, of as many as the account may have.
+    """
     from synth_core.steps.preview import preview_release
 
     with naming_files():
-        return preview_release(spec, workspace=workspace)
+        return preview_release(spec, workspace=workspace, records=records)
 
 
 def run_step(

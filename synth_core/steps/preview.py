@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -15,6 +16,7 @@ from synth_core.privacy.accounts import Account, Balance
 from synth_core.privacy.budget import BudgetPlan, epsilon_of, mu2_of, mu_of
 from synth_core.privacy.wording import exact_text, left_text, loss_text
 from synth_core.release.budget import ReleaseBudget, divide_budget
+from synth_core.release.estimate import Shape, describe, estimate_release
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ReleaseSpec
 from synth_core.release.strata import divide_strata, lay_out_strata
@@ -33,8 +35,11 @@ DOUBTFUL_MEAN = 0.05
 Section = tuple[str, list[tuple[str, str]]]
 
 
-def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> list[Section]:
-    """Sections of named facts: the release, its budget, what the method expects and what noise leaves, the account."""
+def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path, records: int | None = None) -> list[Section]:
+    """Sections of named facts: the release, its budget, what it takes and what noise leaves, the account.
+
+    Time, memory and disk are those of so many `records`; without a number, of as many as the account may have.
+    """
     spec = ReleaseSpec.load(wanted) if isinstance(wanted, Path) else ReleaseSpec.parse(dict(wanted))
     declared = DeclaredSchema.load(Path(spec.schema_))
     check_rules(declared.on_grid)
@@ -56,8 +61,8 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> lis
         division = divide_strata(layout := lay_out_strata(strata, schema), [0.0] * len(layout.names), pool_below=None)
         domain = division.domain(domain, division.parts[0])
     plan = method.plan(domain, budget.method)
-    records = known_records(spec, account, ReleasePaths(workspace.resolve(), spec.release))
-    outlook = foresee(spec, schema, domain, method=method, plan=plan, records=records)
+    known = known_records(spec, account, ReleasePaths(workspace.resolve(), spec.release))
+    outlook = foresee(spec, schema, domain, method=method, plan=plan, records=known)
     where = " in each stratum" if strata else ""
     return [
         (f"Release {spec.release}", _release_lines(spec, schema)),
@@ -65,6 +70,7 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path) -> lis
         (f"What to expect{where}", method.preview(domain, plan)),
         (f"What the noise leaves{where}", outlook.counts),
         *([("Where noise wins, and what to do", outlook.warnings)] if outlook.warnings else []),
+        ("What it takes", _what_it_takes(spec, schema, records=records or (account.largest_n if account else None))),
         (f"Account {spec.dataset}", account_lines),
     ]
 
@@ -108,6 +114,25 @@ def _account_lines(spec: ReleaseSpec, balance: Balance) -> list[tuple[str, str]]
         ("left after", rest),
         *([("warning", NO_LARGEST_N)] if balance.account.largest_n is None else []),
     ]
+
+
+def _what_it_takes(spec: ReleaseSpec, schema: Schema, *, records: int | None) -> list[tuple[str, str]]:
+    """Time, memory and disk for a number of records, which is public; a line that asks for one without it."""
+    if records is None:
+        return [("not known", "say how many records are expected, as a public number: --records")]
+    models, strata = 1, spec.strata
+    if strata is not None:
+        layout = lay_out_strata(strata, schema)
+        models = len(divide_strata(layout, [math.inf] * len(layout.names), pool_below=None).parts)
+    shape = Shape(
+        method=spec.method,
+        records=records,
+        rows=records if spec.rows == "noisy" else spec.rows,
+        columns=len(schema.domain),
+        models=models,
+        evaluate=spec.evaluate,
+    )
+    return describe(shape, estimate_release(shape))
 
 
 def _width_warnings(schema: Schema) -> list[tuple[str, str]]:

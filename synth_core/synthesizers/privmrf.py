@@ -58,9 +58,6 @@ from synth_core.synthesizers.structure import (
     without_subsets,
 )
 
-SECONDS_PER_CELL = 2e-6
-"""CPU seconds of a run for each cell of its tree (4 to 13 in all at 10^6 to 8·10^6 cells); an estimate for people."""
-
 
 @dataclass(frozen=True, slots=True)
 class PrivMRF(OneWayFirst):
@@ -199,7 +196,6 @@ class PrivMRF(OneWayFirst):
             ("largest useful table", f"1 cell for each {self.theta * MEAN_ABSOLUTE * sigma:.0f} records"),
             ("candidates", f"up to {self.proposals} a round"),
             ("junction tree", f"up to {min(self.tau, domain.cells()):,.0f} cells"),
-            ("time of one fit", f"up to about {5 + SECONDS_PER_CELL * min(self.tau, domain.cells()):.0f} CPU seconds"),
         ]
 
     def _pair_sigma(self, domain: Domain, plan: BudgetPlan) -> float:

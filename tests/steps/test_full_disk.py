@@ -2,6 +2,7 @@
 
 import errno
 import os
+from contextlib import suppress
 
 import pytest
 from support.small_release import run_all, write_release
@@ -38,8 +39,8 @@ def test_a_key_is_whole_or_absent(tmp_path, paths, monkeypatch, name, done, poin
         if point == "link":
             patch.setattr(os, "link", full)
         else:
-            write = files.flush_to_disk
-            patch.setattr(files, "flush_to_disk", lambda path: full() if name[:4] in path.name else write(path))
+            write = files._link_unnamed
+            patch.setattr(files, "_link_unnamed", lambda file, path: full() if path.name == name else write(file, path))
         with pytest.raises((StorageError, PublishError), match="the disk is full; make room"):
             run_step(STEPS[done], address)
     keys = paths.key(name).parent
@@ -47,6 +48,32 @@ def test_a_key_is_whole_or_absent(tmp_path, paths, monkeypatch, name, done, poin
     for step in STEPS[done:]:
         run_step(step, address)
     assert check_release(paths.public).sound
+
+
+def test_a_file_system_without_unnamed_files_keeps_a_key_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "O_TMPFILE", os.O_DIRECTORY)  # writing to a folder is refused, as it is there
+    assert files.write_once(tmp_path / "a.key", b"first") == b"first"
+    assert files.write_once(tmp_path / "a.key", b"second") == b"first"
+    assert (tmp_path / "a.key").stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["a.key"]
+
+
+def test_a_process_that_dies_before_a_key_has_its_name_leaves_nothing(tmp_path, monkeypatch):
+    """Killed as it flushed the file, it left a draft of the key for ever."""
+
+    class Killed(BaseException):
+        pass
+
+    def died(*_, **__):
+        raise Killed
+
+    for name in ("fsync", "link", "unlink"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, died)
+            with suppress(Killed):
+                files.write_once(tmp_path / "a.key", b"secret")
+        assert [path.name for path in tmp_path.iterdir()] in ([], ["a.key"]), name
+    assert files.write_once(tmp_path / "a.key", b"other") == b"secret"
 
 
 def test_an_empty_key_of_an_earlier_version_is_not_used(tmp_path, paths):

@@ -145,7 +145,6 @@ def test_preview_tells_the_bounds():
     assert "sigma" in lines["noise on each marginal count"]
     assert lines["candidates"] == "up to 200 a round"
     assert lines["junction tree"] == "up to 262,144 cells"
-    assert "seconds" in lines["time of one fit"]
 
 
 @pytest.mark.slow

@@ -1,0 +1,201 @@
+"""What a release will take in time, memory and disk: measured costs of other releases, carried on to its shape.
+
+`costs.yaml` has for each step what it cost in each of its terms, such as a record in a column.
+tests/benchmarks/plans.py measured it, and compares what is said here with what other releases took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from synth_core.errors import SpecError
+from synth_core.release.machine import measure_speed, remembered_speed
+from synth_core.settings import Settings
+
+COSTS = Path(__file__).with_name("costs.yaml")
+
+USUAL_FACTOR = 2.0
+"""Ratio of what was said to what a release took, either way, that tests/benchmarks/plans.md shows within the range."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What the cost of a release depends on.
+
+    Attributes:
+        method: The method's name.
+        records: Records that are read.
+        rows: Synthetic records that are written.
+        columns: Columns of the schema.
+        models: Models that are fitted: one, or one for each stratum.
+        evaluate: Which internal report is asked for: full, quick or none.
+    """
+
+    method: str
+    records: int
+    rows: int
+    columns: int
+    models: int = 1
+    evaluate: str = "full"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What a release takes on this machine.
+
+    Attributes:
+        seconds: CPU seconds of each step.
+        peak_mb: Most memory of one process in which all steps run, in MB.
+        confidential_mb: Disk for encoded rows, models and reports, in MB.
+        public_mb: Disk for what is published, in MB.
+        like: The measured method that stands for this one, if this one was not measured.
+        beyond: Whether the shape is larger than any that was measured.
+    """
+
+    seconds: Mapping[str, float]
+    peak_mb: float
+    confidential_mb: float
+    public_mb: float
+    like: str | None
+    beyond: bool
+
+
+DETAILED = 500_000
+"""Cells of confidential records for which a model is as detailed as methods allow; of fewer, noise hides the detail."""
+
+TERMS: dict[str, Callable[[Shape], float]] = {
+    "release": lambda _: 1,
+    "internal report": lambda s: s.evaluate != "none",
+    "column": lambda s: s.columns,
+    "pair": lambda s: s.columns**2,
+    "record in a column": lambda s: s.records * s.columns,
+    "record in a pair": lambda s: s.records * s.columns**2,
+    "row in a column": lambda s: s.rows * s.columns,
+    "model": lambda s: s.models,
+    "column of a model": lambda s: s.models * s.columns,
+    "pair of a model": lambda s: s.models * s.columns**2,
+    "triple of a model": lambda s: s.models * s.columns**3,
+    "detail of a model": lambda s: min(s.records * s.columns, s.models * DETAILED),
+}
+"""What a cost may be proportional to."""
+
+OF_MODELS = ("model", "column of a model", "pair of a model", "triple of a model", "record in a pair")
+STEP_TERMS: dict[str, tuple[str, ...]] = {
+    "ingest": ("release", "record in a column"),
+    "score": OF_MODELS,
+    "select": OF_MODELS,
+    "fit": (*OF_MODELS, "detail of a model"),
+    "sample": ("release", "model", "row in a column", "detail of a model"),
+    "evaluate": ("release", "column", "pair", "record in a column"),
+    "publish": ("release", "model", "column"),
+    "peak_mb": ("release", "internal report", "column", "pair"),
+    "confidential": ("internal report", "model", "column", "record in a column"),
+    "public": ("release", "model", "column", "row in a column"),
+}
+"""The terms of each step's seconds, of the memory in MB and of the disk in bytes."""
+
+PER_METHOD = ("score", "select", "fit", "sample")
+"""Steps whose cost is that of the method."""
+
+
+def estimate_release(shape: Shape, *, speed: float | None = None) -> Estimate:
+    """What a release of this shape takes.
+
+    Args:
+        shape: The release.
+        speed: How fast the machine is, 1 for the one on which the costs were measured; None takes SYNTH_SPEED, or
+            measures this one once.
+
+    Returns:
+        Seconds, memory and disk.
+
+    Raises:
+        SpecError: SYNTH_SPEED is no positive number.
+    """
+    costs = _costs()
+    factor = speed or machine_speed()
+    like = shape.method if shape.method in costs["methods"] else costs["dearest"]
+
+    def amount(name: str) -> float:
+        own = costs["methods"][like] if name in PER_METHOD else costs
+        return sum(float(own[name].get(term, 0.0)) * TERMS[term](shape) for term in STEP_TERMS[name])
+
+    steps = {name: amount(name) / factor for name in STEP_TERMS if name in costs["steps"]}
+    if shape.evaluate == "none":
+        steps["evaluate"] = 0.0
+    return Estimate(
+        seconds=steps,
+        peak_mb=amount("peak_mb"),
+        confidential_mb=amount("confidential") / 1e6,
+        public_mb=amount("public") / 1e6,
+        like=None if like == shape.method else like,
+        beyond=shape.records > costs["records"] or shape.columns > costs["columns"] or shape.models > costs["models"],
+    )
+
+
+def machine_speed() -> float:
+    """How fast this machine is: as SYNTH_SPEED says, or measured once in a fraction of a second and remembered."""
+    said = Settings.from_environment().speed
+    if said is None:
+        return float(_costs()["yardstick"]) / remembered_speed(measure_speed)
+    try:
+        speed = float(said)
+    except ValueError:
+        speed = 0.0
+    if not 0 < speed < 1e6:
+        raise SpecError(
+            "SYNTH_SPEED is not a positive number; leave it out, or write 1 for the machine that was measured"
+        )
+    return speed
+
+
+def describe(shape: Shape, estimate: Estimate) -> list[tuple[str, str]]:
+    """The estimate in lines of a plan."""
+    seconds = sum(estimate.seconds.values())
+    dearest = max(estimate.seconds, key=lambda name: estimate.seconds[name])
+    size = f"{shape.records:,} records, {shape.columns:,} columns"
+    lines = [
+        ("for", size + (f", {shape.models:,} models" if shape.models > 1 else "")),
+        ("time", f"about {in_words(seconds)} of one core, {in_words(estimate.seconds[dearest])} of it in {dearest}"),
+        ("memory", f"about {megabytes(estimate.peak_mb)}"),
+        (
+            "disk",
+            f"about {megabytes(estimate.confidential_mb)} confidential, {megabytes(estimate.public_mb)} published",
+        ),
+    ]
+    if estimate.like:
+        lines.append(("note", f"{shape.method} was not measured; {estimate.like} stands for it"))
+    if estimate.beyond:
+        lines.append(("note", "larger than any release that was measured, so the figures are carried on"))
+    return lines
+
+
+def in_words(seconds: float) -> str:
+    """A duration with two figures."""
+    for unit, size in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{_two_figures(seconds / size)} {unit}"
+    return f"{_two_figures(seconds)} s"
+
+
+def megabytes(amount: float) -> str:
+    """A size with two figures."""
+    for unit, size in (("TB", 1e6), ("GB", 1e3)):
+        if amount >= size:
+            return f"{_two_figures(amount / size)} {unit}"
+    return f"{_two_figures(amount)} MB"
+
+
+def _two_figures(value: float) -> str:
+    return f"{float(f'{value:.2g}'):,g}"
+
+
+@cache
+def _costs() -> dict[str, Any]:
+    return dict(yaml.safe_load(COSTS.read_text(encoding="utf-8")))

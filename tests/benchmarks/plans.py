@@ -1,0 +1,230 @@
+"""What `synth plan` says of time, memory and disk, beside what a release took.
+
+    python tests/benchmarks/plans.py           measure what plans.jsonl has not, then write costs.json and plans.md
+    python tests/benchmarks/plans.py --table   write them from what was measured
+
+Each release runs in a process of its own. The costs are fitted to the shapes of LEARNT; those of JUDGED are not looked
+at for that, and are what the table compares. Seconds are CPU seconds, beside the speed of the machine at the moment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "plans.jsonl"
+
+PAGE = """# What a plan says, beside what the release took
+
+Written by `python tests/benchmarks/plans.py`: planned / taken = ratio, for releases of a generated census that the
+costs were not learnt from, though the terms of the costs were chosen with all of them in sight. Seconds are CPU
+seconds; the speed of the machine was measured before each release, which had other work beside it.
+
+| method | records | columns | strata | internal report | CPU seconds | peak MB | confidential MB | published MB |
+|---|---:|---:|---:|---|---:|---:|---:|---:|
+"""
+
+SHAPE = ("method", "records", "columns", "strata", "evaluate")
+
+LEARNT = [
+    *(("absyn", records, columns, 0, "full") for records, columns in ((5_000, 4), (5_000, 12), (60_000, 8))),
+    *(
+        ("privmrf", records, columns, 0, "none")
+        for records, columns in ((5_000, 4), (5_000, 12), (60_000, 8), (5_000, 24))
+    ),
+    *(
+        ("privbayes", records, columns, 0, "none")
+        for records, columns in ((5_000, 4), (5_000, 12), (60_000, 8), (5_000, 24))
+    ),
+    ("absyn", 30_000, 16, 0, "none"),
+    ("privbayes", 100_000, 14, 0, "none"),
+    ("absyn", 20_000, 8, 7, "none"),
+    ("absyn", 20_000, 8, 16, "none"),
+]
+"""Method, records, columns, strata, and the internal report that is asked for."""
+
+JUDGED = [
+    ("absyn", 20_000, 6, 0, "full"),
+    ("privmrf", 20_000, 7, 0, "none"),
+    ("privbayes", 20_000, 9, 0, "none"),
+    ("absyn", 50_000, 13, 0, "none"),
+    ("privmrf", 40_000, 16, 0, "none"),
+    ("privbayes", 50_000, 11, 0, "none"),
+    ("absyn", 30_000, 10, 9, "none"),
+    ("absyn", 200_000, 9, 0, "full"),
+]
+
+
+def main() -> None:
+    known = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+    done = {tuple(one[name] for name in SHAPE) for one in known}
+    for shape in [] if "--table" in sys.argv else [*LEARNT, *JUDGED]:
+        if shape not in done:
+            command = [sys.executable, __file__, "--one", json.dumps(shape)]
+            line = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
+            with RESULTS.open("a") as file:
+                file.write(f"{line}\n")
+            print(line, flush=True)
+            known.append(json.loads(line))
+    write_costs(known)
+    write_table(known)
+
+
+def write_costs(known: list[dict[str, Any]]) -> None:
+    """Fit each cost to its terms, none of them negative, so that the ratios are least off; write costs.yaml."""
+    import yaml
+
+    from synth_core.release.estimate import COSTS, PER_METHOD, STEP_TERMS
+
+    learnt = [one for one in known if tuple(one[name] for name in SHAPE) in LEARNT]
+    yardstick = min(one["speed"] for one in learnt)
+    learnt = [scaled(one, yardstick) for one in learnt] + of_scale()
+    steps = [name for name in STEP_TERMS if name in learnt[0]["seconds"]]
+    methods = list(dict.fromkeys(one["method"] for one in learnt))
+    costs: dict[str, Any] = {
+        "methods": {
+            method: {step: fitted(step, [one for one in learnt if one["method"] == method]) for step in PER_METHOD}
+            for method in methods
+        },
+        "dearest": max(methods, key=lambda name: sum(o["seconds"]["fit"] for o in learnt if o["method"] == name)),
+        **{name: fitted(name, learnt) for name in STEP_TERMS if name not in PER_METHOD},
+        "steps": steps,
+        "yardstick": yardstick,
+        "records": max(one["records"] for one in learnt),
+        "columns": max(one["columns"] for one in learnt),
+        "models": max(max(1, one["strata"]) for one in learnt),
+    }
+    head = "# Written by tests/benchmarks/plans.py: CPU seconds, MB of memory and bytes of disk for each term.\n"
+    COSTS.write_text(head + yaml.safe_dump(costs, sort_keys=False), encoding="utf-8")
+
+
+def scaled(one: dict[str, Any], yardstick: float) -> dict[str, Any]:
+    """A result as it would have been on the machine at its fastest."""
+    return one | {"seconds": {step: value * yardstick / one["speed"] for step, value in one["seconds"].items()}}
+
+
+def of_scale() -> list[dict[str, Any]]:
+    """Larger releases that the benchmark `scale` has measured on a machine of this kind."""
+    found = []
+    for line in (HERE / "scale.jsonl").read_text().splitlines():
+        one = json.loads(line)
+        if one["part"] == "release":
+            values, steps = one["values"], ("ingest", "score", "select", "fit", "sample", "evaluate", "publish")
+            shape = {"method": "absyn", "records": one["rows"], "columns": one["columns"], "strata": 0}
+            seconds = {step: values[f"{step}_cpu_s"] for step in steps}
+            found.append(shape | {"evaluate": "full", "seconds": seconds, "peak_mb": {"all": values["peak_mb"]}})
+    return found
+
+
+def fitted(name: str, results: list[dict[str, Any]]) -> dict[str, float]:
+    import numpy as np
+    from scipy.optimize import least_squares, nnls
+
+    from synth_core.release.estimate import STEP_TERMS, TERMS
+
+    rows, ones = [], []
+    for one in results:
+        actual = amount_of(one, name)
+        if actual:
+            rows.append([TERMS[term](shape_of(one)) / actual for term in STEP_TERMS[name]])
+            ones.append(1.0)
+    shares = np.array(rows)
+    first, _ = nnls(shares, ones)
+    scale = 1 / shares.max(axis=0)  # a weight of 1 explains the whole of the release that it is largest in
+    found = least_squares(lambda w: np.log(shares @ (scale * w**2) + 1e-9), np.sqrt(first / scale) + 0.1)
+    weights = np.where(found.x**2 > 1e-6, scale * found.x**2, 0.0)
+    return {term: float(f"{w:.4g}") for term, w in zip(STEP_TERMS[name], weights, strict=True) if w}
+
+
+def amount_of(one: dict[str, Any], name: str) -> float | None:
+    """What one release took of something; None if it was not measured, or not asked for."""
+    if name == "peak_mb":
+        return max(one["peak_mb"].values())
+    if name in ("confidential", "public"):
+        return one["bytes"][name] if "bytes" in one else None
+    return one["seconds"][name] if name != "evaluate" or one["evaluate"] == "full" else None
+
+
+def shape_of(one: dict[str, Any]) -> Any:
+    from synth_core.release.estimate import Shape
+
+    models, columns = max(1, one["strata"]), one["columns"]
+    return Shape(
+        method=one["method"], records=one["records"], rows=one["records"], columns=columns, models=models,
+        evaluate=one["evaluate"],
+    )  # fmt: skip
+
+
+def compared(one: dict[str, Any]) -> list[tuple[str, float, float]]:
+    """What is planned for a release at the speed of its machine, and what it took."""
+    from synth_core.release.estimate import _costs, estimate_release
+
+    planned = estimate_release(shape_of(one), speed=_costs()["yardstick"] / one["speed"])
+    taken = sum(seconds for step, seconds in one["seconds"].items() if planned.seconds[step])
+    return [
+        ("seconds", sum(planned.seconds.values()), taken),
+        ("memory", planned.peak_mb, max(one["peak_mb"].values())),
+        ("confidential", planned.confidential_mb, one["bytes"]["confidential"] / 1e6),
+        ("public", planned.public_mb, one["bytes"]["public"] / 1e6),
+    ]
+
+
+def write_table(known: list[dict[str, Any]]) -> None:
+    """What is planned beside what was taken, of the releases from which nothing was learnt."""
+    lines = []
+    for one in known:
+        if tuple(one[name] for name in SHAPE) in JUDGED:
+            cells = [f"{planned:.3g} / {taken:.3g} = {planned / taken:.2f}" for _, planned, taken in compared(one)]
+            shape = [one["method"], f"{one['records']:,}", one["columns"], one["strata"] or "–", one["evaluate"]]
+            lines.append("| " + " | ".join(map(str, [*shape, *cells])) + " |")
+    (HERE / "plans.md").write_text(PAGE + "\n".join(lines) + "\n", encoding="utf-8")
+
+
+def measure(method: str, records: int, columns: int, strata: int, evaluate: str) -> dict[str, Any]:
+    """A release of a generated census, step by step."""
+    from synth_core.bench.scale_tasks import _cpu, _forget_peak, _peak_mb, census_schema, write_source
+    from synth_core.ledger.sql import open_ledger
+    from synth_core.privacy.accounts import Account
+    from synth_core.release.machine import measure_speed
+    from synth_core.release.paths import ReleasePaths
+    from synth_core.steps import STEPS, prepare, run_step
+
+    with TemporaryDirectory() as folder:
+        site = Path(folder)
+        schema = census_schema(columns)
+        schema.save(site / "schema.yaml")
+        write_source(site / "rows.csv", records, columns)
+        (site / "workspace").mkdir()
+        account = Account(dataset="bench", delta=1e-9, cap_epsilon=1.0, largest_n=10**8)
+        open_ledger(site / "workspace", create=True).declare(account, actor="bench")
+        spec = {"release": "bench", "dataset": "bench", "source": str(site / "rows.csv"), "method": method}
+        spec |= {"schema": str(site / "schema.yaml"), "epsilon": 1.0, "delta": 1e-9, "evaluate": evaluate}
+        by = next((name for name in schema.domain if schema.domain.size(name) == strata), None)
+        address = prepare(spec | ({"strata": {"by": by}} if by else {}), workspace=site / "workspace")
+        speed, seconds, peaks = measure_speed(), {}, {}
+        for step in STEPS:
+            _forget_peak()
+            seconds[step] = round(_cpu(lambda step=step: run_step(step, address)), 4)
+            peaks[step] = round(_peak_mb(), 1)
+        paths = ReleasePaths.of_address(address)
+        size = {
+            "confidential": sum(path.stat().st_size for path in paths.confidential.rglob("*") if path.is_file()),
+            "public": sum(path.stat().st_size for path in paths.public.rglob("*") if path.is_file()),
+        }
+    shape = {"method": method, "records": records, "columns": columns, "strata": strata}
+    shape["evaluate"] = evaluate
+    return shape | {"speed": speed, "seconds": seconds, "peak_mb": peaks, "bytes": size}
+
+
+if __name__ == "__main__":
+    if "--one" in sys.argv:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        print(json.dumps(measure(*json.loads(sys.argv[-1]))))
+    else:
+        main()
