@@ -7,8 +7,10 @@ told from none; where that holds of the average value of a column, its table is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import NamedTuple
 
 from synth_core.domain import Domain
@@ -146,7 +148,8 @@ def _warnings(spec: ReleaseSpec, schema: Schema, judged: Sequence[_Cell]) -> lis
     losing = [one for one in judged if one.loses]
     lines = []
     for one in losing[:LISTED_WARNINGS]:
-        epsilon = epsilon_of(mu2_of(spec.epsilon, spec.delta) * round((one.noise / one.records) ** 2 + 0.5), spec.delta)
+        times = Fraction(math.ceil(100 * (one.noise / one.records) ** 2), 100)
+        epsilon = epsilon_of(mu2_of(spec.epsilon, spec.delta) * times, spec.delta)
         column = schema.column(one.names[0])
         fewer = "declare fewer bins" if column.levels is not None else "merge values, with `recode` or in the source"
         if len(one.names) > 1:

@@ -153,7 +153,7 @@ def test_a_frame_in_memory_buys_them_too():
     frame, schema = earners(), Schema.model_validate({"columns": COLUMNS})
     found = synthesize(frame, schema, epsilon=1.0, delta=1e-6, method="independent", moments_share=0.2)
     assert found.table["age"].mean() == pytest.approx(frame["age"].mean(), rel=0.05)
-    assert PURPOSE in " ".join(record.purpose for record in found.spends)
+    assert PURPOSE in " ".join(record.purpose for record in found.records)
     with pytest.raises(SpecError, match="moments_share= buys the sums of columns with moments: true; give both"):
         synthesize(frame, schema, epsilon=1.0, delta=1e-6, method="independent")
 

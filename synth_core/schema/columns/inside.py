@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, StrictFloat, StrictInt
 
 from synth_core.domain import Codes
-from synth_core.schema.columns.base import ColumnBase, Declaration
+from synth_core.schema.columns.base import ColumnBase, Declaration, read_truth
 from synth_core.schema.densities import WIDE, Densities, Scales, fit_densities, fit_uniform
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class InsideBins(ColumnBase):
         description=f"round numbers that people prefer: 5, or {{every: 5, share: 0.6}}; the share is {HEAPED} "
         "if none is given",
     )
-    moments: bool = Field(
+    moments: Annotated[bool, BeforeValidator(read_truth)] = Field(
         default=False,
         strict=True,
         description="whether the release buys the sums of the numbers inside each bin, from its `moments_share`",
