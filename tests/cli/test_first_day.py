@@ -31,7 +31,7 @@ release: first
 dataset: survey
 source: people.csv
 schema: schema.yaml
-epsilon: 2.0
+epsilon: 1.0
 delta: 1.0e-6
 evaluate: quick
 shards: 1

@@ -106,7 +106,7 @@ def test_arithmetic_on_private_counts_turns_the_type_check_red(tmp_path):
     assert "Unsupported operand types for +" in done.stdout
 
 
-SENDERS = {"map": 1, "map_reduce": 3, "map_by_size": 1, "call": 1, "_total": 2, "spread": 1}
+SENDERS = {"map": 1, "map_reduce": 3, "map_by_size": 1, "call": 1, "total": 2, "spread": 1}
 """What sends functions to workers, `Cluster`'s own verbs and what hands on to them, and after how many arguments none
 of them can be a function any more."""
 
