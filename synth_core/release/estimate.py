@@ -12,8 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from synth_core.documents import parse_document
 from synth_core.errors import SpecError
 from synth_core.release.machine import measure_speed, remembered_speed
 from synth_core.settings import Settings
@@ -198,4 +197,4 @@ def _two_figures(value: float) -> str:
 
 @cache
 def _costs() -> dict[str, Any]:
-    return dict(yaml.safe_load(COSTS.read_text(encoding="utf-8")))
+    return dict(parse_document(COSTS.read_text(encoding="utf-8")))
