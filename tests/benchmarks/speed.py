@@ -181,7 +181,6 @@ def method(argument: str) -> Figures:
     """A method's whole conversation at epsilon 0.8 with the same noise in both trees: what it measured, its errors."""
     import hashlib
 
-    sys.path.append(str(ROOT / "tests"))
     from support import seeding
 
     from synth_core.domain import Domain
@@ -319,7 +318,7 @@ def busy_cores() -> Iterator[None]:
 def measured(tree: Path, part: str, argument: str, *, threads: str = "unset") -> Figures:
     """One measurement in a process of its own."""
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
-    environment |= {"PYTHONPATH": f"{tree}:{tree / 'plugins'}"}
+    environment |= {"PYTHONPATH": f"{tree}:{tree / 'plugins'}:{ROOT / 'tests'}"}
     environment |= {} if threads == "unset" else {"OMP_NUM_THREADS": threads}
     command = [sys.executable, __file__, "--measure", part, argument]
     done = subprocess.run(command, env=environment, cwd=tree, capture_output=True, text=True, check=False)
