@@ -43,7 +43,14 @@ from synth_core.synthesizers.base import (
 )
 from synth_core.synthesizers.compression import Compression
 from synth_core.synthesizers.independent import OneWayFirst, one_way_plan, products
-from synth_core.synthesizers.precision import measure_one_way, one_way_weights, plan_after, see_dependence
+from synth_core.synthesizers.precision import (
+    MAX_STEPS,
+    STEP,
+    measure_one_way,
+    one_way_weights,
+    plan_after,
+    see_dependence,
+)
 from synth_core.synthesizers.structure import (
     BY_SIZE,
     MEAN_ABSOLUTE,
@@ -189,7 +196,11 @@ class PrivMRF(OneWayFirst):
         pairs = noise_text(plan.mu2("pairs"), count=d * (d - 1) // 2, sensitivity=Fraction(1, 2))
         most = self._most(domain)
         sigma = self._sigma(most, plan)
+        again = (
+            f"with up to {float(MAX_STEPS * STEP):.0%} of the marginals' share, where noise leaves over {self.aim:.0%}"
+        )
         return [
+            ("one-way marginals, again", again),
             ("noise on each pair's dependence", pairs),
             ("noise on each marginal count", f"sigma {sigma:.1f} records on average, less on large tables"),
             ("marginals measured", f"up to {most} in {self.rounds} rounds"),

@@ -143,6 +143,7 @@ def test_preview_tells_the_bounds():
     method = PrivMRF()
     lines = dict(method.preview(domain, method.plan(domain, mu2_of(0.8, 1e-5))))
     assert "sigma" in lines["noise on each marginal count"]
+    assert lines["one-way marginals, again"] == "with up to 62% of the marginals' share, where noise leaves over 2%"
     assert lines["candidates"] == "up to 200 a round"
     assert lines["junction tree"] == "up to 262,144 cells"
 
