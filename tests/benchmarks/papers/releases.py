@@ -1,0 +1,133 @@
+"""Releases of public tables as a paper makes them: what one of them costs and misses, and tables of such figures."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from synth_core import Schema, synthesize
+from synth_core.domain import Domain
+from synth_core.evaluation.classification import misclassification_rate, usual_targets
+from tests.benchmarks.papers.figures import COLOURS, ROOT, Contestant, Result, means, table
+from tests.benchmarks.yardstick import mean_tvd
+
+DATA = ROOT.parent / "shared" / "data"
+REAL = "real rows"
+"""The contestant that publishes the confidential rows, for classifiers."""
+TEST_SHARE = 5
+"""One row in so many is held out from synthesis and tests the classifiers."""
+
+
+class Public(NamedTuple):
+    """A public table of codes."""
+
+    rows: pd.DataFrame
+    sizes: dict[str, int]
+
+    @classmethod
+    def load(cls, name: str) -> Public:
+        """Read a table and the sizes of its columns."""
+        sizes = json.loads((DATA / f"{name}-domain.json").read_text())
+        return cls(pd.read_csv(DATA / f"{name}.csv")[list(sizes)], sizes)
+
+
+def release(rows: pd.DataFrame, sizes: dict[str, int], scheme: str, *, epsilon: float, delta: float) -> np.ndarray:
+    """The codes of a synthetic table."""
+    contestant = Contestant.parse(scheme)
+    made = synthesize(
+        rows,
+        Schema.from_sizes(sizes),
+        method=contestant.method,
+        preset=contestant.preset,
+        options=contestant.options,
+        epsilon=epsilon,
+        delta=delta,
+    )
+    return made.table[list(sizes)].astype("int64").to_numpy()
+
+
+def marginal_errors(cell: dict[str, Any], *, delta: float, alphas: Iterable[int]) -> dict[str, float]:
+    """Mean total variation (half of L1) of marginals of one release, and the CPU seconds that it took."""
+    public, begun = Public.load(cell["data"]), time.process_time()
+    made = release(public.rows, public.sizes, cell["scheme"], epsilon=cell["epsilon"], delta=delta)
+    seconds = time.process_time() - begun
+    real, sizes = public.rows.to_numpy(), list(public.sizes.values())
+    return {f"tvd{a}": mean_tvd(real, made, sizes, a) for a in alphas} | {"seconds": seconds}
+
+
+def svm_errors(cell: dict[str, Any], *, delta: float, targets: Sequence[str] = ()) -> dict[str, float]:
+    """Shares of held-out real rows that linear classifiers, learned from one release, get wrong: each, and their mean.
+
+    The synthesis does not see the rows that test it.
+    """
+    public = Public.load(cell["data"])
+    domain = Domain.of(public.sizes)
+    order = np.random.default_rng(0).permutation(len(public.rows))
+    tested, rest = np.split(order, [len(order) // TEST_SHARE])
+    known = public.rows.iloc[rest]
+    real = cell["scheme"] == REAL
+    training = (
+        known.to_numpy() if real else release(known, public.sizes, cell["scheme"], epsilon=cell["epsilon"], delta=delta)
+    )
+    test = public.rows.iloc[tested].to_numpy()
+    errors = {
+        name: misclassification_rate(name, training=training, test=test, domain=domain)
+        for name in targets or usual_targets(domain)
+    }
+    return errors | {"mean": float(np.mean(list(errors.values())))}
+
+
+def cell_text(found: tuple[float, int] | None, digits: int = 4) -> str:
+    """A mean with its number of runs, or a dash."""
+    return "–" if found is None else f"{found[0]:.{digits}f} ({found[1]})"
+
+
+def by_scheme(
+    results: Sequence[Result], value: str, schemes: Sequence[str], *, keys: Sequence[str] = ("data", "epsilon")
+) -> str:
+    """A table with a line for each setting and a column for each scheme."""
+    found = means(results, value, (*keys, "scheme"))
+    places = list(dict.fromkeys(key[:-1] for key in found))
+    places.sort(key=lambda place: [str(part) if isinstance(part, str) else f"{part:09.4f}" for part in place])
+    rows = [
+        [*(f"{part:g}" if isinstance(part, float | int) else part for part in place)]
+        + [cell_text(found.get((*place, scheme))) for scheme in schemes]
+        for place in places
+    ]
+    return table([*keys, *schemes], rows)
+
+
+def count_best(
+    results: Sequence[Result],
+    value: str,
+    schemes: Sequence[str],
+    *,
+    first: str,
+    keys: Sequence[str] = ("data", "epsilon"),
+) -> tuple[int, int]:
+    """In how many settings `first` has the least mean, of those in which all schemes were run."""
+    found = means(results, value, (*keys, "scheme"))
+    places = [p for p in dict.fromkeys(key[:-1] for key in found) if all((*p, s) in found for s in schemes)]
+    return sum(min(schemes, key=lambda s: found[*place, s][0]) == first for place in places), len(places)
+
+
+def draw_by_epsilon(
+    data: str, value: str, schemes: Sequence[str], label: str
+) -> Callable[[Any, Sequence[Result]], None]:
+    """A picture of one table's errors against epsilon."""
+
+    def draw(axes: Any, results: Sequence[Result]) -> None:
+        found = means(results, value, ("data", "epsilon", "scheme"))
+        for scheme, colour in zip(schemes, COLOURS, strict=False):
+            points = sorted((e, v) for (own, e, s), (v, _) in found.items() if (own, s) == (data, scheme))
+            if points:
+                axes.plot(*zip(*points, strict=True), marker="o", color=colour, label=scheme)
+        axes.set(xscale="log", yscale="log", xlabel="epsilon", ylabel=f"{label}, {data}")
+        axes.legend(fontsize=7)
+
+    return draw
