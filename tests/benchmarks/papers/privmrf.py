@@ -141,8 +141,8 @@ FIGURES = [
     Figure(
         name="4",
         title="Figures 4 and 6: marginals and running time",
-        setting="Mean total variation (half of L1; the paper prints L1 / n, twice that) over 300 marginals, delta 1e-5, "
-        "epsilons of the paper, which shows means of 10 runs in pictures without numbers.",
+        setting="Mean total variation (half of L1; the paper prints L1 / n, twice that) over 300 marginals, delta "
+        "1e-5, epsilons of the paper, which shows means of 10 runs in pictures without numbers.",
         cells=MARGINALS,
         measure=partial(marginal_errors, delta=DELTA, alphas=ALPHAS),
         show=show_marginals,
@@ -151,8 +151,8 @@ FIGURES = [
     Figure(
         name="5",
         title="Figure 5: classifiers",
-        setting="Mean share of held-out rows (one fifth: one fold of the paper's five) that a classifier of each column "
-        "gets wrong, linear on one-hot columns; the authors' are RBF on codes. Held-out rows are not in the synthesis.",
+        setting="Mean share of held-out rows (one fifth: one fold of the paper's five) that a classifier of each "
+        "column gets wrong, linear on one-hot columns; the authors' are RBF on codes. The synthesis never sees held-out rows.",
         cells=[{"data": d, "epsilon": e, "scheme": s} for e in SVM_EPSILONS for d in TABLES for s in (*SCHEMES, REAL)],
         measure=partial(svm_errors, delta=DELTA),
         show=show_svm,
