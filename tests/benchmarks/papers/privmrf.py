@@ -151,8 +151,8 @@ FIGURES = [
     Figure(
         name="5",
         title="Figure 5: classifiers",
-        setting="Mean share of held-out rows (one fifth: one fold of the paper's five) that a classifier of each "
-        "column gets wrong, linear on one-hot columns; the authors' are RBF on codes. The synthesis never sees held-out rows.",
+        setting="Mean share of held-out rows (one fifth: one fold of five in the paper) that a classifier of a column "
+        "gets wrong, linear on one-hot columns; the authors' are RBF on codes. The synthesis never sees these rows.",
         cells=[{"data": d, "epsilon": e, "scheme": s} for e in SVM_EPSILONS for d in TABLES for s in (*SCHEMES, REAL)],
         measure=partial(svm_errors, delta=DELTA),
         show=show_svm,
