@@ -82,8 +82,8 @@ def _sum(lines: list[str]) -> str:
     sound = sum(failed == "0" for *_, failed, _, _, _, _ in cells)
     missed = sum(failed == "not reached" for *_, failed, _, _, _, _ in cells)
     return (
-        f"\n{len(cells)} cases: {sound} without a failure, {len(cells) - sound - missed} with one, {missed} not reached. "
-        f"{killed} processes were killed at system calls in `kills`.\n"
+        f"\n{len(cells)} cases: {sound} without a failure, {len(cells) - sound - missed} with one, {missed} not "
+        f"reached. {killed} processes were killed at system calls in `kills`.\n"
     )
 
 
