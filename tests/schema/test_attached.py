@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from synth_core import documents
 from synth_core.errors import SchemaError
 from synth_core.schema import Schema
 from synth_core.schema.codec import decode, encode
@@ -69,6 +72,37 @@ def test_a_table_is_read_beside_the_schema_and_kept_in_it(tmp_path):
     assert again.attached[0].lookup.values == {"north": 12.5, "south": 3}
     with pytest.raises(SchemaError, match=r"attached 'd': table density\.csv cannot be read; it is a CSV file"):
         Schema.load(tmp_path / "schema.yaml")
+
+
+@pytest.mark.parametrize("table", ["/dev/zero", "/proc/self/mem", "fifo", "long.csv", ".", "a\\0b"])
+def test_a_table_that_never_ends_or_is_none_is_not_read(tmp_path, monkeypatch, table):
+    """Devices, pipes and files beyond the limit are refused before they are read."""
+    monkeypatch.setattr(documents, "MAX_BYTES", 1000)
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "long.csv").write_text("a,b\n" * 1000)
+    text = "columns:\n  - {name: region, kind: categorical, values: [north]}\nattached:\n"
+    (tmp_path / "schema.yaml").write_text(f'{text}  - {{name: d, lookup: {{from: region, table: "{table}"}}}}\n')
+    with pytest.raises(SchemaError, match="cannot be read; it is a CSV file"):
+        Schema.load(tmp_path / "schema.yaml")
+
+
+def test_codes_beside_a_table_are_what_they_look_like(tmp_path):
+    """The word table changes nothing else: `no` is no truth value, 007 no number, in the schema and in the table."""
+    (tmp_path / "rate.csv").write_text("answer,rate\nno,1\n007,1_000\nyes,nan\n")
+    text = "columns:\n  - {name: answer, kind: categorical, values: [no, 007, yes]}\n"
+    (tmp_path / "schema.yaml").write_text(
+        f"{text}attached:\n  - {{name: rate, lookup: {{from: answer, table: rate.csv}}}}"
+    )
+    with pytest.raises(SchemaError, match="text and numbers are mixed"):
+        Schema.load(tmp_path / "schema.yaml")
+    (tmp_path / "rate.csv").write_text("answer,rate\nno,1\n007,2.5\nyes,3\n")
+    schema = Schema.load(tmp_path / "schema.yaml")
+    assert schema.columns[0].values == ("no", "007", "yes")
+    assert schema.attached[0].lookup.values == {"no": 1, "007": 2.5, "yes": 3}
+    for wrong in ("[table]", "attached: 5\ncolumns: table"):
+        (tmp_path / "schema.yaml").write_text(wrong)
+        with pytest.raises(SchemaError):
+            Schema.load(tmp_path / "schema.yaml")
 
 
 @pytest.mark.parametrize(
