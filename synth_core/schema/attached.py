@@ -46,6 +46,11 @@ class Lookup(Declaration):
     def _check(self) -> Lookup:
         if len({isinstance(value, str) for value in self.values.values()}) > 1:
             raise ValueError("values: text and numbers are mixed; put all of them in quotes")
+        for value in self.values.values():
+            if isinstance(value, int) and not -(2**63) <= value < 2**63:
+                raise ValueError("values: a whole number has more than 64 bits; put all of them in quotes")
+            if isinstance(value, float) and not np.isfinite(value):
+                raise ValueError("values: a number is infinite or none; put all of them in quotes")
         return self
 
 
@@ -76,9 +81,7 @@ class Attached(Declaration):
             if name not in columns:
                 raise SchemaError(f"attached {self.name!r}: column {name!r} is not in the schema")
         if self.lookup is None:
-            for name in self.needs:
-                if not isinstance(columns[name], InsideBins):
-                    raise SchemaError(f"attached {self.name!r}: column {name!r} holds no numbers in bins")
+            self._check_numbers(columns)
             return
         column = columns[self.lookup.column]
         if not isinstance(column, Categorical):
@@ -91,6 +94,17 @@ class Attached(Declaration):
         for value in self.lookup.values:
             if value not in column.values:
                 raise SchemaError(f"attached {self.name!r}: {value!r} is no value of {column.name!r}; remove it")
+
+    def _check_numbers(self, columns: Mapping[str, AnyColumn]) -> None:
+        largest = abs(self.expression.constant)
+        for name, factor in self.expression.factors.items():
+            column = columns[name]
+            if not isinstance(column, InsideBins):
+                raise SchemaError(f"attached {self.name!r}: column {name!r} holds no numbers in bins")
+            ends = getattr(column, "bounds", None) or (column.edges[0], column.edges[-1])
+            largest += abs(factor) * max(abs(float(end)) for end in ends)
+        if not largest < 2**63:
+            raise SchemaError(f"attached {self.name!r}: its numbers may have more than 64 bits; write smaller factors")
 
     def has_missing(self, columns: Mapping[str, AnyColumn]) -> bool:
         """Whether it may hold nothing."""

@@ -112,9 +112,16 @@ def test_codes_beside_a_table_are_what_they_look_like(tmp_path):
         ({"name": "x", "computed": "rents + 1"}, "attached 'x': column 'rents' is not in the schema"),
         ({"name": "x", "computed": "region"}, "attached 'x': column 'region' holds no numbers in bins"),
         ({"name": "x", "computed": "1 + 2"}, "computed: a column is needed"),
+        (
+            {"name": "x", "computed": "1000000000000000000 * age"},
+            "its numbers may have more than 64 bits; write smaller",
+        ),
+        ({"name": "x", "computed": f"{'9' * 400} * age"}, "compare: a number is too large"),
         ({"name": "x"}, "an attached column needs either lookup or computed"),
         ({"name": "x", "lookup": {"from": "age", "values": {1: 2}}}, "column 'age' has no list of values; compute it"),
         ({"name": "x", "lookup": {"from": "region", "values": {"north": 1}}}, "'south' of 'region' has no entry"),
+        ({"name": "x", "lookup": {"from": "region", "values": {"north": 2**63, "south": 0.5}}}, "more than 64 bits"),
+        ({"name": "x", "lookup": {"from": "region", "values": {"north": 1.0, "south": np.inf}}}, "is infinite"),
         (
             {"name": "x", "lookup": {"from": "region", "values": {"north": 1, "south": 2, "west": 3}}},
             "'west' is no value of 'region'; remove it",
