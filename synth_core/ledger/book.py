@@ -43,6 +43,9 @@ FOLLOWS: dict[State, frozenset[State | None]] = {
 }
 """Which states an attempt may be in before it enters a state."""
 
+FINAL = frozenset({State.MEASURED, State.REFUNDED})
+"""States after which an attempt has no other."""
+
 DECLARING = {
     State.ACCOUNT: "",
     State.CAP: "cap_epsilon",
@@ -346,7 +349,12 @@ MAX_FORECAST = timedelta(days=365 * 30)
 
 def runway(records: Iterable[Record], balance: Balance) -> str | None:
     """The forecast in words; None without a schedule, or if the cap is not reached for a generation."""
-    recent = _releases(records, balance.account.dataset)[-RECENT:]
+    return forecast(_releases(records, balance.account.dataset), balance)
+
+
+def forecast(releases: Sequence[tuple[datetime, Fraction]], balance: Balance) -> str | None:
+    """The same, of when each release began to spend and what it was charged, in time order."""
+    recent = releases[-RECENT:]
     if len(recent) < 2:
         return None
     (first, _), (last, _) = recent[0], recent[-1]

@@ -15,8 +15,10 @@ from synth_core.release.verify import check_release
 from synth_core.web.application import create_app
 from synth_core.web.metrics import exposition
 from synth_core.web.routes import Visitor
+from synth_core.web.views import digest
 
-PAGES = ("/", "/account?dataset=houses", "/releases", "/records", "/records.csv", "/release?name=r1", "/metrics")
+SUMS = ("/", "/account?dataset=houses", "/releases", "/metrics")
+PAGES = (*SUMS, "/records", "/records.csv", "/release?name=r1")
 
 
 @pytest.fixture
@@ -47,11 +49,15 @@ def test_each_record_event_and_manifest_is_read_once(office, read):
     offices._manifest.cache_clear()
     first = {page: client.get(page).text for page in PAGES}
     known = dict(read)
-    assert known["records"] <= 2 * office.ledger.head().records + 2 * len(PAGES), "by pages, and counted for metrics"
-    for page in PAGES:
+    for page in SUMS:
         assert client.get(page).status_code == 200
     assert {name: read[name] - known[name] for name in ("events", "manifests")} == {"events": 0, "manifests": 0}
-    assert read["records"] - known["records"] <= 2 * len(PAGES), "the last one is looked at again"
+    assert read["records"] - known["records"] <= 2 * len(SUMS), "the last one is looked at again"
+    for page in PAGES[len(SUMS) :]:
+        before = read["records"]
+        assert client.get(page).status_code == 200
+        assert read["records"] - before <= office.ledger.head().records + 2, "what is shown is read"
+    known = dict(read)
     spend(office.ledger, "going-1", "fit", mu2=mu2_of(0.1, 1e-6))
     append(office.workspace, Event(kind=Kind.STEP, dataset="people", release="r1", step="fit", seconds=1.0))
     assert client.get("/records").text != first["/records"]
@@ -100,7 +106,7 @@ def test_a_tally_says_what_a_count_of_all_records_says(office, finish):
 
     for number in range(3):
         spend(office.ledger, "going-1", f"step-{number}", mu2=mu2_of(0.01, 1e-6), finish=finish)
-        counted = Counter((record.dataset, record.state.value) for record in standing(office.records()))
+        counted = Counter((record.dataset, record.state.value) for record in standing(office.ledger.records()))
         assert office.entries() == counted
 
 
@@ -111,11 +117,10 @@ def test_a_tally_of_another_chain_is_counted_anew(office, workspace):
 
 
 def test_a_chain_that_is_another_one_is_read_from_its_beginning(office, workspace):
-    before = office.records()
+    before = {place: one.last for place, one in office.by_release(digest).items()}
+    assert max(before.values()) == office.ledger.head().records > 5
     tampered(workspace, "DELETE FROM ledger_records WHERE id > 5")
-    assert office.records() == before[:5]
-    tampered(workspace, "UPDATE ledger_records SET reason = 'other' WHERE id = 5")
-    assert office.records()[4].reason == "other"
+    assert {place: one.last for place, one in office.by_release(digest).items()} != before
 
 
 def test_a_log_that_is_another_one_is_read_from_its_beginning(office, workspace):
