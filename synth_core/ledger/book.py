@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from fractions import Fraction
 from functools import lru_cache
+from sys import intern
 
 from synth_core.ledger.rows import GENESIS, Row, account_of, stratum_of
 from synth_core.privacy.accounts import (
@@ -207,9 +208,10 @@ class Book:
         if state is State.RESERVED:
             attempt = Attempt(
                 state=state,
-                dataset=row["dataset"],
-                release=row["release"],
-                snapshot=row["snapshot"],
+                # One text for all attempts that name the same: there may be a million.
+                dataset=intern(row["dataset"]),
+                release=intern(row["release"]),
+                snapshot=intern(row["snapshot"]),
                 stratum=stratum_of(row["stratum"]),
                 mu2=spend_mu2(row["mechanism"], self.accounts[row["dataset"]].rows_per_unit),
             )

@@ -98,6 +98,40 @@ def test_a_scrape_after_500_releases_does_what_one_after_5_did(tmp_path, read):
     assert f'synth_steps_total{{dataset="houses",step="fit"}} {RELEASES}.0' in text
 
 
+@pytest.mark.slow
+def test_a_page_decodes_the_records_that_are_new_or_shown_however_long_the_ledger_is(tmp_path, read, monkeypatch):
+    """Counted in records: those of the release that was added, and of the releases of which lines are listed."""
+    from fractions import Fraction
+
+    from synth_core.events.office import Office
+    from synth_core.ledger.sql import open_ledger
+    from synth_core.privacy.accounts import Account
+    from synth_core.web import routes, views
+
+    monkeypatch.setattr(routes, "RECORDS_ON_A_PAGE", 4)
+    monkeypatch.setattr(views, "PORTION", 10)
+    ledger = open_ledger(tmp_path, create=True)
+    ledger.declare(Account(dataset="houses", delta=1e-6, cap_epsilon=50.0, largest_n=100_000), actor="board")
+    office, who = Office(tmp_path), Visitor("vera", may_edit=False)
+    app = create_app(office=lambda: office, visitor=lambda: who, secret=lambda: "s" * 32, verify=check_release)
+    client, decoded = TestClient(app), []
+    for number in range(30):
+        spend(ledger, f"r{number}", "fit", mu2=Fraction(1, 10_000))
+        counts = []
+        for page in (*SUMS[:3], "/records", "/records?each=true", f"/release?name=r{number}"):
+            before = read["records"]
+            assert client.get(page).status_code == 200
+            counts.append(read["records"] - before)
+        decoded.append(counts)
+    # The three new ones and the last one known; that one; four releases of three records and that one; the release.
+    assert decoded[29] == decoded[6] == [4, 1, 1, 13, 13, 3]
+    held = []
+    monkeypatch.setattr(views, "to_csv", lambda records, head=True: held.append(len(list(records))) or "")
+    client.get("/records.csv")
+    assert max(held) == 10
+    assert sum(held) == 31
+
+
 @pytest.mark.parametrize("finish", [True, False])
 def test_a_tally_says_what_a_count_of_all_records_says(office, finish):
     from collections import Counter
