@@ -191,6 +191,10 @@ class InsideBins(ColumnBase):
             found.masses[end], found.slopes[end] = 1 / found.masses.shape[1], 0.0
         return found
 
+    def mean_numbers(self, densities: Densities) -> NDArray[np.float64]:
+        """Returns the mean number of each bin; a whole number is drawn as the unit above it, and written without."""
+        return densities.mean_numbers() - self.step / 2
+
     def encode_places(self, cells: Sequence[pa.ChunkedArray], *, source: str) -> tuple[Codes, Places]:
         """Returns the codes of cells as `encode` does, and the places of their numbers, 0 where there is no number.
 
