@@ -26,6 +26,9 @@ from synth_core.synthesizers.moments import Moments
 
 Floats = NDArray[np.float64]
 
+HEAPING_PASSES = 8
+"""Passes in which a density is tilted until heaping moves its mean to the one that was bought."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PooledNumbers:
@@ -80,22 +83,35 @@ def _pool_column(found: PooledNumbers, column: NumberBase, own: Moments, *, coun
     """Tilt the density of one column, and say what its bins gain."""
     name, (noisy, noise) = column.name, own.mean_places(counts)
     densities = found.densities[name].with_means(noisy, noise)
+    found.densities[name] = _without_shifts(column, densities)
     total = max(float(counts.sum()), 1.0)
     means, per_place = column.mean_numbers(densities), densities.numbers_per_place()
     strays = counts * noise * USUAL_STRAY / np.hypot(USUAL_STRAY, noise)  # of the sum of places, as far as trusted
     of_places = (per_place * strays) ** 2
     of_counts = (_from_middle(means, counts > 0) * own.count_sigma) ** 2
     variance = float(of_places.sum() + of_counts.sum())
-    found.densities[name], found.deviations[name] = densities, float(np.sqrt(variance)) / total
+    found.deviations[name] = float(np.sqrt(variance)) / total
     if own.total is None or not variance:
         return
     centre, mean = own.total.centre, float((means * counts).sum()) / total
     other = own.total.sigma**2 + ((centre - mean) * own.records_sigma) ** 2
     gap = (own.total.answer + (centre - mean) * total) * variance / (variance + other)
     shift = np.divide(gap * of_places / variance, counts * per_place, out=np.zeros_like(counts), where=of_places > 0)
-    found.densities[name] = densities.with_exact_means(densities.means + shift)
+    found.densities[name] = _without_shifts(column, densities.with_exact_means(densities.means + shift))
     found.changes[name] = _changed_counts(means, counts, gap * float(of_counts.sum()) / variance) / max(rows, 1.0)
     found.deviations[name] = float(np.sqrt(variance * other / (variance + other))) / total
+
+
+def _without_shifts(column: NumberBase, densities: Densities) -> Densities:
+    """The densities such that after heaping the means of bins are what theirs were before."""
+    if column.heaping is None:
+        return densities
+    per_place, found = densities.numbers_per_place(), densities
+    for _ in range(HEAPING_PASSES):
+        shifts = column.heaping_shifts(found)
+        wanted = np.divide(shifts, per_place, out=np.zeros_like(shifts), where=per_place > 0)
+        found = densities.with_exact_means(densities.means - wanted)
+    return found
 
 
 def _from_middle(means: Floats, bins: NDArray[np.bool_]) -> Floats:

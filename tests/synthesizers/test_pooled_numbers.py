@@ -63,6 +63,27 @@ def test_a_sum_that_is_all_noise_changes_nothing_and_an_exact_one_decides():
     assert np.abs(pooled(counts, total, count_sigma=0.0, total_sigma=1e-3).changes["gain"]).max() == 0
 
 
+def test_round_numbers_leave_a_bought_mean_where_it_is():
+    from synth_core.schema.codec import decode
+
+    edges, counts = np.array([0, 20, 45, 50, 60, 100]), np.array([4000.0, 20_000, 3000, 6000, 2000])
+    places = np.array([0.6, 0.8, 0.3, 0.2, 0.3])
+    hours = {"name": "hours", "kind": "integer", "bins": edges.tolist(), "moments": True, "tail": "uniform"}
+    plain, heaped = (
+        Schema.model_validate({"columns": [{**hours, "heaping": heaping}]})
+        for heaping in (None, {"every": 5, "share": 0.8})
+    )
+    codes = np.repeat(np.arange(5), counts.astype(int))[:, None].astype(np.uint8)
+    wanted, errors = edges[:-1] + places * np.diff(edges) - 0.5, []
+    for schema in (heaped, plain):  # of densities that know of heaping, and of some that do not
+        found = pool_numbers(schema, lambda _: counts, {"hours": Moments(counts * (places - 0.5), 1e-6)})
+        drawn = decode(codes, heaped, np.random.default_rng(1), found.densities)["hours"].to_numpy()
+        assert (drawn % 5 == 0).mean() > 0.8
+        errors.append(np.abs(np.bincount(codes[:, 0], weights=drawn) / counts - wanted) / np.diff(edges))
+    assert errors[0].max() < 0.05
+    assert errors[1].max() > 0.1
+
+
 def test_few_rows_become_copies_of_others_and_no_new_records_are_made():
     rng = np.random.default_rng(3)
     codes = np.column_stack([rng.choice(5, 10_000, p=TRUE / TRUE.sum()), np.zeros(10_000)]).astype(np.uint8)
