@@ -47,16 +47,7 @@ class BayesianNetwork(StoredModel):
     generation: str = "dealt"
     step_back: bool = False
 
-    def sample(self, rows: int, rng: np.random.Generator) -> Codes:
-        """Draw rows of codes.
-
-        Args:
-            rows: number of rows.
-            rng: source of randomness; equal states give equal rows.
-
-        Returns:
-            One row for each record, one column for each attribute in the domain's order.
-        """
+    def _draw(self, rows: int, rng: np.random.Generator) -> Codes:
         return redraw_rows(self._drawn, rows, domain=self.domain, rng=rng)
 
     def _drawn(self, rows: int, rng: np.random.Generator) -> Codes:

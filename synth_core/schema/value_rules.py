@@ -318,7 +318,11 @@ def _narrowed(
     total = np.sum(list(least.values()), axis=0) + sign * form.constant
     size = np.sum([np.abs(part) for part in least.values()], axis=0) + abs(form.constant)
     exact = all(whole.values()) and all(float(x).is_integer() for x in (*form.factors.values(), form.constant))
-    margin = (1.0 if exact else 2 * CLOSE * size + 1e-300) if form.comparator == "<" else 0.0
+    margin: float | Floats = 0.0
+    if form.comparator == "<":
+        margin = 1.0 if exact else 2 * CLOSE * size + 1e-300
+    elif form.comparator == "<=" and not exact:  # or a bound that is computed would be exceeded by its rounding
+        margin = 4 * np.finfo(np.float64).eps * size
     changed = False
     for name, factor in form.factors.items():
         room = -(total - least[name]) - margin  # sign * factor * x must not exceed it

@@ -144,13 +144,12 @@ class Readers:
         from fastapi.testclient import TestClient
 
         from synth_core.events.office import Office
-        from synth_core.release.verify import check_release
         from synth_core.web.application import create_app
         from synth_core.web.routes import Visitor
 
         office = Office(self.workspace)
         who = Visitor("vera", may_edit=True)
-        app = create_app(office=lambda: office, visitor=lambda: who, secret=lambda: "s" * 32, verify=check_release)
+        app = create_app(office=lambda: office, visitor=lambda: who, secret=lambda: "s" * 32)
         return TestClient(app, raise_server_exceptions=True)
 
     def spec(self, content: bytes) -> None:
