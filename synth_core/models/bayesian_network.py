@@ -47,7 +47,16 @@ class BayesianNetwork(StoredModel):
     generation: str = "dealt"
     step_back: bool = False
 
-    def _draw(self, rows: int, rng: np.random.Generator) -> Codes:
+    def sample(self, rows: int, rng: np.random.Generator) -> Codes:
+        """Draw rows of codes, family after family.
+
+        Args:
+            rows: number of rows; `generation` says how they are drawn.
+            rng: source of randomness; equal states give equal rows.
+
+        Returns:
+            One row for each record, one column for each attribute in the domain's order.
+        """
         return redraw_rows(self._drawn, rows, domain=self.domain, rng=rng)
 
     def _drawn(self, rows: int, rng: np.random.Generator) -> Codes:

@@ -146,7 +146,7 @@ class ClusterGraphField(PotentialModel):
                 return np.transpose(values, [wanted.index(a) for a in asked])
         raise SchemaError(f"no cluster holds {', '.join(asked)} together; loopy propagation answers within clusters")
 
-    def _draw(self, rows: int, rng: np.random.Generator) -> Codes:
+    def sample(self, rows: int, rng: np.random.Generator) -> Codes:
         """Rows drawn cluster by cluster, each given the attributes it shares with clusters before it."""
         tables = (*self.agreement.clusters, *self.agreement.singles)
         return sample_rows(self.domain, tables, rows, rng=rng)

@@ -114,8 +114,18 @@ class MarkovRandomField(PotentialModel):
             found[clique] = self._across(clique)
         return [_ordered(found[c], c, a) * self.total for c, a in zip(canonical, asked, strict=True)]
 
-    def _draw(self, rows: int, rng: np.random.Generator) -> Codes:
-        """A small table is chosen among many rows (`representative_rows`); a large one is as drawn."""
+    def sample(self, rows: int, rng: np.random.Generator) -> Codes:
+        """Draw rows of codes whose counts follow the model closely.
+
+        A small table is chosen among many rows (`representative_rows`); a large one is as drawn.
+
+        Args:
+            rows: number of rows.
+            rng: source of randomness; equal states give equal rows.
+
+        Returns:
+            One row for each record, one column for each attribute in the domain's order.
+        """
 
         def draw(number: int) -> Codes:
             return sample_rows(self.domain, self.beliefs, number, rng=rng)

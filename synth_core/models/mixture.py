@@ -95,7 +95,16 @@ class Mixture(StoredModel):
             )
         return table
 
-    def _draw(self, rows: int, rng: np.random.Generator) -> Codes:
+    def sample(self, rows: int, rng: np.random.Generator) -> Codes:
+        """Draw rows of codes, part after part.
+
+        Args:
+            rows: number of rows, of which each part gets its share.
+            rng: source of randomness; equal states give equal rows.
+
+        Returns:
+            One row for each record, one column for each attribute in the order of the whole domain.
+        """
         return self.sample_shard(rows, rng, shards=1, number=0)
 
     def sample_shard(self, total: int, rng: np.random.Generator, *, shards: int, number: int) -> Codes:

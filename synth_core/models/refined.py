@@ -67,8 +67,16 @@ class Refined(StoredModel):
             table = table * self.shares[place].reshape([-1 if k == axis else 1 for k in range(len(places))])
         return np.asarray(table)
 
-    def _draw(self, rows: int, rng: np.random.Generator) -> Codes:
-        """Groups by the field, then codes, each group's as nearly by their shares as they can be."""
+    def sample(self, rows: int, rng: np.random.Generator) -> Codes:
+        """Draw rows of codes: groups by the field, then codes, each group's as nearly by their shares as they can be.
+
+        Args:
+            rows: number of rows.
+            rng: source of randomness; equal states give equal rows.
+
+        Returns:
+            One row for each record, one column for each attribute in the domain's order.
+        """
         drawn = self.field.sample(rows, rng)
         codes = np.empty((rows, len(self.domain)), dtype=code_type(self.domain), order="F")
         for place, (group, share) in enumerate(zip(self.groups, self.shares, strict=True)):

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.documents import parse_json
-from synth_core.domain import Clique, Codes, Domain, Impossible
+from synth_core.domain import Clique, Domain, Impossible
 from synth_core.errors import SchemaError, SourceError
 from synth_core.files import atomic_write
 
@@ -31,25 +31,10 @@ a garbage collection in the middle lets the other one in and ends in a SystemErr
 
 
 class StoredModel(ABC):
-    """A model that rows are drawn from, and that can be written to a file and read again."""
+    """A model that can be written to a file and read again."""
 
     __slots__ = ()
     FORMAT: ClassVar[str]
-
-    def sample(self, rows: int, rng: np.random.Generator) -> Codes:
-        """Draw rows of codes whose counts follow the model.
-
-        Args:
-            rows: number of rows.
-            rng: source of randomness; equal states give equal rows.
-
-        Returns:
-            One row for each record, one column for each attribute in the domain's order.
-        """
-        return self._draw(rows, rng)
-
-    @abstractmethod
-    def _draw(self, rows: int, rng: np.random.Generator) -> Codes: ...
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model.
