@@ -4,11 +4,13 @@ import itertools
 import math
 import time
 
+import numpy as np
 import pytest
 
-from tests.benchmarks.papers import absyn, pgm
+from tests.benchmarks.papers import absyn, pgm, privbayes, privmn, privmrf
 from tests.benchmarks.papers.__main__ import main
 from tests.benchmarks.papers.figures import Contestant, Figure, Result, load, run, write_page
+from tests.benchmarks.papers.releases import by_scheme, count_best
 
 
 def test_contestants_take_presets_and_options():
@@ -94,6 +96,56 @@ def test_ranks_need_all_schemes_and_the_claim_can_fail():
     assert "**The claim reproduces**" in absyn.show(errors_of(values | {"privmrf": 0.01})), "ours is not the paper's"
     some = dict(itertools.islice(values.items(), 3))
     assert absyn.mean_ranks(errors_of(some), "tvd3") == {}
+
+
+def runs_of(value, errors):
+    return [
+        Result("1", {"data": "nltcs", "epsilon": e, "scheme": scheme}, 0, {value: error})
+        for scheme, by_epsilon in errors.items()
+        for e, error in by_epsilon.items()
+    ]
+
+
+def test_settings_that_not_all_schemes_were_run_in_do_not_count():
+    results = runs_of("tvd3", {"a": {0.1: 0.2, 0.8: 0.1, 3.2: 0.05}, "b": {0.1: 0.3, 0.8: 0.09}})
+    assert count_best(results, "tvd3", ("a", "b"), first="a") == (1, 2)
+    assert "| nltcs | 3.2 | 0.0500 (1) | – |" in by_scheme(results, "tvd3", ("a", "b"))
+
+
+def test_the_claims_of_privmrf_can_fail():
+    best, *others = privmrf.SCHEMES
+
+    def errors(of_best):
+        schemes = {best: of_best} | dict.fromkeys(others, 0.2)
+        return [
+            Result("4", {"data": "nltcs", "epsilon": 0.1, "scheme": s}, 0, {f"tvd{a}": v for a in (3, 4, 5)})
+            for s, v in schemes.items()
+        ]
+
+    assert "**The claim reproduces**" in privmrf.show_marginals(errors(0.1))
+    assert "does not reproduce everywhere" in privmrf.show_marginals(errors(0.3))
+    by_k = {f"privmrf:paper{{k={k}}}": dict.fromkeys(privmrf.TUNED, k / 1000) for k in privmrf.CONSTANTS["k"]}
+    assert "is least at 100 (1.00; at 400: 4.00)" in privmrf.show_constant(runs_of("tvd5", by_k), name="k")
+
+
+def test_the_claim_of_privmn_can_fail_and_l2_is_that_of_shares():
+    def said(mn):
+        errors = {"privmn:paper": {0.1: mn}, "privbayes:paper": {0.1: 0.2}}
+        return privmn.show_tables(runs_of("l2_4", errors), values={"l2_4": "4-way marginals"})
+
+    assert "**The claim reproduces**" in said(0.1)
+    assert "**The claim does not reproduce**" in said(0.3)
+    one = np.array([[0, 0], [0, 0]])
+    assert privmn.mean_l2(one, np.array([[0, 0], [1, 1]]), [2, 2], 2) == pytest.approx(math.sqrt(0.5))
+
+
+def test_the_table_in_place_of_colorados_has_its_columns_and_a_pay_gap():
+    rows, sizes = privbayes.colorado()
+    assert list(rows) == list(sizes)
+    assert len(sizes) == privbayes.COLUMNS
+    assert (rows.max() < list(sizes.values())).all()
+    gaps = rows.groupby(["city", "sex"]).income.mean().unstack().diff(axis=1)[1]
+    assert gaps.std() > 0.5, "areas differ"
 
 
 def test_the_command_writes_a_page_without_measuring_anything_new(tmp_path, capsys):
