@@ -28,7 +28,7 @@ from synth_core.schema.codec import decode, decode_table, encode, guess_densitie
 HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "values.jsonl", HERE / "values.md"
 ADULT = HERE.parents[2] / "shared" / "data" / "adult14.csv"
-EPSILON, DELTA, SHARE = 1.0, 1e-6, 0.2
+EPSILON, DELTA, SHARE = 1.0, 1e-6, 0.25
 TAILS = (1.5, 2.0, 2.5, 3.0)
 SURVEY_ROWS = 100_000
 WAYS = ("uniform", "densities", "bought")
