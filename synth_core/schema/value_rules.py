@@ -9,6 +9,7 @@ of bins can hold, so that what was found possible can be made.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -185,6 +186,8 @@ def _side(tokens: Sequence[tuple[str, str]]) -> dict[str, float]:
             raise ValueError("compare: a side is a sum of columns and numbers, such as 2 * a + b - 1")
     if not found:
         raise ValueError("compare: a side is empty; write a column or a number")
+    if not all(map(math.isfinite, found.values())):
+        raise ValueError("compare: a number is too large; write a smaller one")
     return found
 
 

@@ -19,15 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
-from synth_core.evaluation import (
-    CodedTable,
-    Evaluation,
-    compare_tables,
-    declared_area,
-    declared_pay_gap,
-    numeric_levels,
-    rule_violations,
-)
+from synth_core.evaluation import CodedTable, Evaluation, compare_tables, declared_measures, rule_violations
 from synth_core.evaluation.distances import Z95, alpha_way
 from synth_core.evaluation.public import (
     BoughtError,
@@ -98,13 +90,10 @@ def _compare(run: StepRun, synthetic: CodedTable, quality: PublicQuality) -> Non
     evaluation = compare_tables(
         real,
         synthetic,
-        levels=numeric_levels(run.schema),
-        numbers=_known_numbers(run),
-        pay_gap=declared_pay_gap(run.schema),
-        area=declared_area(run.schema),
         violations=quality.violations,
         quick=run.spec.evaluate == "quick",
         progress=lambda what, done, parts: run.progress(f"{what} ({done} of {parts})"),
+        **declared_measures(run.schema) | {"numbers": _known_numbers(run)},
     )
     write_text(run.paths.evaluation, evaluation.to_json())
     write_text(run.paths.internal_report, _report(run, evaluation, real, synthetic))
