@@ -45,7 +45,7 @@ PURPOSE = "sums of numbers inside bins"
 UNITS = 32
 """Parts into which the budget of sums is divided, times the number of columns."""
 
-INSIDE_UNITS = 8
+INSIDE_UNITS = 4
 """Parts of them that each column's sums inside bins have in any case, so that shapes are known and not means alone."""
 
 CENTRES = 64

@@ -110,7 +110,7 @@ def test_the_sums_are_noisy_and_right(released):
     reaches = {"pay": 200_000, "age": 99}
     spent = sum((0.5 / own.sigma) ** 2 for own in kept.values())
     for name, own in kept.items():
-        assert own.sigma < 2.1 * 0.5 / np.sqrt(0.1 * float(budget_of(paths))), "a quarter of its share at least"
+        assert own.sigma < 2.9 * 0.5 / np.sqrt(0.1 * float(budget_of(paths))), "an eighth of its share at least"
         if own.total is not None:
             reach = max(own.total.centre, reaches[name] - own.total.centre)
             spent += (reach / own.total.sigma) ** 2
