@@ -27,7 +27,7 @@ CORPUS = Path(__file__).parent / "fuzz_corpus"
 TABLE = Path(__file__).parent / "benchmarks" / "fuzz.md"
 BATCH = 5_000
 """Cases of one process; a process that dies loses the rest of them, and they are tried by another."""
-PROCESSES = 2
+PROCESSES = 3
 """Processes at a time."""
 MAX_KEPT = 10
 """Upper limit of the inputs of one reader in the corpus: many fail for one reason."""

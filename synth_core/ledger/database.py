@@ -123,6 +123,8 @@ class Database:
                     _finish(connection, "ROLLBACK")
         except DBAPIError as error:
             raise _unanswered(error) from None
+        except UnicodeDecodeError:
+            raise _damaged() from None
 
     def write(self, work: Callable[[Connection], T], *, fault: Fault) -> T:
         """Do the work in one serialisable transaction; work that lost a race is done again from its start."""
@@ -135,6 +137,8 @@ class Database:
                 if not _worth_retrying(error) or (pause == PAUSES[-1] and _is_lost(error)):
                     raise _unanswered(error) from None
                 time.sleep(pause)
+            except UnicodeDecodeError:
+                raise _damaged() from None
         raise LedgerError("the ledger is busy: others kept it locked for too long; run the step again later")
 
     def _write_once(self, work: Callable[[Connection], T], fault: Fault) -> T:
@@ -217,6 +221,11 @@ def _is_lost(error: DBAPIError) -> bool:
     code = getattr(error.orig, "pgcode", None)
     gone = code is None and isinstance(error, OperationalError)
     return error.connection_invalidated or gone or str(code).startswith(POSTGRESQL_LOST)
+
+
+def _damaged() -> LedgerError:
+    """SQLite quotes a damaged file in its message, which then is no text."""
+    return LedgerError("the ledger's database is damaged; put a backup back: synth ledger restore")
 
 
 def _unanswered(error: DBAPIError) -> LedgerError:
