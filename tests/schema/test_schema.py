@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 
-import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -165,7 +164,7 @@ def test_roles_that_no_score_could_use_are_refused(columns, refusal):
 )
 def test_what_a_notebook_declares_wrongly_is_said(said, problem):
     frame = pd.DataFrame({"sex": ["f"], "age": [34]})
-    right = {"values": {"sex": ["f", "m"]}, "bounds": {"age": np.array([0, 99])}, "nullable": pd.Index(["sex"])}
+    right = {"values": {"sex": ["f", "m"]}, "bounds": {"age": (0, 99)}, "nullable": pd.Index(["sex"])}
     assert len(Schema.from_frame_template(frame, **right).columns) == 2
     with pytest.raises(SchemaError) as refusal:
         Schema.from_frame_template(frame, **right | said)
