@@ -39,6 +39,7 @@ SQLITE_BUSY = frozenset({5, 6})  # SQLITE_BUSY, SQLITE_LOCKED
 POSTGRESQL_RETRY = frozenset({"40001", "40P01", "23505", "55P03"})  # serialisation, deadlock, duplicate, lock wait
 POSTGRESQL_LOST = ("08", "57P")  # connection exceptions, intervention of an operator
 SQLITE_FULL, POSTGRESQL_FULL = 13, "53100"
+SQLITE_BROKEN = 10  # an input or output that failed, which a full disk is too where SQLite maps its journal's index
 
 T = TypeVar("T")
 
@@ -229,8 +230,10 @@ def _damaged() -> LedgerError:
 
 
 def _unanswered(error: DBAPIError) -> LedgerError:
-    full = (getattr(error.orig, "sqlite_errorcode", None) or 0) & 0xFF == SQLITE_FULL
-    if full or getattr(error.orig, "pgcode", None) == POSTGRESQL_FULL:
+    code = (getattr(error.orig, "sqlite_errorcode", None) or 0) & 0xFF
+    if code == SQLITE_BROKEN:
+        return LedgerError("the ledger's database: the disk is full or fails; make room or mend it, and run again")
+    if code == SQLITE_FULL or getattr(error.orig, "pgcode", None) == POSTGRESQL_FULL:
         return LedgerError("the ledger's database: the disk is full; make room and run again")
     reason = (str(error.orig).strip().splitlines() or [type(error.orig).__name__])[0]
     if _is_lost(error):
