@@ -23,6 +23,8 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 LOST = "the Dask scheduler was lost while it worked; run the step again when it answers"
 """What a step says whose scheduler went away."""
+EMPTY = "the Dask cluster has no workers left; start some and run the step again"
+"""What a step says that waits for workers in vain."""
 PROTOCOL = ("python", "dask", "distributed")
 """What must be the same on client, scheduler and workers (Python as 3.x): it decides how messages are written."""
 LIBRARIES = ("numpy", "numba", "pyarrow", "synth_core")
@@ -47,6 +49,10 @@ TASKS_PER_THREAD = 4
 fast. Threads of this process, which share its memory, get one each."""
 CONNECT_SECONDS = 20.0
 """How long a scheduler may take to answer before it is taken for missing."""
+EMPTY_SECONDS = 180.0
+"""Seconds without a worker after which a step gives up: workers that were cut off end, and others take their place."""
+LOOK_SECONDS = 10.0
+"""Seconds of waiting for a result after which it is seen whether there are workers."""
 LOG_SECONDS = 10.0
 """Seconds between two log lines about work under way."""
 FAN_IN = 8
@@ -123,7 +129,7 @@ class Cluster:
             )
             for rank, k in enumerate(order)
         }
-        return _results([futures[k] for k in range(len(items))])
+        return self._results([futures[k] for k in range(len(items))])
 
     def call(self, work: Callable[..., T], *args: Any, **constants: Any) -> T:
         """Run one heavy function: on a worker with a GPU where there is one, else on any worker, else right here."""
@@ -131,7 +137,7 @@ class Cluster:
             return work(*args, **constants)
         resources = {"GPU": 1} if self._has_gpu() else None
         future = self._client.submit(in_one_thread, work, *args, resources=resources, pure=False, **constants)
-        return _result(future)  # type: ignore[no-any-return]
+        return self._result(future)  # type: ignore[no-any-return]
 
     def on_each_worker(self, work: Callable[..., T], *args: Any) -> dict[str, T]:
         """Run a function on every worker; results by the worker's address. Without a cluster there is no worker."""
@@ -163,7 +169,41 @@ class Cluster:
         dask = _dask()
         if self._client is None:
             return list(dask.compute(*tasks, scheduler="threads"))
-        return _results(self._connected().compute(tasks))
+        return self._results(self._connected().compute(tasks))
+
+    def _results(self, futures: Sequence[Any]) -> list[Any]:
+        """What the futures computed, in their order; quarters of long work are logged.
+
+        The number of pieces is not logged: pieces are of even size, so their number says how many rows there are.
+        """
+        found: list[Any] = []
+        quarter, logged = 0, time.monotonic()
+        for future in futures:
+            found.append(self._result(future))
+            reached = 4 * len(found) // len(futures)
+            if quarter < reached < 4 and time.monotonic() - logged > LOG_SECONDS:
+                quarter, logged = reached, time.monotonic()
+                _log.info("%d %% of this work is finished", 25 * quarter)
+        return found
+
+    def _result(self, future: Any) -> Any:
+        """What a future computed; a lost cluster says nothing about the data, so it is reported as such."""
+        from distributed.client import CancelledError
+        from distributed.comm import CommClosedError
+
+        seen = time.monotonic()
+        while True:
+            try:
+                return future.result(timeout=LOOK_SECONDS)
+            except (CancelledError, CommClosedError):
+                raise ClusterError(LOST) from None
+            except TimeoutError:
+                if future.done():  # it is the work's own
+                    raise
+            if self._workers():
+                seen = time.monotonic()
+            elif time.monotonic() - seen > EMPTY_SECONDS:
+                raise ClusterError(EMPTY)
 
 
 def _dask() -> Any:
@@ -185,33 +225,6 @@ def _delayed(work: Callable[..., T], items: Sequence[Any], constants: Mapping[st
     dask = _dask()
     bound = functools.partial(in_one_thread, work, **constants)
     return [dask.delayed(bound, pure=False)(item) for item in items]
-
-
-def _results(futures: Sequence[Any]) -> list[Any]:
-    """What the futures computed, in their order; quarters of long work are logged.
-
-    The number of pieces is not logged: pieces are of even size, so their number says how many rows there are.
-    """
-    found: list[Any] = []
-    quarter, logged = 0, time.monotonic()
-    for future in futures:
-        found.append(_result(future))
-        reached = 4 * len(found) // len(futures)
-        if quarter < reached < 4 and time.monotonic() - logged > LOG_SECONDS:
-            quarter, logged = reached, time.monotonic()
-            _log.info("%d %% of this work is finished", 25 * quarter)
-    return found
-
-
-def _result(future: Any) -> Any:
-    """What a future computed; a lost scheduler says nothing about the data, so it is reported as such."""
-    from distributed.client import CancelledError
-    from distributed.comm import CommClosedError
-
-    try:
-        return future.result()
-    except (CancelledError, CommClosedError):
-        raise ClusterError(LOST) from None
 
 
 @contextmanager

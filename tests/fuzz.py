@@ -27,7 +27,7 @@ CORPUS = Path(__file__).parent / "fuzz_corpus"
 TABLE = Path(__file__).parent / "benchmarks" / "fuzz.md"
 BATCH = 5_000
 """Cases of one process; a process that dies loses the rest of them, and they are tried by another."""
-PROCESSES = 2
+PROCESSES = 3
 """Processes at a time."""
 MAX_KEPT = 10
 """Upper limit of the inputs of one reader in the corpus: many fail for one reason."""
@@ -74,6 +74,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cases", type=int, default=100_000)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=1e6, help="after which no further cases are begun")
     parser.add_argument("--batch", nargs=3, metavar=("FIRST", "LAST", "PROGRESS"), help="used by the program itself")
     parser.add_argument("--table", action="store_true", help=f"write {TABLE.name}")
     given = parser.parse_args()
@@ -84,7 +85,9 @@ def main() -> int:
     memory, end = 0, given.first + given.cases
     starts = range(given.first, end, BATCH)
     with ThreadPoolExecutor(PROCESSES) as pool:
-        for found, wrong, used in pool.map(lambda at: _in_processes(at, min(end, at + BATCH)), starts):
+        for found, wrong, used in pool.map(
+            lambda at: _in_processes(at, min(end, at + BATCH), began=began, minutes=given.minutes), starts
+        ):
             outcomes, memory = outcomes + found, max(memory, used)
             failures += wrong
             said = f"{sum(outcomes.values()):,} cases, {len(failures)} failed"
@@ -98,12 +101,14 @@ def main() -> int:
     return 1 if failures else 0
 
 
-def _in_processes(first: int, last: int) -> tuple[Counter[str], list[tuple[str, str]], int]:
-    """The same of some cases, those after one at which a process died included."""
+def _in_processes(
+    first: int, last: int, *, began: float, minutes: float
+) -> tuple[Counter[str], list[tuple[str, str]], int]:
+    """The same of some cases, those after one at which a process died included; of none, if it is too late."""
     outcomes: Counter[str] = Counter()
     failures: list[tuple[str, str]] = []
     memory, at = 0, first
-    while at < last:
+    while at < last and time.monotonic() - began < 60 * minutes:
         found, wrong, used, at = _in_a_process(at, last)
         outcomes, failures, memory = outcomes + found, failures + wrong, max(memory, used)
     return outcomes, failures, memory

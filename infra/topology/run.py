@@ -109,6 +109,10 @@ def site_apart(folder: Path) -> Iterator[tuple[Place, Site, AirflowApi, Service]
         yield place, site, api, leader
 
 
+AGAIN = ("sh", "-c", 'trap "kill \\$!; exit" TERM; while :; do "$@" & wait $!; sleep 1; done', "again")
+"""Runs a command for ever, as a supervisor would: a Dask worker that was cut off from its scheduler ends."""
+
+
 @contextmanager
 def _dask(place: Place, site: Site) -> Iterator[Dask]:
     """The Dask scheduler and its two workers, each on its host."""
@@ -123,7 +127,7 @@ def _dask(place: Place, site: Site) -> Iterator[Dask]:
             worker = place.hosts[name]
             command = [str(BIN / "dask"), "worker", dask.address, "--host", worker.address, "--nthreads", "1"]
             command += ["--name", name, "--local-directory", str(place.folder / name), "--no-dashboard"]
-            stack.enter_context(worker.runs(command, env=env, log=place.log(name)))
+            stack.enter_context(worker.runs([*AGAIN, *command], env=env, log=place.log(name)))
         wait_until(lambda: _workers(dask) == {place.hosts[name].address for name in WORKERS}, service=running)
         yield dask
 

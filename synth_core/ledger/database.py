@@ -39,6 +39,7 @@ SQLITE_BUSY = frozenset({5, 6})  # SQLITE_BUSY, SQLITE_LOCKED
 POSTGRESQL_RETRY = frozenset({"40001", "40P01", "23505", "55P03"})  # serialisation, deadlock, duplicate, lock wait
 POSTGRESQL_LOST = ("08", "57P")  # connection exceptions, intervention of an operator
 SQLITE_FULL, POSTGRESQL_FULL = 13, "53100"
+SQLITE_BROKEN = 10  # an input or output that failed, which a full disk is too where SQLite maps its journal's index
 
 T = TypeVar("T")
 
@@ -123,6 +124,8 @@ class Database:
                     _finish(connection, "ROLLBACK")
         except DBAPIError as error:
             raise _unanswered(error) from None
+        except UnicodeDecodeError:
+            raise _damaged() from None
 
     def write(self, work: Callable[[Connection], T], *, fault: Fault) -> T:
         """Do the work in one serialisable transaction; work that lost a race is done again from its start."""
@@ -135,6 +138,8 @@ class Database:
                 if not _worth_retrying(error) or (pause == PAUSES[-1] and _is_lost(error)):
                     raise _unanswered(error) from None
                 time.sleep(pause)
+            except UnicodeDecodeError:
+                raise _damaged() from None
         raise LedgerError("the ledger is busy: others kept it locked for too long; run the step again later")
 
     def _write_once(self, work: Callable[[Connection], T], fault: Fault) -> T:
@@ -219,9 +224,16 @@ def _is_lost(error: DBAPIError) -> bool:
     return error.connection_invalidated or gone or str(code).startswith(POSTGRESQL_LOST)
 
 
+def _damaged() -> LedgerError:
+    """SQLite quotes a damaged file in its message, which then is no text."""
+    return LedgerError("the ledger's database is damaged; put a backup back: synth ledger restore")
+
+
 def _unanswered(error: DBAPIError) -> LedgerError:
-    full = (getattr(error.orig, "sqlite_errorcode", None) or 0) & 0xFF == SQLITE_FULL
-    if full or getattr(error.orig, "pgcode", None) == POSTGRESQL_FULL:
+    code = (getattr(error.orig, "sqlite_errorcode", None) or 0) & 0xFF
+    if code == SQLITE_BROKEN:
+        return LedgerError("the ledger's database: the disk is full or fails; make room or mend it, and run again")
+    if code == SQLITE_FULL or getattr(error.orig, "pgcode", None) == POSTGRESQL_FULL:
         return LedgerError("the ledger's database: the disk is full; make room and run again")
     reason = (str(error.orig).strip().splitlines() or [type(error.orig).__name__])[0]
     if _is_lost(error):

@@ -14,6 +14,15 @@ if TYPE_CHECKING:
 NUMBERS = {"i": "integer", "u": "integer", "f": "real"}
 """Kinds of columns by the kind of their type in pandas."""
 
+SAID = {
+    "values": "the values of columns by their names",
+    "bounds": "the bounds of columns by their names",
+    "bins": "a number of bins, or one or their edges by the names of columns",
+    "nullable": "a list of names",
+    "leave_out": "a list of names",
+}
+"""What a frame's columns are declared by."""
+
 
 def declare_columns(
     types: pd.Series[Any],
@@ -25,6 +34,21 @@ def declare_columns(
     leave_out: Collection[str],
 ) -> list[dict[str, Any]]:
     """Returns the declarations of a frame's columns; see `Schema.from_frame_template`."""
+    for what, said, kinds in (
+        ("values", values, Mapping),
+        ("bounds", bounds, Mapping),
+        ("bins", bins, (int, Mapping)),
+        ("nullable", nullable, Collection),
+        ("leave_out", leave_out, Collection),
+    ):
+        if not isinstance(said, kinds) or isinstance(said, str):
+            raise SchemaError(f"{what}= is {type(said).__name__}; give {SAID[what]}")
+    for name, ends in bounds.items():
+        if not isinstance(ends, Collection) or isinstance(ends, str):
+            raise SchemaError(f"column {name!r}: bounds are the least and the largest number, such as (0, 99)")
+    for name, own in {} if isinstance(bins, int) else bins.items():
+        if not isinstance(own, int | Collection) or isinstance(own, str):
+            raise SchemaError(f"column {name!r}: bins are a number of bins or a list of their edges")
     names = [str(name) for name in types.index]
     edges = {} if isinstance(bins, int) else {name: one for name, one in bins.items() if not isinstance(one, int)}
     said = [*values, *bounds, *edges, *nullable, *leave_out, *([] if isinstance(bins, int) else bins)]

@@ -327,7 +327,7 @@ def read_moments(path: Path) -> dict[str, Moments]:
     try:
         raw: dict[str, dict[str, Any]] = parse_json(path.read_text(encoding="utf-8"))
         return {name: _read_column(own) for name, own in raw.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, OverflowError, KeyError, TypeError, AttributeError):
         raise SourceError(f"{path.name} holds no sums of numbers; run the step fit again") from None
 
 

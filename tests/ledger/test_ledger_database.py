@@ -271,3 +271,14 @@ def test_a_connection_that_is_ended_is_made_anew_or_said_in_one_line(postgres_se
 def test_only_lost_races_and_lost_connections_are_tried_again() -> None:
     assert not _worth_retrying(DBAPIError("x", {}, psycopg2.ProgrammingError("no such table")))
     assert _worth_retrying(DBAPIError("x", {}, psycopg2.OperationalError("gone"), connection_invalidated=True))
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_WRITE])
+def test_a_full_disk_is_called_one(code: int) -> None:
+    """Where no room is left for the index of its journal, SQLite speaks of an error of the disk."""
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = code
+    said = str(ledger_database._unanswered(DBAPIError("", {}, error)))
+    assert "the disk is full" in said
+    assert "make room" in said
+    assert "check" not in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 
+import pandas as pd
 import pytest
 import yaml
 from declarations import schemas
@@ -149,3 +150,22 @@ def test_a_missing_file_is_refused(tmp_path):
 def test_roles_that_no_score_could_use_are_refused(columns, refusal):
     with pytest.raises(SchemaError, match=refusal):
         Schema.model_validate({"columns": columns})
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ({"bins": None}, "bins= is NoneType; give a number of bins"),
+        ({"bounds": [0, 99]}, "bounds= is list; give the bounds of columns by their names"),
+        ({"bounds": {"age": 99}}, "column 'age': bounds are the least and the largest number"),
+        ({"bins": {"age": "many"}}, "column 'age': bins are a number of bins or a list of their edges"),
+        ({"nullable": "sex"}, "nullable= is str; give a list of names"),
+    ],
+)
+def test_what_a_notebook_declares_wrongly_is_said(said, problem):
+    frame = pd.DataFrame({"sex": ["f"], "age": [34]})
+    right = {"values": {"sex": ["f", "m"]}, "bounds": {"age": (0, 99)}, "nullable": pd.Index(["sex"])}
+    assert len(Schema.from_frame_template(frame, **right).columns) == 2
+    with pytest.raises(SchemaError) as refusal:
+        Schema.from_frame_template(frame, **right | said)
+    assert problem in str(refusal.value)

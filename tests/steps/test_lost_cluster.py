@@ -8,6 +8,7 @@ import pytest
 from distributed.client import FutureCancelledError
 from distributed.comm import CommClosedError
 
+from synth_core import cluster as cluster_module
 from synth_core.cluster import Cluster
 from synth_core.errors import ClusterError, WallError
 from synth_core.privacy.wall import wall
@@ -16,12 +17,13 @@ from synth_core.privacy.wall import wall
 class Client:
     """A client whose futures end as they are told."""
 
-    def __init__(self, error: Exception, status: str = "running") -> None:
+    def __init__(self, error: Exception, status: str = "running", *, done: bool = True) -> None:
         self.status = status
-        self._future = SimpleNamespace(result=self._raise)
+        self._future = SimpleNamespace(result=self._raise, done=lambda: done)
         self._error = error
 
-    def _raise(self) -> None:
+    def _raise(self, *, timeout: float) -> None:
+        assert timeout > 0
         raise self._error
 
     def compute(self, tasks: list) -> list:
@@ -69,3 +71,39 @@ def test_a_client_without_a_list_of_workers_is_one_too(verb, monkeypatch):
 def test_an_error_of_the_work_itself_stays_behind_the_wall():
     with pytest.raises(WallError, match="OSError"), wall():
         Cluster(Client(OSError("a path with a name in it"))).map(abs, [1])
+
+
+@pytest.mark.parametrize("verb", list(VERBS))
+def test_a_cluster_that_stays_without_workers_is_one_too(verb, monkeypatch):
+    """Workers that were cut off end; without others the step would wait for ever."""
+    now = [0.0]
+    monkeypatch.setattr(cluster_module, "time", SimpleNamespace(monotonic=lambda: now.append(now[-1] + 50) or now[-1]))
+    with pytest.raises(ClusterError, match="has no workers left"), wall():
+        VERBS[verb](Cluster(Client(TimeoutError(), done=False)))
+    assert cluster_module.EMPTY_SECONDS < now[-1] < 2 * cluster_module.EMPTY_SECONDS
+
+
+def test_workers_that_come_back_are_waited_for(monkeypatch):
+    """Between two looks at an empty cluster there may be any time, if one in between found a worker."""
+    looks, left = [{}, {"a": {"nthreads": 1}}, {}, {}], 5
+
+    class Returning(Client):
+        def _raise(self, *, timeout: float) -> int:
+            nonlocal left
+            left -= 1
+            if left:
+                raise TimeoutError
+            return 7
+
+        def scheduler_info(self, **_):
+            return {"workers": looks.pop(0) if looks else {}}
+
+    now = [0.0]
+    monkeypatch.setattr(cluster_module, "time", SimpleNamespace(monotonic=lambda: now.append(now[-1] + 50) or now[-1]))
+    client = Returning(TimeoutError(), done=False)
+    assert Cluster(client)._result(client.submit()) == 7
+
+
+def test_a_timeout_of_the_work_itself_stays_behind_the_wall():
+    with pytest.raises(WallError, match="TimeoutError"), wall():
+        Cluster(Client(TimeoutError("a path with a name in it"))).map(abs, [1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -171,9 +171,12 @@ def assert_sound(live: Live, release: str, *, published: bool = True) -> list[Re
 
 
 def kill(process: psutil.Process) -> None:
-    """SIGKILL, and wait until it is gone."""
+    """SIGKILL, and wait until it is gone, or dead and not yet asked for by its parent, which may read what it left."""
     process.kill()
-    psutil.wait_procs([process], timeout=PATIENCE)
+    end = time.monotonic() + PATIENCE
+    with suppress(psutil.NoSuchProcess):
+        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < end:
+            time.sleep(0.05)
 
 
 def processes(live: Live, *words: str) -> list[psutil.Process]:
