@@ -136,7 +136,12 @@ def head(workspace: Workspace = HERE, ledger: Url = None) -> None:
 
 @app.command()
 def restore(
-    backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="A copy of ledger.sqlite.")],
+    backup: Annotated[
+        str,
+        typer.Argument(
+            metavar="BACKUP", help="A copy of ledger.sqlite, or the URL of the database into which a dump was restored."
+        ),
+    ],
     reason: Annotated[str, typer.Option(help="Who decided what is taken for lost, and why; kept for ever.")],
     lost: Annotated[
         list[str] | None,

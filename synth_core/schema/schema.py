@@ -422,7 +422,7 @@ def _impossible_bins(group: Group) -> Iterator[Impossible]:
 
 def _read_with_tables(text: str, kind: type[Declared], folder: Path) -> Declared:
     """The same with lookup tables, which are read each time."""
-    raw = parse_document(text)
+    raw = _parsed(text)
     inline_tables(raw, folder)
     return kind.model_validate(raw, context=text)
 
@@ -430,10 +430,14 @@ def _read_with_tables(text: str, kind: type[Declared], folder: Path) -> Declared
 @lru_cache(maxsize=8)
 def _read(text: str, kind: type[Declared]) -> Declared:
     """The schema that a text declares; every step of a release reads the same text, and parsing it takes 0.1 s."""
+    return kind.model_validate(_parsed(text), context=text)
+
+
+def _parsed(text: str) -> dict[str, Any]:
     raw = parse_document(text, words=True)
     if not isinstance(raw, dict):
         raise SchemaError("a schema file is a mapping with the key columns")
-    return kind.model_validate(raw, context=text)
+    return raw
 
 
 _ANY_KIND = f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
