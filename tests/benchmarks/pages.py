@@ -122,12 +122,11 @@ def client_of(workspace: Path) -> tuple[Any, Any]:
     from fastapi.testclient import TestClient
 
     from synth_core.events.office import Office
-    from synth_core.release.verify import check_release
     from synth_core.web.application import create_app
     from synth_core.web.routes import Visitor
 
     office, who = Office(workspace), Visitor("vera", may_edit=True)
-    app = create_app(office=lambda: office, visitor=lambda: who, secret=lambda: "s" * 32, verify=check_release)
+    app = create_app(office=lambda: office, visitor=lambda: who, secret=lambda: "s" * 32)
     return TestClient(app), office
 
 
