@@ -53,7 +53,7 @@ def plan(
     records: Annotated[
         int | None,
         typer.Option(
-            help="Records, a public number, for which time, memory and disk are told [default: the account's bound].",
+            help="A public number of records to estimate time, memory and disk for [default: the account's bound].",
             min=1,
             max=10**12,
         ),

@@ -284,6 +284,7 @@ def cost_by_step(records: Sequence[Record]) -> dict[str, Fraction]:
 
 _ROUND = re.compile(r"round \d+(?=: )")
 _SHARD = re.compile(r"^shard \d+")
+_FINGERPRINT = re.compile(r" \(strategy \w+\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +333,12 @@ def group_records(records: Sequence[Record]) -> list[RecordGroup]:
 def round_of(purpose: str) -> str:
     """Returns the round that a purpose belongs to, such as "round 3", or the purpose itself without one."""
     found = _ROUND.match(purpose)
-    return found[0] if found else purpose
+    return found[0] if found else plain_purpose(purpose)
+
+
+def plain_purpose(purpose: str) -> str:
+    """Returns a purpose as people read it, without the fingerprint that tells its strategy from others."""
+    return _FINGERPRINT.sub("", purpose)
 
 
 def _line(record: Record) -> str:

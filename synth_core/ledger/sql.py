@@ -106,7 +106,7 @@ class SqlLedger(LedgerVerbs):
         return self._read(query)
 
     def records_from(self, number: int, *, most: int | None = None) -> list[Record]:
-        """The chain from the record of this number on, or so many records of it."""
+        """The chain from the record of this number on; at most the first `most` of them."""
         return self._read(select(RECORDS).where(RECORDS.c.id >= number).order_by(RECORDS.c.id).limit(most))
 
     def end(self) -> Head:

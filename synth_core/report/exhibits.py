@@ -16,7 +16,7 @@ from synth_core.arrays import Floats
 from synth_core.domain import pick_varied
 from synth_core.evaluation.classification import TargetError
 from synth_core.evaluation.marginals import MarginalErrors
-from synth_core.ledger.book import round_of
+from synth_core.ledger.book import plain_purpose, round_of
 from synth_core.privacy.wording import loss_text
 from synth_core.report import charts
 from synth_core.report.page import MAX_LISTED, SpendLine, Table, percent, points
@@ -216,7 +216,7 @@ def budget_exhibit(spends: Sequence[SpendLine], *, mu: float) -> Exhibit:
     """
     shares: dict[str, float] = {}
     for line in spends:
-        purpose = _ROUND.sub("", line.purpose)
+        purpose = _ROUND.sub("", plain_purpose(line.purpose))
         label = f"{line.step}: {purpose}" if purpose else line.step
         shares[label] = shares.get(label, 0.0) + (line.mu2 / mu**2 if mu else 0.0)
     by_round: dict[tuple[str, str], list[SpendLine]] = defaultdict(list)

@@ -187,7 +187,7 @@ def cost(
 ) -> list[tuple[str, list[tuple[str, str]]]]:
     """What a release will cost and what to expect of it, in titled lists of facts; nothing is spent or read.
 
-    Time, memory and disk are those of so many `records`; without a number, of as many as the account may have.
+    Time, memory and disk are estimated for `records`; without it, for as many as the account may have.
     """
     from synth_core.steps.preview import preview_release
 

@@ -65,7 +65,7 @@ def known_records(spec: ReleaseSpec, account: Account | None, paths: ReleasePath
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """Expected counts of columns and pairs beside their noise, and a remedy for each column in which noise wins."""
+    """Expected counts of columns and pairs beside their noise, and a remedy for each table in which noise wins."""
 
     counts: list[Line]
     warnings: list[Line]
@@ -140,22 +140,36 @@ def foresee(
     lines += [one.line for one in [*columns[:LISTED_COLUMNS], *named, *largest]]
     if len(columns) > LISTED_COLUMNS:
         lines.append((f"{len(columns) - LISTED_COLUMNS} other columns", "more records for each value"))
-    return Outlook(lines, _warnings(spec, schema, [*columns, *named]))
+    return Outlook(lines, _warnings(spec, schema, [*columns, *named, *_worst_pairs(schema, columns, largest)]))
+
+
+def _worst_pairs(schema: Schema, columns: Sequence[_Cell], largest: Sequence[_Cell]) -> list[_Cell]:
+    """The largest pair of each wide column that is not warned of for itself: what helps one of its pairs helps all."""
+    losing = {name for one in columns if one.loses for name in one.names}
+    worst: dict[str, _Cell] = {}
+    for one in largest:
+        if not losing & set(one.names):
+            worst.setdefault(_widest(schema, one), one)
+    return list(worst.values())
+
+
+def _widest(schema: Schema, cell: _Cell) -> str:
+    return max(cell.names, key=lambda name: schema.column(name).size)
 
 
 def _warnings(spec: ReleaseSpec, schema: Schema, judged: Sequence[_Cell]) -> list[Line]:
-    """A remedy for each column, and each protected table, in which noise wins."""
+    """A remedy for each of these tables in which noise wins."""
     losing = [one for one in judged if one.loses]
     lines = []
     for one in losing[:LISTED_WARNINGS]:
         times = Fraction(math.ceil(100 * (one.noise / one.records) ** 2), 100)
         epsilon = epsilon_of(mu2_of(spec.epsilon, spec.delta) * times, spec.delta)
-        column = schema.column(one.names[0])
+        column = schema.column(_widest(schema, one))
         fewer = "declare fewer bins" if column.levels is not None else "merge values, with `recode` or in the source"
-        if len(one.names) > 1:
-            fewer = "name coarser columns"
-        elif column.groups is not None:
+        if column.groups is not None:
             fewer = "declare the groups of its hierarchy as values"
+        if len(one.names) > 1:
+            fewer = f"{column.name}: {fewer}"
         lines.append((" × ".join(one.names), f"{fewer}, or spend more: epsilon {loss_text(epsilon, 2)} would do"))
     if len(losing) > LISTED_WARNINGS:
         lines.append((f"{len(losing) - LISTED_WARNINGS} more", "the same remedies; see the list above"))

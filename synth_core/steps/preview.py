@@ -38,7 +38,7 @@ Section = tuple[str, list[tuple[str, str]]]
 def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path, records: int | None = None) -> list[Section]:
     """Sections of named facts: the release, its budget, what it takes and what noise leaves, the account.
 
-    Time, memory and disk are those of so many `records`; without a number, of as many as the account may have.
+    Time, memory and disk are estimated for `records`; without it, for as many as the account may have.
     """
     spec = ReleaseSpec.load(wanted) if isinstance(wanted, Path) else ReleaseSpec.parse(dict(wanted))
     declared = DeclaredSchema.load(Path(spec.schema_))

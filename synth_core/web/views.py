@@ -270,7 +270,7 @@ def _point(record: Record) -> tuple[int, datetime, float, float]:
 
 
 def _thinned(points: Sequence[T], number: int) -> Sequence[T]:
-    """At most about so many of them, evenly, the last one always."""
+    """About `number` of the points, evenly spaced, the last one always among them."""
     return points if len(points) <= number else [*points[: -1 : -(-len(points) // number)], points[-1]]
 
 

@@ -301,6 +301,28 @@ def test_purposes_share_a_bar_and_each_round_has_a_line():
     assert "round" not in exhibit.svg
 
 
+def test_fingerprints_of_strategies_are_not_shown():
+    """They tell records apart; of them, no bar would be another's and every label a riddle."""
+    line = {
+        "step": "fit",
+        "mechanism": "discrete_gaussian",
+        "queries": 1,
+        "scale": 4.0,
+        "mu2": 0.01,
+        "state": "measured",
+    }
+    purposes = [
+        "round 0: marginals (strategy d99124a2)",
+        "round 1: marginals (strategy 9cbca1e3)",
+        "pool (strategy ab12)",
+    ]
+    exhibit = budget_exhibit([SpendLine(purpose=purpose, **line) for purpose in purposes], mu=0.2)
+    assert "strategy" not in exhibit.svg
+    assert exhibit.svg.count("fit: marginals") == 1
+    assert "50.0%" in exhibit.svg, "both rounds are in one bar"
+    assert [row[1] for row in exhibit.table.rows] == ["round 0", "round 1", "pool"]
+
+
 def test_the_page_begins_with_its_sections_and_with_words(page, evaluation):
     """Each section is in the list of contents, and the first paragraph names the worst pair and the worst group."""
     links = [link["href"] for link in page.all("a")]
