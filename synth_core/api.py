@@ -31,7 +31,8 @@ from synth_core.storage.contribution import bound_for, bounded_frame
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Progress, Tools, run_phases
 from synth_core.synthesizers.methods import synthesizer
-from synth_core.synthesizers.moments import Moments, ask_moments, summed_domain, value_densities
+from synth_core.synthesizers.moments import Moments, ask_moments, count_errors, summed_domain
+from synth_core.synthesizers.pooled_numbers import pool_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -162,7 +163,8 @@ def synthesize(
         advance("drawing rows", SHARES["sample"])
         rng = np.random.default_rng(seed)
         codes = model.sample(rows or max(1, round(model.total)), rng)
-        table = decode(codes, schema, rng, value_densities(schema, model.marginal, moments))
+        numbers = pool_numbers(schema, model.marginal, moments)
+        table = decode(numbers.exchange_rows(codes, schema.domain, rng), schema, rng, numbers.densities)
     records = book.records(dataset=spec.dataset, release=spec.release)
     return Release(table, records, model, account.unit, schema, (epsilon, delta))
 
@@ -254,8 +256,12 @@ def _fitted_model(
             return Curator(counts=counts, ledger=book, spending=spending)
 
         tools = Tools(progress=progress or (lambda said: advance(said, SHARES["fit"])))
-        moments = ask_moments(curator("fit", summed), schema, budget.moments) if budget.moments else {}
-        return run_phases(built, plan, curator, tools).model, moments
+        model = run_phases(built, plan, curator, tools).model
+        if not budget.moments:
+            return model, {}
+        errors = count_errors(built, schema.domain, plan)
+        asked = curator("fit", summed)
+        return model, ask_moments(asked, schema, budget.moments, marginal=model.marginal, errors=errors)
 
 
 @contextmanager

@@ -154,9 +154,14 @@ class _Words(_Loader):
 
 
 _DECIMAL = r"[-+]?(0|[1-9][0-9]*)"
+WHOLE = re.compile(_DECIMAL)
+"""Text that is a whole number in a schema."""
+REAL = re.compile(rf"({_DECIMAL}\.[0-9]*|[-+]?\.[0-9]+|{_DECIMAL}(?=[eE]))([eE][-+]?[0-9]+)?")
+"""Text that is another number there."""
+
 for _tag, _pattern, _first in (
-    ("int", rf"{_DECIMAL}$", "-+0123456789"),
-    ("float", rf"({_DECIMAL}\.[0-9]*|[-+]?\.[0-9]+|{_DECIMAL}(?=[eE]))([eE][-+]?[0-9]+)?$", "-+.0123456789"),
+    ("int", rf"{WHOLE.pattern}$", "-+0123456789"),
+    ("float", rf"({REAL.pattern})$", "-+.0123456789"),
     ("float", r"([-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$", "-+."),
     ("null", r"(~|null|Null|NULL|)$", ("~", "n", "N", "")),
     ("merge", r"<<$", "<"),

@@ -16,6 +16,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -24,8 +25,10 @@ from support.hostile_input import KINDS, MAX_SECONDS, Readers, judged, mutated
 
 CORPUS = Path(__file__).parent / "fuzz_corpus"
 TABLE = Path(__file__).parent / "benchmarks" / "fuzz.md"
-BATCH = 20_000
+BATCH = 5_000
 """Cases of one process; a process that dies loses the rest of them, and they are tried by another."""
+PROCESSES = 2
+"""Processes at a time."""
 MAX_KEPT = 10
 """Upper limit of the inputs of one reader in the corpus: many fail for one reason."""
 MAX_BYTES = 2 << 30
@@ -78,13 +81,14 @@ def main() -> int:
         return run_batch(int(given.batch[0]), int(given.batch[1]), Path(given.batch[2]))
     began, failures = time.monotonic(), [(name, wrong) for name, how, wrong in replay() if how == "failed"]
     outcomes: Counter[str] = Counter()
-    memory, at, end = 0, given.first, given.first + given.cases
-    while at < end:
-        last = min(end, at + BATCH)
-        found, wrong, used, at = _in_a_process(at, last)
-        outcomes, memory = outcomes + found, max(memory, used)
-        failures += wrong
-        print(f"{at - given.first:,} cases, {len(failures)} failed, {time.monotonic() - began:.0f} s", flush=True)
+    memory, end = 0, given.first + given.cases
+    starts = range(given.first, end, BATCH)
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        for found, wrong, used in pool.map(lambda at: _in_processes(at, min(end, at + BATCH)), starts):
+            outcomes, memory = outcomes + found, max(memory, used)
+            failures += wrong
+            said = f"{sum(outcomes.values()):,} cases, {len(failures)} failed"
+            print(f"{said}, {time.monotonic() - began:.0f} s", flush=True)
     if memory > MAX_BYTES:
         failures.append(("memory", f"{memory >> 20} MB"))
     for name, what in failures:
@@ -92,6 +96,17 @@ def main() -> int:
     if given.table:
         TABLE.write_text(_table(outcomes, memory, time.monotonic() - began, len(list(CORPUS.iterdir()))))
     return 1 if failures else 0
+
+
+def _in_processes(first: int, last: int) -> tuple[Counter[str], list[tuple[str, str]], int]:
+    """The same of some cases, those after one at which a process died included."""
+    outcomes: Counter[str] = Counter()
+    failures: list[tuple[str, str]] = []
+    memory, at = 0, first
+    while at < last:
+        found, wrong, used, at = _in_a_process(at, last)
+        outcomes, failures, memory = outcomes + found, failures + wrong, max(memory, used)
+    return outcomes, failures, memory
 
 
 def _in_a_process(first: int, last: int) -> tuple[Counter[str], list[tuple[str, str]], int, int]:

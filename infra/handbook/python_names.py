@@ -47,8 +47,9 @@ def public_names(package: str) -> dict[str, Any]:
 
 
 def public_members(documented: type) -> dict[str, Any]:
-    """Returns the methods and properties that a class itself defines for others."""
-    members = {name: getattr(part, "__func__", part) for name, part in vars(documented).items()}
+    """Returns the methods and properties that a class and our own classes above it define for others."""
+    own = [vars(one) for one in reversed(documented.__mro__) if one.__module__.startswith("synth_core")]
+    members = {name: getattr(part, "__func__", part) for parts in own for name, part in parts.items()}
     return {
         name: part
         for name, part in members.items()

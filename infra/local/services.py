@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
@@ -102,11 +103,23 @@ def dask_cluster(site: Site, *, workers: int = 2, port: int = 0) -> Iterator[Das
     worker = [dask, "worker", *shared, "--nworkers", str(workers), "--nthreads", "1"]
     worker += ["--local-directory", str(site.home / "dask")]
     with service("the Dask scheduler", scheduler, env=env, log=site.home / "dask-scheduler.log") as leader:
-        wait_until(described.exists, service=leader)
-        about = json.loads(described.read_text(encoding="utf-8"))
+        wait_until(lambda: bool(read_scheduler_file(described)), service=leader)
+        about = read_scheduler_file(described)
         dashboard = f"http://{LOOPBACK}:{about['services']['dashboard']}/status"
         with service("the Dask workers", worker, env=env, log=site.home / "dask-workers.log"):
             yield Dask(str(about["address"]), dashboard, credentials)
+
+
+def read_scheduler_file(path: Path) -> dict[str, Any]:
+    """What a Dask scheduler says of itself; empty while the file is not there or not yet whole.
+
+    Dask creates the file first and writes it afterwards, so that it may be found with nothing, or half of it, in it.
+    """
+    try:
+        about: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return about
 
 
 @contextmanager

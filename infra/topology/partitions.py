@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from infra.local.demo import DAG
 from infra.local.rest import FINISHED, AirflowApi, ApiError
-from infra.local.services import stop_on_signals
 from infra.local.site import Site, SiteError
-from infra.topology.hosts import Host, restart_apart
-from infra.topology.run import site_apart, verify
+from infra.topology.hosts import Host
+from infra.topology.run import run_apart, site_apart, verify
 
 CUTS = (
     ("worker-1", "score"),
@@ -37,20 +35,14 @@ MAX_SECONDS = 900.0
 
 def main() -> int:
     """Set the site up, cut one host after the other, take everything down."""
-    stop_on_signals()
-    try:
-        if "--apart" not in sys.argv:
-            restart_apart("infra.topology.partitions")
-        with tempfile.TemporaryDirectory(prefix="partitions") as scratch:
-            Path(scratch).chmod(0o711)  # the database's user has to reach its own folder
-            with site_apart(Path(scratch)) as (place, site, api, _):
-                api.unpause(DAG)
-                for number, (name, step) in enumerate(CUTS):
-                    _report(site, api, place.hosts[name], step, number)
-    except (SiteError, ApiError) as error:
-        print(f"partitions: {error}", file=sys.stderr)  # noqa: T201 - a program
-        return 1
-    return 0
+    return run_apart("infra.topology.partitions", _cut_each, name="make soak PART=partitions")
+
+
+def _cut_each(folder: Path) -> None:
+    with site_apart(folder) as (place, site, api, _):
+        api.unpause(DAG)
+        for number, (name, step) in enumerate(CUTS):
+            _report(site, api, place.hosts[name], step, number)
 
 
 def _report(site: Site, api: AirflowApi, host: Host, step: str, number: int) -> None:

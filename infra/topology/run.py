@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,15 +48,29 @@ class Place:
 
 def main() -> int:
     """Set everything up, release, verify, take everything down."""
+    return run_apart("infra.topology.run", _release, name="make topology")
+
+
+def run_apart(module: str, work: Callable[[Path], None], *, name: str) -> int:
+    """Run work on hosts of their own, in a folder that lasts as long; what goes wrong is said in one line.
+
+    Args:
+        module: the program that calls, which is started once more where it may make networks.
+        work: what is done, in the folder that the hosts share.
+        name: what the program is called for people.
+
+    Returns:
+        The exit code of the program.
+    """
     stop_on_signals()
     try:
         if "--apart" not in sys.argv:
-            restart_apart("infra.topology.run")
+            restart_apart(module)
         with tempfile.TemporaryDirectory(prefix="topology") as scratch:
             Path(scratch).chmod(0o711)  # the database's user has to reach its own folder
-            _release(Path(scratch))
+            work(Path(scratch))
     except (SiteError, ApiError) as error:
-        say(f"make topology: {error}")
+        say(f"{name}: {error}")
         return 1
     except KeyboardInterrupt:
         say("\nstopped")

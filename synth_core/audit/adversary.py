@@ -28,7 +28,7 @@ from synth_core.privacy.curator import AnyQuery, CountSource, Curator, Spending
 from synth_core.privacy.entropy import Entropy, SystemEntropy
 from synth_core.privacy.noise import GRID
 from synth_core.privacy.queries import Query
-from synth_core.privacy.strategies import Answers, Strategy
+from synth_core.privacy.strategies import Answers, Asked
 from synth_core.privacy.wall import open_private
 
 Experiment = Callable[[Curator], object]
@@ -125,7 +125,7 @@ class Witness:
         self._weigh_numbers(exact, [measurement.noisy for measurement in given])
         return given
 
-    def answer(self, strategies: Sequence[Strategy], mu2: Fraction, **how: Any) -> list[Answers]:
+    def answer(self, strategies: Sequence[Asked], mu2: Fraction, **how: Any) -> list[Answers[Asked]]:
         """Ask the audited curator and weigh the noisy answers, each in units of its strategy's sensitivity."""
         given = self._curator.answer(strategies, mu2, **how)
         asked = [strategy.clique for strategy in strategies]

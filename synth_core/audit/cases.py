@@ -31,7 +31,7 @@ from synth_core.privacy.accounts import Answer
 from synth_core.privacy.budget import Mechanism
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import BoxCount, Misfit
-from synth_core.privacy.strategies import Strategy, place_sums
+from synth_core.privacy.strategies import Strategy, number_sum, place_sums
 from synth_core.schema import Schema
 from synth_core.schema.columns import Categorical
 from synth_core.storage.counting import PartitionCounts
@@ -82,6 +82,14 @@ def verb_experiments(domain: Domain = DOMAIN, *, rows: int = ROWS) -> dict[str, 
         sums = place_sums(pairs[-1], bins=shape[0], size=shape[0], places=shape[1])
         curator.answer([sums], HOT_MU2, purpose="sums")
 
+    def sum_numbers(curator: Curator) -> None:
+        """A sum over all records, in which the canary has the number that lies furthest from the centre."""
+        shape = domain.shape(pairs[-1])
+        numbers = np.arange(np.prod(shape), dtype=np.float64).reshape(shape)
+        reach = float(numbers.max())
+        total = number_sum(pairs[-1], numbers, size=shape[0], centre=0.0, reach=reach)
+        curator.answer([total], HOT_MU2, purpose="sum")
+
     def score(curator: Curator) -> None:
         curator.score([Misfit(pair, np.zeros(domain.shape(pair))) for pair in pairs], HOT_MU2, purpose="scores")
 
@@ -109,6 +117,7 @@ def verb_experiments(domain: Domain = DOMAIN, *, rows: int = ROWS) -> dict[str, 
         "measure purely": measure_purely,
         "answer": answer,
         "sum places": sum_places,
+        "sum numbers": sum_numbers,
         "score": score,
         "choose": choose,
         "choose again": choose_again,

@@ -32,6 +32,7 @@ Url = Annotated[
     typer.Option("--ledger", envvar="SYNTH_LEDGER_URL", help="Another ledger, such as postgresql+psycopg2://…"),
 ]
 Dataset = Annotated[str, typer.Argument(help="The data set whose account it is.")]
+Reason = Annotated[str, typer.Option(help="Who decided it and why; kept for ever.")]
 HERE = Path("workspace")
 """Workspace that commands about the ledger look into by default."""
 T = TypeVar("T")
@@ -135,7 +136,12 @@ def head(workspace: Workspace = HERE, ledger: Url = None) -> None:
 
 @app.command()
 def restore(
-    backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="A copy of ledger.sqlite.")],
+    backup: Annotated[
+        str,
+        typer.Argument(
+            metavar="BACKUP", help="A copy of ledger.sqlite, or the URL of the database into which a dump was restored."
+        ),
+    ],
     reason: Annotated[str, typer.Option(help="Who decided what is taken for lost, and why; kept for ever.")],
     lost: Annotated[
         list[str] | None,
@@ -237,7 +243,7 @@ def account(
 def cap(
     dataset: Dataset,
     epsilon: Annotated[float, typer.Option(help="The new cap.")],
-    reason: Annotated[str, typer.Option(help="Who decided it and why; kept for ever.")],
+    reason: Reason,
     workspace: Workspace = HERE,
     ledger: Url = None,
 ) -> None:
@@ -254,7 +260,7 @@ def cap(
 def refusals(
     dataset: Dataset,
     limit: Annotated[int, typer.Option(help="The new limit, refusals given so far included.")],
-    reason: Annotated[str, typer.Option(help="Who decided it and why; kept for ever.")],
+    reason: Reason,
     workspace: Workspace = HERE,
     ledger: Url = None,
 ) -> None:

@@ -204,12 +204,9 @@ def compare(
             real_table,
             synthetic_table,
             targets=targets,
-            levels=numeric_levels(schema),
-            numbers=number_columns(schema),
-            pay_gap=pay_gap or declared_pay_gap(schema),
-            area=declared_area(schema),
             violations=rule_violations(synthetic_table, schema) | broken_comparisons(synthetic, schema),
             progress=progress or (lambda what, done, parts: advance(what, done / parts)),
+            **declared_measures(schema) | ({"pay_gap": pay_gap} if pay_gap else {}),
         )
 
 
@@ -320,6 +317,23 @@ def _by_row(real: CodedTable, synthetic: CodedTable, *, targets: Sequence[str] |
         "closeness": closeness(*samples),
         "scores": {"propensity MSE": propensity_mse(*samples)},
         "targets": target_errors(split_rows(*samples), domain, targets=chosen, cluster=real.cluster),
+    }
+
+
+def declared_measures(schema: Schema) -> dict[str, Any]:
+    """What a schema says that measures need.
+
+    Args:
+        schema: the public declaration.
+
+    Returns:
+        The keyword arguments `levels`, `numbers`, `pay_gap` and `area` of `compare_tables`.
+    """
+    return {
+        "levels": numeric_levels(schema),
+        "numbers": number_columns(schema),
+        "pay_gap": declared_pay_gap(schema),
+        "area": declared_area(schema),
     }
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, TypeVar
 
 from synth_core.documents import parse_json
 from synth_core.errors import LedgerError, SpecError
@@ -24,7 +24,7 @@ from synth_core.events.tally import EventTally, LedgerTally
 from synth_core.ledger.database import database_file, parse_url
 from synth_core.ledger.sql import SqlLedger, ledger_url, open_ledger
 from synth_core.names import NAME
-from synth_core.privacy.accounts import Balance, Record
+from synth_core.privacy.accounts import Balance, Head, Record
 from synth_core.privacy.budget import epsilon_of
 from synth_core.privacy.wording import exact_text, left_text, loss_text
 from synth_core.release.paths import ReleasePaths
@@ -33,6 +33,13 @@ FRESH = timedelta(minutes=1)
 """Time for which the result of a verification is shown again."""
 PATIENCE = 100
 """Least ratio of the time between two verifications to the time that one takes."""
+
+NEWEST = 50
+"""Published releases that metrics speak of: a monitor that keeps series of all releases for ever is of no use."""
+NOTHING = Head(records=0, hash="")
+"""Where a look begins that has seen no record."""
+
+T = TypeVar("T")
 
 LEVELS = (0.95, 0.80)
 """Shares of the cap, in mu^2, at which people are called; each once for a cap."""
@@ -65,7 +72,8 @@ class Office:
         self._opened: tuple[int, SqlLedger] | None = None
         self._status: ChainStatus | None = None
         self._verifying = timedelta(0)
-        self._records: tuple[SqlLedger | None, list[Record]] = (None, [])
+        self._releases: tuple[SqlLedger | None, Head, dict[tuple[str, str], Any]] = (None, NOTHING, {})
+        self._published: tuple[int, list[str]] = (0, [])
         self._events: tuple[int, list[Event]] = (0, [])
         self._entries: tuple[SqlLedger | None, LedgerTally] = (None, LedgerTally())
         self._counted: tuple[list[Event], EventTally] = ([], EventTally())
@@ -85,17 +93,28 @@ class Office:
         ledger = self.ledger
         return [ledger.balance(account.dataset) for account in ledger.accounts()]
 
-    def records(self, *, dataset: str | None = None, release: str | None = None) -> list[Record]:
-        """The chain, or the records of a data set or release, oldest first; what was read before is not read again."""
+    def by_release(self, make: Callable[[list[Record]], T]) -> dict[tuple[str, str], T]:
+        """What is made of the records of each release, by data set and name; made anew only where there are new ones.
+
+        An account's own records have the name "". The records of one release are in memory at a time, and none is kept.
+
+        Args:
+            make: Always the same function, which is called with all records of one release, oldest first.
+        """
         with self._lock:
-            ledger, known = self.ledger, self._records[1] if self._records[0] is self.ledger else []
-            # The last known record is read once more: where it is another one, the chain is not the one of before.
-            new = ledger.records_from(known[-1].id if known else 1)
-            if known[-1:] != new[: len(known[-1:])]:
-                known, new = [], ledger.records()
-            known.extend(new[1:] if known else new)
-            self._records = ledger, known
-            return [r for r in known if dataset in (None, r.dataset) and release in (None, r.release)]
+            ledger, seen, known = self._releases
+            if ledger is not self.ledger or not self._goes_on(seen):
+                ledger, seen, known = self.ledger, NOTHING, {}
+            head = ledger.end()
+            for dataset, release in ledger.releases_from(seen.records + 1) if head != seen else ():
+                known[dataset, release] = make(ledger.records(dataset=dataset, release=release))
+            self._releases = ledger, head, known
+            return known
+
+    def _goes_on(self, seen: Head) -> bool:
+        """Whether the chain is still the one of which this record was seen."""
+        last = self.ledger.records_from(seen.records, most=1) if seen.records else []
+        return not seen.records or [(one.id, one.hash) for one in last] == [(seen.records, seen.hash)]
 
     def entries(self) -> dict[tuple[str, str], int]:
         """Number of spends and other entries by data set and state; only new records are read, and none is kept."""
@@ -169,15 +188,23 @@ class Office:
             raise SpecError(f"the manifest of release {release!r} cannot be read; run: synth verify") from None
 
     def published(self) -> list[dict[str, Any]]:
-        """The manifests of all published releases, by name; one that cannot be read is passed over."""
-        found = sorted((self.workspace / "public").glob("*/manifest.json"))
+        """The manifests of the releases that were published last, by name; one that cannot be read is passed over."""
         manifests = []
-        for path in found:
+        for name in sorted(self._last_published()):
             try:
-                manifests.append(self.manifest(path.parent.name))
+                manifests.append(self.manifest(name))
             except SpecError:
                 continue
         return [manifest for manifest in manifests if manifest]
+
+    def _last_published(self) -> list[str]:
+        """Names of the newest releases; the folder is read again where a release was added to it or taken away."""
+        public = self.workspace / "public"
+        changed = public.stat().st_mtime_ns if public.is_dir() else 0
+        if changed != self._published[0]:
+            times = {path.parent.name: path.stat().st_mtime for path in public.glob("*/manifest.json")}
+            self._published = changed, sorted(times, key=times.__getitem__)[-NEWEST:]
+        return self._published[1]
 
     def rows(self, manifest: dict[str, Any]) -> int:
         """Number of synthetic records of a published release: a public number, read from the extract's footers."""

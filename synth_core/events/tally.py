@@ -9,14 +9,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from synth_core.events.journal import Event, Kind
+from synth_core.ledger.book import FINAL
 from synth_core.ledger.sql import SqlLedger
 from synth_core.privacy.accounts import Record, State
 
 PORTION = 1000
 """Records read at a time."""
-
-FINAL = frozenset({State.MEASURED, State.REFUNDED, State.NOTED})
-"""States after which an attempt or a note has no other."""
 
 
 @dataclass(slots=True)
@@ -53,7 +51,7 @@ class LedgerTally:
             before = self._open.pop(attempt, None)
             if before is not None:
                 self.entries[record.dataset, before.value] -= 1
-            if record.state not in FINAL:
+            if record.state not in FINAL and record.state is not State.NOTED:
                 self._open[attempt] = record.state
         self.entries[record.dataset, record.state.value] += 1
         self.records, self.hash = record.id, record.hash

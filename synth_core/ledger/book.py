@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from fractions import Fraction
 from functools import lru_cache
+from sys import intern
 
 from synth_core.ledger.rows import GENESIS, Row, account_of, stratum_of
 from synth_core.privacy.accounts import (
@@ -42,6 +43,9 @@ FOLLOWS: dict[State, frozenset[State | None]] = {
     State.REFUNDED: frozenset({State.RESERVED}),
 }
 """Which states an attempt may be in before it enters a state."""
+
+FINAL = frozenset({State.MEASURED, State.REFUNDED})
+"""States after which an attempt has no other."""
 
 DECLARING = {
     State.ACCOUNT: "",
@@ -204,9 +208,10 @@ class Book:
         if state is State.RESERVED:
             attempt = Attempt(
                 state=state,
-                dataset=row["dataset"],
-                release=row["release"],
-                snapshot=row["snapshot"],
+                # One text for all attempts that name the same: there may be a million.
+                dataset=intern(row["dataset"]),
+                release=intern(row["release"]),
+                snapshot=intern(row["snapshot"]),
                 stratum=stratum_of(row["stratum"]),
                 mu2=spend_mu2(row["mechanism"], self.accounts[row["dataset"]].rows_per_unit),
             )
@@ -346,7 +351,12 @@ MAX_FORECAST = timedelta(days=365 * 30)
 
 def runway(records: Iterable[Record], balance: Balance) -> str | None:
     """The forecast in words; None without a schedule, or if the cap is not reached for a generation."""
-    recent = _releases(records, balance.account.dataset)[-RECENT:]
+    return forecast(_releases(records, balance.account.dataset), balance)
+
+
+def forecast(releases: Sequence[tuple[datetime, Fraction]], balance: Balance) -> str | None:
+    """The same, of when each release began to spend and what it was charged, in time order."""
+    recent = releases[-RECENT:]
     if len(recent) < 2:
         return None
     (first, _), (last, _) = recent[0], recent[-1]

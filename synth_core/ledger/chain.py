@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -202,9 +202,12 @@ class Chain:
 def _missing(connection: Connection, known: dict[str, list[Head]]) -> list[str]:
     """For each known head that the chain does not have what is wrong."""
     numbers = {head.records for heads in known.values() for head in heads}
-    last = last_record(connection)
-    rows = connection.execute(HASHES, {"numbers": list(numbers)})
-    return disagreements(known, last=last, hashes={row.id: row.hash for row in rows})
+    return disagreements(known, last=last_record(connection), hashes=hashes_at(connection, numbers))
+
+
+def hashes_at(connection: Connection, numbers: Iterable[int]) -> dict[int, str]:
+    """The hashes of the records of these numbers, as far as the chain has them."""
+    return {row.id: row.hash for row in connection.execute(HASHES, {"numbers": list(numbers)})}
 
 
 def last_record(connection: Connection) -> int:

@@ -7,15 +7,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, exists, select, text
 
 from synth_core.errors import LedgerError
 from synth_core.files import atomic_write, explain
-from synth_core.ledger.chain import Chain, all_rows, last_record
+from synth_core.ledger.chain import Chain, all_rows, hashes_at, last_record
 from synth_core.ledger.database import database_file, parse_url
 from synth_core.ledger.head import KEPT, head_places, kept_heads
 from synth_core.ledger.rows import canonical, record_of, show_rows
-from synth_core.ledger.tables import ANSWERS, RECORDS
+from synth_core.ledger.tables import ANSWERS, ASKED, RECORDS
 from synth_core.ledger.verbs import Fault, LedgerVerbs, no_fault
 from synth_core.ledger.verify import problems
 from synth_core.privacy.accounts import Head, Record
@@ -108,6 +108,26 @@ class SqlLedger(LedgerVerbs):
     def records_from(self, number: int, *, most: int | None = None) -> list[Record]:
         """The chain from the record of this number on, or so many records of it."""
         return self._read(select(RECORDS).where(RECORDS.c.id >= number).order_by(RECORDS.c.id).limit(most))
+
+    def end(self) -> Head:
+        """The chain's end as it is stored, compared with nothing."""
+        with self.chain.unchecked() as connection:
+            last = last_record(connection)
+            return Head(records=last, hash=hashes_at(connection, [last]).get(last, ""))
+
+    def releases_from(self, number: int) -> list[tuple[str, str]]:
+        """Data set and name of each release with a record of this number or a later one; "" for an account's own."""
+        query = select(RECORDS.c.dataset, RECORDS.c.release).where(RECORDS.c.id >= number).distinct()
+        with self.chain.unchecked() as connection:
+            return [(row.dataset, row.release) for row in connection.execute(query)]
+
+    def standing_from(self, number: int, *, most: int) -> list[Record]:
+        """So many of the records from this number on that say where a spend stands, or that are no spends."""
+        later = RECORDS.alias("later")
+        of_it = (later.c.key == RECORDS.c.key, later.c.attempt == RECORDS.c.attempt, later.c.id > RECORDS.c.id)
+        replaced = exists().where(*of_it, text(f"later.{ASKED}"))  # said in words, so that the index of attempts serves
+        query = select(RECORDS).where(RECORDS.c.id >= number, ~replaced)
+        return self._read(query.order_by(RECORDS.c.id).limit(most))
 
     def _read(self, query: Select[Any]) -> list[Record]:
         with self.chain.unchecked() as connection:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from synth_core.errors import LedgerError
-from synth_core.ledger.book import DECLARING, FOLLOWS, Book, cap_mu2, spend_mu2
+from synth_core.ledger.book import DECLARING, FINAL, FOLLOWS, Book, cap_mu2, spend_mu2
 from synth_core.ledger.head import disagreements
-from synth_core.ledger.rows import FACTS, GENESIS, Row, hash_of, record_of
+from synth_core.ledger.rows import FACTS, GENESIS, Row, canonical, hash_of, record_of
 from synth_core.privacy.accounts import Head, Record, State
 
 AGREEMENT = Fraction(1, 10**9)
@@ -54,7 +54,7 @@ class _Reading:
     sound: bool = True
     book: Book = field(default_factory=Book)
     earlier: Book | None = None  # as versions without forms composed: parts in parallel whatever the snapshot
-    reserved: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
+    reserved: dict[tuple[str, int], bytes] = field(default_factory=dict)  # of attempts that may get further records
     measured: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def take(self, row: Row) -> None:
@@ -90,12 +90,14 @@ class _Reading:
             record = record_of(row)
         except LedgerError:
             return "cannot be read"
-        facts = tuple(row[name] for name in FACTS)
+        facts = hashlib.sha256(canonical([row[name] for name in FACTS]).encode()).digest()
         objection = _of_account(self.book, record, row["dataset"]) or self._of_state(record, row, facts)
         if objection:
             return objection
         if record.state is State.RESERVED:
             self.reserved[record.key, record.attempt] = facts
+        elif record.state in FINAL:
+            self.reserved.pop((record.key, record.attempt), None)
         judged = self._folded(row)
         if judged is None:
             return "is of an earlier version than the ledger"
@@ -115,7 +117,7 @@ class _Reading:
             self.earlier.apply(row | {"snapshot": ""})
         return self.book if row["form"] else self.earlier
 
-    def _of_state(self, record: Record, row: Row, facts: tuple[str, ...]) -> str | None:
+    def _of_state(self, record: Record, row: Row, facts: bytes) -> str | None:
         book, state = self.book, record.state
         if state is State.HELD:
             return None if record.mu2 > 0 else "holds nothing"
@@ -141,7 +143,7 @@ class _Reading:
             return "states a price that is not that of its mechanism"
         return self._of_attempt(record, facts)
 
-    def _of_attempt(self, record: Record, facts: tuple[str, ...]) -> str | None:
+    def _of_attempt(self, record: Record, facts: bytes) -> str | None:
         book, key, state = self.book, record.key, record.state
         reserving = state is State.RESERVED
         before = book.state(key, record.attempt - 1 if reserving else record.attempt)

@@ -48,10 +48,10 @@ class BayesianNetwork(StoredModel):
     step_back: bool = False
 
     def sample(self, rows: int, rng: np.random.Generator) -> Codes:
-        """Draw rows of codes.
+        """Draw rows of codes, family after family.
 
         Args:
-            rows: number of rows.
+            rows: number of rows; `generation` says how they are drawn.
             rng: source of randomness; equal states give equal rows.
 
         Returns:

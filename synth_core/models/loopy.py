@@ -22,7 +22,7 @@ from synth_core.models.linear import Answered, estimate_total
 from synth_core.models.losses import Problem
 from synth_core.models.maximum_entropy import FitProgress, maximum_entropy
 from synth_core.models.sampling import sample_rows
-from synth_core.models.stored import StoredModel, domain_header, read_potentials
+from synth_core.models.stored import PotentialModel, read_potentials
 
 Logs = NDArray[np.float64]
 
@@ -114,10 +114,10 @@ def _entropy(values: Logs) -> float:
     return -float(positive @ np.log(positive))
 
 
-class ClusterGraphField(StoredModel):
+class ClusterGraphField(PotentialModel):
     """An approximate Markov random field: potentials on cliques, calibrated by loopy propagation."""
 
-    __slots__ = ("_agreement", "cliques", "domain", "potentials", "total")
+    __slots__ = ("_agreement",)
     FORMAT = "synth-core/cluster-graph/1"
 
     def __init__(self, domain: Domain, cliques: Sequence[Clique], potentials: Logs, *, total: float) -> None:
@@ -125,11 +125,7 @@ class ClusterGraphField(StoredModel):
             raise FeasibilityError(
                 f"rule {domain.impossible[0].rule!r} is not kept by loopy propagation; estimate on a junction tree"
             )
-        self.domain = domain
-        self.cliques = tuple(cliques)
-        self.potentials = potentials
-        self.potentials.setflags(write=False)
-        self.total = float(total)
+        super().__init__(domain, cliques, potentials, total=total)
         self._agreement: Agreement | None = None
 
     @property
@@ -154,10 +150,6 @@ class ClusterGraphField(StoredModel):
         """Rows drawn cluster by cluster, each given the attributes it shares with clusters before it."""
         tables = (*self.agreement.clusters, *self.agreement.singles)
         return sample_rows(self.domain, tables, rows, rng=rng)
-
-    def _stored(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        header = domain_header(self.domain) | {"cliques": self.cliques, "total": self.total}
-        return header, {"potentials": self.potentials}
 
     @classmethod
     def _restored(cls, header: Mapping[str, Any], stored: Mapping[str, NDArray[Any]]) -> Self:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.arrays import Floats
-from synth_core.domain import Clique, Codes, Domain
+from synth_core.domain import Clique, Codes
 from synth_core.errors import SchemaError
 from synth_core.models.calibration import (
     Calibration,
@@ -29,35 +29,31 @@ from synth_core.models.calibration import (
 from synth_core.models.junction_tree import JunctionTree, junction_tree
 from synth_core.models.linear import Matrix, evidence
 from synth_core.models.sampling import MAX_REPRESENTATIVE_ROWS, representative_rows, sample_rows
-from synth_core.models.stored import StoredModel, domain_header, read_potentials
+from synth_core.models.stored import PotentialModel, read_potentials
 
 
-class MarkovRandomField(StoredModel):
+class MarkovRandomField(PotentialModel):
     """The distribution p(x) ∝ exp(sum of potentials of the measured cliques), scaled to a total of records.
 
     Nothing changes after construction; clique beliefs are calibrated when first needed and kept.
+
+    Attributes:
+        domain: the attributes the model is about.
+        cliques: the marginals it was fitted to.
+        potentials: the log potentials of their cells, one table after the other.
+        total: estimated number of records.
+        tree: the junction tree that holds every clique.
     """
 
-    __slots__ = ("_calibration", "cliques", "potentials", "total", "tree")
+    __slots__ = ("_calibration", "tree")
     FORMAT = "synth-core/markov-random-field/1"
 
     def __init__(
         self, tree: JunctionTree, cliques: Sequence[Clique], potentials: NDArray[np.float64], *, total: float
     ) -> None:
-        cells = sum(tree.domain.cells(clique) for clique in cliques)
-        if potentials.shape != (cells,):
-            raise ValueError(f"potentials need {cells} cells, one for each cell of the cliques")
+        super().__init__(tree.domain, cliques, potentials, total=total)
         self.tree = tree
-        self.cliques = tuple(cliques)
-        self.potentials = potentials
-        self.potentials.setflags(write=False)
-        self.total = float(total)
         self._calibration: Calibration | None = None
-
-    @property
-    def domain(self) -> Domain:
-        """The attributes the model is about."""
-        return self.tree.domain
 
     def potential(self, clique: Clique) -> NDArray[np.float64]:
         """The log potential of one measured clique.
@@ -135,10 +131,6 @@ class MarkovRandomField(StoredModel):
             return sample_rows(self.domain, self.beliefs, number, rng=rng)
 
         return representative_rows(self.domain, draw, rows, rng=rng) if rows <= MAX_REPRESENTATIVE_ROWS else draw(rows)
-
-    def _stored(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        header = domain_header(self.domain) | {"cliques": self.cliques, "total": self.total}
-        return header, {"potentials": self.potentials}
 
     @classmethod
     def _restored(cls, header: Mapping[str, Any], stored: Mapping[str, NDArray[Any]]) -> Self:

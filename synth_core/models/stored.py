@@ -1,7 +1,7 @@
 """Models on disk: one uncompressed .npz file without pickle, written in one atomic step.
 
-The entry `header` is UTF-8 JSON as bytes; its `format` names what the other entries are. Those of a Markov random field
-are `potentials`: float64, the cliques' tables one after the other, each in row-major order.
+The entry `header` is UTF-8 JSON as bytes; its `format` names what the other entries are. A model of potentials has the
+entry `potentials`: float64, the cliques' tables one after the other, each in row-major order.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import os
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
@@ -116,10 +116,32 @@ def read_domain(header: Mapping[str, Any]) -> Domain:
     return Domain(tuple(header["attributes"]), tuple(header["sizes"]), rules)
 
 
+class PotentialModel(StoredModel):
+    """A distribution p(x) ∝ exp(sum of potentials of cliques), scaled to a total of records."""
+
+    __slots__ = ("cliques", "domain", "potentials", "total")
+
+    def __init__(
+        self, domain: Domain, cliques: Sequence[Clique], potentials: NDArray[np.float64], *, total: float
+    ) -> None:
+        cells = sum(map(domain.cells, cliques))
+        if potentials.shape != (cells,):
+            raise ValueError(f"potentials need {cells} cells, one for each cell of the cliques")
+        self.domain = domain
+        self.cliques = tuple(cliques)
+        self.potentials = potentials
+        self.potentials.setflags(write=False)
+        self.total = float(total)
+
+    def _stored(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        header = domain_header(self.domain) | {"cliques": self.cliques, "total": self.total}
+        return header, {"potentials": self.potentials}
+
+
 def read_potentials(
     header: Mapping[str, Any], stored: Mapping[str, NDArray[Any]]
 ) -> tuple[Domain, tuple[Clique, ...], NDArray[np.float64]]:
-    """Domain, cliques and the potentials on them."""
+    """Domain, cliques and the potentials on them, as `PotentialModel` stores them."""
     domain, cliques = read_domain(header), tuple(map(tuple, header["cliques"]))
     potentials = stored["potentials"]
     if potentials.shape != (sum(map(domain.cells, cliques)),):

@@ -24,7 +24,7 @@ from synth_core.privacy.budget import Mechanism, exponential_for, gaussian_for, 
 from synth_core.privacy.entropy import Entropy, SystemEntropy
 from synth_core.privacy.noise import GRID, exponential_choice, grid_noise, noisy_counts, purely_noisy_counts
 from synth_core.privacy.queries import Counts, Query
-from synth_core.privacy.strategies import Answers, Strategy
+from synth_core.privacy.strategies import Answers, Asked
 from synth_core.privacy.strategies import fingerprint as short_fingerprint
 from synth_core.privacy.wall import Private, open_private, wall
 
@@ -129,12 +129,12 @@ class Curator:
 
     def answer(
         self,
-        strategies: Sequence[Strategy],
+        strategies: Sequence[Asked],
         mu2: Fraction,
         *,
         purpose: str,
         weights: Sequence[float] | None = None,
-    ) -> list[Answers]:
+    ) -> list[Answers[Asked]]:
         """Noisy answers of the strategies; `weights` says how the spend is shared among them.
 
         Dividing a strategy's answers by its sensitivity makes queries of sensitivity 1, and these are what is charged;

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,9 @@ from synth_core.privacy.noise import GRID
 from synth_core.privacy.queries import Counts
 
 IntegerMatrix = NDArray[np.int64]
+
+SUM_STEPS = 2**16
+"""Integers into which the reach of a sum of numbers is divided."""
 
 _LARGEST = 2**62 // GRID
 
@@ -103,10 +106,67 @@ class Strategy:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answers:
+class WeightedSum:
+    """One query over a clique: the sum of an integer weight over all records, given for each cell of their table.
+
+    A record with codes x changes one cell of the table by one, hence the answer by the weight of that cell. So **the
+    sensitivity is the largest absolute weight**, and a record in that cell attains it. All of this is in integers.
+
+    Attributes:
+        clique: The attributes whose codes say what a record weighs.
+        weights: The weight of each cell, an axis for each attribute.
+    """
+
+    clique: Clique
+    weights: IntegerMatrix
+
+    def __post_init__(self) -> None:
+        if self.weights.ndim != len(self.clique) or self.weights.dtype != np.int64 or not self.weights.any():
+            raise SpecError(f"the weights for {', '.join(self.clique)} must be 64-bit integers, not all 0")
+        self.weights.setflags(write=False)
+
+    @property
+    def sensitivity2(self) -> int:
+        """The squared sensitivity: the square of the largest absolute weight."""
+        return max(-int(self.weights.min()), int(self.weights.max())) ** 2
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """One answer, an axis for each attribute."""
+        return (1,) * len(self.clique)
+
+    def check(self, domain: Domain) -> None:
+        """Refuse weights that do not fit the domain."""
+        if self.clique != domain.clique(self.clique) or self.weights.shape != domain.shape(self.clique):
+            raise SpecError(f"the weights for {', '.join(self.clique)} need the domain's order and sizes")
+
+    def evaluate(self, counts: Counts) -> Counts:
+        """The exact answer; no sum on the way exceeds n times the largest weight."""
+        if int(np.abs(counts).sum()) * math.isqrt(self.sensitivity2) > _LARGEST:
+            raise WallError("the sum's weights leave no room for noise; use smaller ones")
+        return np.array((counts * self.weights).sum(), dtype=np.int64).reshape(self.shape)
+
+    def facts(self) -> list[Any]:
+        """All that determines the question."""
+        return ["weighted sum", list(self.clique), array_facts(self.weights)]
+
+    def block(self) -> Block:
+        """What its answer is."""
+        digest = fingerprint_of("strategy", [self.facts()])
+        return Block(kind=Kind.STRATEGY, clique=self.clique, shape=self.shape, strategy=digest)
+
+
+LinearQuery: TypeAlias = Strategy | WeightedSum
+"""What a curator answers with noise of the size of its sensitivity."""
+
+Asked = TypeVar("Asked", bound=LinearQuery)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answers(Generic[Asked]):
     """Noisy answers of a strategy, one axis for each attribute, with the standard deviation of each; public."""
 
-    strategy: Strategy
+    strategy: Asked
     noisy: NDArray[np.float64]
     sigma: float
 
@@ -137,7 +197,32 @@ def group_matrix(groups: NDArray[np.int64]) -> IntegerMatrix:
     return np.equal.outer(np.arange(groups.max() + 1), groups).astype(np.int64)
 
 
-def fingerprint(strategies: Sequence[Strategy]) -> str:
+def number_sum(clique: Clique, numbers: NDArray[np.float64], *, size: int, centre: float, reach: float) -> WeightedSum:
+    """The sum, over a column's records, of how far their numbers lie from a public centre.
+
+    A record in bin b at place p adds the integer nearest to `SUM_STEPS` * (numbers[b, p] - centre) / reach; a record
+    with a code beyond the bins adds nothing. No number lies further than `reach` from the centre, which is refused
+    otherwise, so one record moves the answer by at most `SUM_STEPS`: **the sensitivity is at most the reach**, in the
+    column's numbers (see `WeightedSum`). Centre and reach are public, fixed before a count is opened.
+
+    Args:
+        clique: the attribute of the codes and that of the places.
+        numbers: the number for which each place of each bin stands, a row for each bin.
+        size: how many codes there are, the bins first.
+        centre: from where it is measured.
+        reach: the largest distance.
+    """
+    distances = (numbers - centre) / reach
+    if not np.abs(distances).max() <= 1 + 1e-9:
+        raise SpecError("a number lies beyond the reach of its sum; take a larger one")
+    weights = np.zeros((size, numbers.shape[1]), dtype=np.int64)
+    weights[: len(numbers)] = np.rint(np.clip(distances, -1, 1) * SUM_STEPS)
+    return WeightedSum(clique, weights)
+
+
+def fingerprint(strategies: Sequence[LinearQuery]) -> str:
     """A short name of what is asked, so that other matrices never get a stored answer of these."""
-    asked = [[s.clique, [matrix.tolist() for matrix in s.matrices]] for s in strategies]
+    asked = [
+        [s.clique, [m.tolist() for m in (s.matrices if isinstance(s, Strategy) else (s.weights,))]] for s in strategies
+    ]
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from html import escape
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -29,6 +29,9 @@ LEAST_CELL = 17.0
 
 READABLE = 1.3
 """Pixels of a screen for each point below which a picture that is wider than WIDE is scrolled, not shrunk."""
+
+Panel: TypeAlias = tuple[str, Sequence[float], float, float]
+"""What one histogram shows: its title, distances, their mean and their floor."""
 
 _AXIS = 20.0
 """Points below a picture for the numbers of its axis."""
@@ -49,19 +52,18 @@ def paired_bars(labels: Sequence[str], *, reference: Sequence[float], synthetic:
         The picture.
     """
     row = 18.0
-    canvas = Canvas(NARROW, _AXIS + row * len(labels))
-    x = _percent_axis(canvas, labels, longest=20, largest=max([*reference, *synthetic, 0.0]), row=row)
+    canvas, x = _percent_rows(labels, reference, synthetic, width=NARROW, row=row)
     for place, (left, right) in enumerate(zip(reference, synthetic, strict=True)):
         canvas.box(x(0), place * row + 2.5, x(left) - x(0), 6.2, REFERENCE)
         canvas.box(x(0), place * row + 9.3, x(right) - x(0), 6.2, SYNTHETIC)
     return canvas.svg()
 
 
-def histograms(panels: Sequence[tuple[str, Sequence[float], float, float]]) -> str:
+def histograms(panels: Sequence[Panel]) -> str:
     """Histograms on one scale, above each other.
 
     Args:
-        panels: title, distances, their mean and their floor; mean and floor are marked.
+        panels: of the picture, from above; mean and floor are marked.
 
     Returns:
         The picture.
@@ -161,8 +163,7 @@ def marked_bars(labels: Sequence[str], values: Sequence[float], marks: Sequence[
         The picture.
     """
     row = 18.0
-    canvas = Canvas(WIDE, _AXIS + row * len(labels))
-    x = _percent_axis(canvas, labels, longest=24, largest=max([*values, *marks, 0.0]), row=row)
+    canvas, x = _percent_rows(labels, values, marks, width=WIDE, row=row)
     for place, (value, mark) in enumerate(zip(values, marks, strict=True)):
         y = (place + 0.5) * row
         canvas.box(x(0), y - 5, x(value) - x(0), 10, SYNTHETIC)
@@ -189,9 +190,7 @@ def dumbbells(
         The picture.
     """
     row = 19.5
-    canvas = Canvas(WIDE, _AXIS + row * len(labels))
-    largest = max([*reference, *synthetic, *baseline, 0.0])
-    x = _percent_axis(canvas, labels, longest=24, largest=largest, row=row)
+    canvas, x = _percent_rows(labels, reference, synthetic, baseline, width=WIDE, row=row)
     for place, (left, right, base) in enumerate(zip(reference, synthetic, baseline, strict=True)):
         y = (place + 0.5) * row
         canvas.line([(x(left), y), (x(right), y)], MUTED, width=2)
@@ -256,16 +255,18 @@ def _label_rows(canvas: Canvas, labels: Sequence[str], *, longest: int, row: flo
     return begin
 
 
-def _percent_axis(
-    canvas: Canvas, labels: Sequence[str], *, longest: int, largest: float, row: float
-) -> Callable[[float], float]:
-    """Draw the labels of rows and an axis of shares below them; returns where a share lies."""
-    begin, end = _label_rows(canvas, labels, longest=longest, row=row), row * len(labels)
-    x = _scale(largest or 1.0, begin, canvas.width - 14)
-    for tick in _ticks(largest or 1.0, 4):
+def _percent_rows(
+    labels: Sequence[str], *shares: Sequence[float], width: float, row: float
+) -> tuple[Canvas, Callable[[float], float]]:
+    """A canvas with the labels of rows and an axis below them that has room for the shares; and where a share lies."""
+    largest, end = max(itertools.chain([0.0], *shares)) or 1.0, row * len(labels)
+    canvas = Canvas(width, _AXIS + end)
+    begin = _label_rows(canvas, labels, longest=20 if width == NARROW else 24, row=row)
+    x = _scale(largest, begin, width - 14)
+    for tick in _ticks(largest, 4):
         canvas.line([(x(tick), 0), (x(tick), end)], RULE, width=0.6)
         canvas.text(x(tick), end + 9, f"{100 * tick:g}%", MUTED, anchor="middle", size=SIZE - 0.5)
-    return x
+    return canvas, x
 
 
 def _scale(largest: float, begin: float, end: float) -> Callable[[float], float]:

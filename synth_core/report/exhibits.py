@@ -108,17 +108,25 @@ def marginals_exhibit(marginals: Sequence[MarginalErrors]) -> Exhibit:
         "mean Jensen–Shannon divergence, bits": lambda m: f"{m.jensen_shannon:.4f}",
         "marginals measured": lambda m: f"{len(m.values):,} of {m.population:,}",
     }
-    return Exhibit(
-        title="Distances of the marginals",
-        svg=charts.histograms(panels),
+    return histograms_exhibit(
+        "Distances of the marginals",
+        panels,
         alt=f"Histograms of the total variation distance of every measured marginal: {means}.",
         note="Each marginal is one table of counts over some of the columns; distances are shares of the records.",
+        floor="sampling alone",
         table=Table(
             head=("", *(f"{m.alpha}-way" for m in marginals)),
             rows=tuple((name, *map(shown, marginals)) for name, shown in measures.items()),
         ),
-        key=(("ink", "mean"), ("warning", "sampling alone")),
     )
+
+
+def histograms_exhibit(
+    title: str, panels: Sequence[charts.Panel], *, alt: str, note: str, floor: str, table: Table
+) -> Exhibit:
+    """Histograms of distances, with the key to their two marks: the mean, and what `floor` alone would give."""
+    key = (("ink", "mean"), ("warning", floor))
+    return Exhibit(title=title, svg=charts.histograms(panels), alt=alt, note=note, table=table, key=key)
 
 
 def columns_at_a_time(number: int) -> str:

@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from synth_core.evaluation import (
-    CodedTable,
-    Evaluation,
-    compare_tables,
-    declared_area,
-    declared_pay_gap,
-    numeric_levels,
-    rule_violations,
-)
+from synth_core.evaluation import CodedTable, Evaluation, compare_tables, declared_measures, rule_violations
 from synth_core.evaluation.true_errors import broken_comparisons, encode_table
 from synth_core.evaluation.values import Comparison
 from synth_core.report import exhibits
@@ -40,7 +32,6 @@ from synth_core.report.page import (
     worst_marginals_table,
 )
 from synth_core.schema import Schema
-from synth_core.schema.codec import number_columns
 from synth_core.synthesizers.base import Progress
 
 if TYPE_CHECKING:
@@ -183,12 +174,9 @@ def compare_and_report(
     evaluation = compare_tables(
         real_table,
         synthetic_table,
-        levels=numeric_levels(schema),
-        numbers=number_columns(schema),
-        pay_gap=declared_pay_gap(schema),
-        area=declared_area(schema),
         violations=rule_violations(synthetic_table, schema) | broken_comparisons(synthetic, schema),
         progress=lambda what, done, parts: progress(f"{what} ({done} of {parts})"),
+        **declared_measures(schema),
     )
     report = internal_report(
         evaluation,

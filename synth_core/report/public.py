@@ -19,7 +19,7 @@ from synth_core.models.junction_tree import JunctionTree
 from synth_core.release.certificate import account_sentence
 from synth_core.report import charts, exhibits
 from synth_core.report.changes import Previous, changes_exhibit, changes_table
-from synth_core.report.exhibits import Exhibit, columns_at_a_time
+from synth_core.report.exhibits import Exhibit, columns_at_a_time, histograms_exhibit
 from synth_core.report.page import (
     MAX_LISTED,
     Guarantee,
@@ -186,16 +186,16 @@ def answers_exhibit(measured: Sequence[MeasuredMarginal]) -> Exhibit:
     words = "; ".join(f"{size}-way {percent(mean_distances(group)[0])}" for size, group in groups)
     furthest = sorted(measured, key=lambda m: m.noise - m.distance)
     ranked = pick_varied(furthest, lambda m: m.clique, count=MAX_LISTED)
-    return Exhibit(
-        title="Distance from the noisy answers",
-        svg=charts.histograms(panels),
+    return histograms_exhibit(
+        "Distance from the noisy answers",
+        panels,
         alt=f"Histograms of the distance of the synthetic table from each noisy answer: {words} on average.",
         note="A table that follows its answers is about as far from them as the noise alone.",
+        floor="noise alone",
         table=Table(
             head=("furthest beyond noise", "cells", "distance", "noise alone"),
             rows=tuple((" × ".join(m.clique), f"{m.cells:,}", percent(m.distance), percent(m.noise)) for m in ranked),
         ),
-        key=(("ink", "mean"), ("warning", "noise alone")),
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping
 from functools import cached_property
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, StrictFloat, StrictInt, model_validator
 
+from synth_core.documents import REAL, WHOLE, read_document
 from synth_core.errors import SchemaError
 from synth_core.names import one_line
 from synth_core.schema.columns.base import Declaration, Value
@@ -44,6 +46,11 @@ class Lookup(Declaration):
     def _check(self) -> Lookup:
         if len({isinstance(value, str) for value in self.values.values()}) > 1:
             raise ValueError("values: text and numbers are mixed; put all of them in quotes")
+        for value in self.values.values():
+            if isinstance(value, int) and not -(2**63) <= value < 2**63:
+                raise ValueError("values: a whole number has more than 64 bits; put all of them in quotes")
+            if isinstance(value, float) and not np.isfinite(value):
+                raise ValueError("values: a number is infinite or none; put all of them in quotes")
         return self
 
 
@@ -74,9 +81,7 @@ class Attached(Declaration):
             if name not in columns:
                 raise SchemaError(f"attached {self.name!r}: column {name!r} is not in the schema")
         if self.lookup is None:
-            for name in self.needs:
-                if not isinstance(columns[name], InsideBins):
-                    raise SchemaError(f"attached {self.name!r}: column {name!r} holds no numbers in bins")
+            self._check_numbers(columns)
             return
         column = columns[self.lookup.column]
         if not isinstance(column, Categorical):
@@ -89,6 +94,17 @@ class Attached(Declaration):
         for value in self.lookup.values:
             if value not in column.values:
                 raise SchemaError(f"attached {self.name!r}: {value!r} is no value of {column.name!r}; remove it")
+
+    def _check_numbers(self, columns: Mapping[str, AnyColumn]) -> None:
+        largest = abs(self.expression.constant)
+        for name, factor in self.expression.factors.items():
+            column = columns[name]
+            if not isinstance(column, InsideBins):
+                raise SchemaError(f"attached {self.name!r}: column {name!r} holds no numbers in bins")
+            ends = getattr(column, "bounds", None) or (column.edges[0], column.edges[-1])
+            largest += abs(factor) * max(abs(float(end)) for end in ends)
+        if not largest < 2**63:
+            raise SchemaError(f"attached {self.name!r}: its numbers may have more than 64 bits; write smaller factors")
 
     def has_missing(self, columns: Mapping[str, AnyColumn]) -> bool:
         """Whether it may hold nothing."""
@@ -124,21 +140,22 @@ class Attached(Declaration):
         return self
 
 
-def inline_tables(raw: Any, folder: Path) -> None:
+def inline_tables(raw: dict[str, Any], folder: Path) -> None:
     """Put the values of lookup tables into a schema that was read, so that it needs no other file from then on.
 
     Raises:
         SchemaError: If a table cannot be read as two columns with a header.
     """
-    for entry in raw.get("attached") or () if isinstance(raw, dict) else ():
+    attached = raw.get("attached")
+    for entry in attached if isinstance(attached, list) else ():
         lookup = entry.get("lookup") if isinstance(entry, dict) else None
         if isinstance(lookup, dict) and "table" in lookup:
             address = lookup.pop("table")
             try:
-                with (folder / str(address)).open(encoding="utf-8-sig", newline="") as file:
-                    rows = list(csv.reader(file, strict=True))[1:]
+                text = read_document(folder / str(address)).removeprefix("\ufeff")
+                rows = list(csv.reader(StringIO(text, newline=""), strict=True))[1:]
                 lookup["values"] = {_cell(key): _cell(value) for key, value in rows}
-            except (OSError, ValueError, csv.Error):
+            except (ValueError, csv.Error):
                 raise SchemaError(
                     f"attached {entry.get('name')!r}: table {address} cannot be read; it is a CSV file beside the "
                     "schema, with a header and two columns, the value and what is attached"
@@ -146,9 +163,7 @@ def inline_tables(raw: Any, folder: Path) -> None:
 
 
 def _cell(text: str) -> int | float | str:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    """Numbers as the schema itself reads them: 007 is text, as it is there."""
+    if WHOLE.fullmatch(text):
+        return int(text)
+    return float(text) if REAL.fullmatch(text) else text

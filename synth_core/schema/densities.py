@@ -49,6 +49,9 @@ USUAL_INDEX = 2.0
 USUAL_STRAY = 0.1
 """Standard deviation, in widths of a bin, with which a guessed mean place is trusted beside a bought one."""
 
+STEP = 0.01
+"""Change of a mean place by which it is tried how far it moves the mean number of a bin."""
+
 STEEPEST_TILT = 60.0
 """Upper limit of the tilt that gives a density a bought mean."""
 
@@ -108,6 +111,13 @@ class Densities:
         at = self._centres
         bins = np.repeat(np.arange(len(at)), at.shape[1])
         found: Floats = (self.masses * self.scales.numbers(at.ravel(), bins).reshape(at.shape)).sum(axis=1)
+        return found
+
+    def numbers_per_place(self) -> Floats:
+        """Returns how far the mean number of each bin moves with its mean place."""
+        low, high = (self.with_exact_means(self.means + step) for step in (-STEP, STEP))
+        apart = np.maximum(high.means - low.means, np.finfo(float).tiny)
+        found: Floats = (high.mean_numbers() - low.mean_numbers()) / apart
         return found
 
     def with_means(self, means: Floats, deviations: Floats) -> Densities:

@@ -70,10 +70,13 @@ class DeclaredSchema(Declaration):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Reads a schema file.
+        """Read a schema file.
 
         Args:
             path: a YAML file.
+
+        Returns:
+            The schema.
 
         Raises:
             SchemaError: if it cannot be read, declares something wrong or, read as a `Schema`, leaves bins to be
@@ -87,7 +90,11 @@ class DeclaredSchema(Declaration):
             raise SchemaError(f"{path}: {wrong}") from None
 
     def save(self, path: str | Path) -> None:
-        """Write the schema as YAML that `load` reads back to an equal schema."""
+        """Write the schema as YAML that `load` reads back to an equal schema.
+
+        Args:
+            path: the file to write.
+        """
         text = yaml.safe_dump(self._plain(), sort_keys=False, allow_unicode=True, width=110)
         Path(path).write_text(text, encoding="utf-8")
 
@@ -108,10 +115,13 @@ class DeclaredSchema(Declaration):
         return tuple(column.name for column in self.private_columns)
 
     def resolve(self, edges: Edges | None = None) -> Schema:
-        """Returns the schema in which every column has its codes.
+        """Put bought bins in their places.
 
         Args:
             edges: the edges of bins that were bought, by column; left out where the declaration has them all.
+
+        Returns:
+            The schema in which every column has its codes.
 
         Raises:
             SchemaError: if a column is left whose bins are to be bought; names it and the remedy.
@@ -173,7 +183,18 @@ class Schema(DeclaredSchema):
 
     @classmethod
     def from_sizes(cls, sizes: Mapping[str, int]) -> Schema:
-        """A schema of integer-coded columns: each holds 0 … size-1 and is decoded to the same integers."""
+        """Declare columns of codes, each decoded to the same integers.
+
+            >>> from synth_core import Schema
+            >>> Schema.from_sizes({"a": 2, "b": 3}).domain.cells()
+            6
+
+        Args:
+            sizes: the number of codes of each column; a column of size n holds 0 … n-1.
+
+        Returns:
+            The schema.
+        """
         columns = [{"kind": "categorical", "name": name, "values": range(size)} for name, size in sizes.items()]
         return cls.model_validate({"columns": columns})
 
@@ -188,7 +209,7 @@ class Schema(DeclaredSchema):
         nullable: Collection[str] = (),
         leave_out: Collection[str] = (),
     ) -> Schema:
-        """Returns a schema with the columns of a frame, in their order, and what is declared here.
+        """Declare the columns of a frame, in their order.
 
         Only names and types of the frame's columns are read, never a value: which values there are is itself a
         statement about people, so it has to come from a questionnaire or a classification.
@@ -209,6 +230,9 @@ class Schema(DeclaredSchema):
                 which need no bounds.
             nullable: columns in which a value may be missing.
             leave_out: columns that are not modelled.
+
+        Returns:
+            The schema.
 
         Raises:
             SchemaError: a column is declared nowhere, or what is declared does not fit; names the column.
@@ -243,14 +267,34 @@ class Schema(DeclaredSchema):
         return group_rules([rule for rule in self.rules if isinstance(rule, ValueRule)], numbers)
 
     def column(self, name: str) -> AnyColumn:
-        """The column of that name."""
+        """Find a column.
+
+        Args:
+            name: its name.
+
+        Returns:
+            The column.
+
+        Raises:
+            SchemaError: there is none of that name.
+        """
         for column in self.columns:
             if column.name == name:
                 return column
         raise SchemaError(f"column {name!r} is not in the schema")
 
     def violations(self, frame: pd.DataFrame) -> dict[str, NDArray[np.bool_]]:
-        """For each rule, which rows of a decoded frame break it."""
+        """Find the rows that break a rule.
+
+        Args:
+            frame: a table in the schema's own values, such as a synthetic one.
+
+        Returns:
+            For each rule by name, whether each row breaks it.
+
+        Raises:
+            SchemaError: the table has not all columns of a rule.
+        """
         broken = {}
         for rule in self.rules:
             names = rule.columns if isinstance(rule, ValueRule) else columns_of(rule)
@@ -268,7 +312,14 @@ class Schema(DeclaredSchema):
         return broken
 
     def impossible(self, rule: Rule | Dependency) -> tuple[Impossible, ...]:
-        """The rule on codes; what no code can meet anyway is left out."""
+        """Translate a rule to codes.
+
+        Args:
+            rule: one of the schema's rules about codes.
+
+        Returns:
+            The combinations of codes that it excludes; what no code can meet anyway is left out.
+        """
         found = []
         for clauses in rule.combinations:
             masks: dict[str, NDArray[np.bool_]] = {}
@@ -371,7 +422,7 @@ def _impossible_bins(group: Group) -> Iterator[Impossible]:
 
 def _read_with_tables(text: str, kind: type[Declared], folder: Path) -> Declared:
     """The same with lookup tables, which are read each time."""
-    raw = parse_document(text)
+    raw = _parsed(text)
     inline_tables(raw, folder)
     return kind.model_validate(raw, context=text)
 
@@ -379,10 +430,14 @@ def _read_with_tables(text: str, kind: type[Declared], folder: Path) -> Declared
 @lru_cache(maxsize=8)
 def _read(text: str, kind: type[Declared]) -> Declared:
     """The schema that a text declares; every step of a release reads the same text, and parsing it takes 0.1 s."""
+    return kind.model_validate(_parsed(text), context=text)
+
+
+def _parsed(text: str) -> dict[str, Any]:
     raw = parse_document(text, words=True)
     if not isinstance(raw, dict):
         raise SchemaError("a schema file is a mapping with the key columns")
-    return kind.model_validate(raw, context=text)
+    return raw
 
 
 _ANY_KIND = f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"

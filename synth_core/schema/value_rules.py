@@ -9,6 +9,7 @@ of bins can hold, so that what was found possible can be made.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -185,6 +186,8 @@ def _side(tokens: Sequence[tuple[str, str]]) -> dict[str, float]:
             raise ValueError("compare: a side is a sum of columns and numbers, such as 2 * a + b - 1")
     if not found:
         raise ValueError("compare: a side is empty; write a column or a number")
+    if not all(map(math.isfinite, found.values())):
+        raise ValueError("compare: a number is too large; write a smaller one")
     return found
 
 
@@ -315,7 +318,11 @@ def _narrowed(
     total = np.sum(list(least.values()), axis=0) + sign * form.constant
     size = np.sum([np.abs(part) for part in least.values()], axis=0) + abs(form.constant)
     exact = all(whole.values()) and all(float(x).is_integer() for x in (*form.factors.values(), form.constant))
-    margin = (1.0 if exact else 2 * CLOSE * size + 1e-300) if form.comparator == "<" else 0.0
+    margin: float | Floats = 0.0
+    if form.comparator == "<":
+        margin = 1.0 if exact else 2 * CLOSE * size + 1e-300
+    elif form.comparator == "<=" and not exact:  # or a bound that is computed would be exceeded by its rounding
+        margin = 4 * np.finfo(np.float64).eps * size
     changed = False
     for name, factor in form.factors.items():
         room = -(total - least[name]) - margin  # sign * factor * x must not exceed it

@@ -97,8 +97,9 @@ def _fit(run: StepRun) -> Path:
     """Measures these marginals with noise and fits the model to the answers."""
     from synth_core.steps import conversation, moments, strata
 
+    path = strata.fit(run) if run.spec.strata else conversation.fit(run)
     moments.buy_moments(run)
-    return strata.fit(run) if run.spec.strata else conversation.fit(run)
+    return path
 
 
 def _strata(paths: ReleasePaths, spec: ReleaseSpec) -> list[PartId]:

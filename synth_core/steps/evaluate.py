@@ -19,15 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
-from synth_core.evaluation import (
-    CodedTable,
-    Evaluation,
-    compare_tables,
-    declared_area,
-    declared_pay_gap,
-    numeric_levels,
-    rule_violations,
-)
+from synth_core.evaluation import CodedTable, Evaluation, compare_tables, declared_measures, rule_violations
 from synth_core.evaluation.distances import Z95, alpha_way
 from synth_core.evaluation.public import (
     BoughtError,
@@ -60,7 +52,8 @@ from synth_core.steps.context import StepRun
 from synth_core.steps.ingest import snapshot_key
 from synth_core.storage.ingest import ingest_partitions, keeps_places
 from synth_core.synthesizers.base import noise_sigma
-from synth_core.synthesizers.moments import mean_deviation, read_moments, value_densities
+from synth_core.synthesizers.moments import read_moments
+from synth_core.synthesizers.pooled_numbers import pool_numbers
 
 BOUGHT_ALPHAS = (1, 2, 3)
 """Numbers of columns of the marginals whose mean error is bought."""
@@ -97,13 +90,10 @@ def _compare(run: StepRun, synthetic: CodedTable, quality: PublicQuality) -> Non
     evaluation = compare_tables(
         real,
         synthetic,
-        levels=numeric_levels(run.schema),
-        numbers=_known_numbers(run),
-        pay_gap=declared_pay_gap(run.schema),
-        area=declared_area(run.schema),
         violations=quality.violations,
         quick=run.spec.evaluate == "quick",
         progress=lambda what, done, parts: run.progress(f"{what} ({done} of {parts})"),
+        **declared_measures(run.schema) | {"numbers": _known_numbers(run)},
     )
     write_text(run.paths.evaluation, evaluation.to_json())
     write_text(run.paths.internal_report, _report(run, evaluation, real, synthetic))
@@ -159,7 +149,7 @@ def _public_quality(run: StepRun, synthetic: CodedTable) -> PublicQuality:
         merged=answers.merged,
         total=total,
         bought=_bought(run, synthetic, total) if spec.quality_share else [],
-        means=_means(run, synthetic, answers.marginals),
+        means=_means(run, synthetic),
         violations=rule_violations(synthetic, run.schema) | _broken_comparisons(run),
         answers_used=answers.used,
         answers_unused=answers.unused,
@@ -189,22 +179,17 @@ def count_broken(shard: Path, *, schema: Schema, rules: Sequence[ValueRule]) -> 
     return found
 
 
-def _means(run: StepRun, synthetic: CodedTable, answers: Sequence[Measurement]) -> list[MeanError]:
+def _means(run: StepRun, synthetic: CodedTable) -> list[MeanError]:
     """The means of columns whose sums were bought, with the margin that noise and sampling give them."""
     known = read_moments(run.paths.moments)
     columns = [column for column in number_columns(run.schema) if column.name in known]
     if not columns:
         return []
-    model, found = load_model(run.paths.model), []
-    densities = value_densities(run.schema, model.marginal, known)
+    by_noise = pool_numbers(run.schema, load_model(run.paths.model).marginal, known).deviations
+    found = []
     for column, summary in zip(columns, summarise_values(synthetic, columns), strict=True):
-        counts = model.marginal((column.name,))[: column.declared]
-        sigmas = [answer.sigma for answer in answers if answer.clique == (column.name,)]
-        by_noise = mean_deviation(
-            densities[column.name], known[column.name], counts, count_sigma=min(sigmas, default=0.0)
-        )
         by_sampling = summary.deviation / math.sqrt(max(1, summary.rows))
-        margin = Z95 * math.hypot(by_noise, by_sampling)
+        margin = Z95 * math.hypot(by_noise[column.name], by_sampling)
         found.append(MeanError(column=column.name, mean=summary.mean, margin=margin))
     return found
 

@@ -24,7 +24,8 @@ from synth_core.models.mixture import AnyModel, Mixture, load_model
 from synth_core.schema import Schema
 from synth_core.schema.codec import decode_table
 from synth_core.steps.context import StepRun
-from synth_core.synthesizers.moments import read_moments, value_densities
+from synth_core.synthesizers.moments import read_moments
+from synth_core.synthesizers.pooled_numbers import pool_numbers
 
 BLOCK_ROWS = 1_000_000
 """Rows drawn, decoded and written at once: bounds the memory of a worker whatever the size of its shard."""
@@ -73,9 +74,10 @@ def write_shard(job: tuple[int, Path], *, recipe: Recipe) -> Path:
     total = max(1, round(model.total)) if recipe.rows == "noisy" else recipe.rows
     rng = np.random.default_rng([recipe.seed, number])
     schema = Schema.load(recipe.schema)
-    densities = value_densities(schema, model.marginal, read_moments(recipe.moments) if recipe.moments else {})
+    numbers = pool_numbers(schema, model.marginal, read_moments(recipe.moments) if recipe.moments else {})
     drawn = _drawn(model, total, rng, recipe=recipe, number=number)
-    tables = (decode_table(codes, schema, rng, densities) for codes in drawn)
+    rows = (numbers.exchange_rows(codes, schema.domain, rng) for codes in drawn)
+    tables = (decode_table(codes, schema, rng, numbers.densities) for codes in rows)
     first = next(tables)
     with ExitStack() as files:
         parquet = files.enter_context(atomic_write(address))

@@ -130,7 +130,7 @@ def error_of(part: QuerySet, domain: Domain, strategy: Strategy) -> float:
     return strategy.sensitivity2 * math.prod(spreads)
 
 
-def local_least_squares(answers: list[Answers]) -> list[tuple[Clique, NDArray[np.float64]]]:
+def local_least_squares(answers: list[Answers[Strategy]]) -> list[tuple[Clique, NDArray[np.float64]]]:
     """Each measured table by least squares from its own answers: unbiased, neither consistent nor positive."""
     return [
         (one.strategy.clique, contract_axes(one.noisy, [np.linalg.pinv(m) for m in one.strategy.matrices]))
@@ -138,7 +138,7 @@ def local_least_squares(answers: list[Answers]) -> list[tuple[Clique, NDArray[np
     ]
 
 
-def _measurement(answers: Answers) -> Answered:
+def _measurement(answers: Answers[Strategy]) -> Answered:
     """The answers as the estimators take them; single codes of all attributes are a plain marginal."""
     strategy = answers.strategy
     if all(np.array_equal(m, np.eye(len(m))) for m in strategy.matrices):

@@ -6,14 +6,12 @@ The server that mounts it identifies visitors; it knows nothing else of that ser
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse
 
 from synth_core.errors import SynthError
 from synth_core.events.office import Office
-from synth_core.release.verify import Verification
 from synth_core.web.pages import render
 from synth_core.web.routes import Visitor, router
 
@@ -28,23 +26,14 @@ HEADERS = {
 """Headers of every answer without stricter ones of its own: no script, style or frame from elsewhere, nothing kept."""
 
 
-def create_app(
-    *,
-    office: Callable[[], Office],
-    visitor: Callable[..., Visitor],
-    secret: Callable[[], str],
-    verify: Callable[[Path], Verification],
-) -> FastAPI:
-    """The application; `visitor` is a dependency that refuses strangers, for every address alike.
-
-    `secret` signs forms, and `verify` checks the folder of a published release.
-    """
+def create_app(*, office: Callable[[], Office], visitor: Callable[..., Visitor], secret: Callable[[], str]) -> FastAPI:
+    """The application; `visitor` is a dependency that refuses strangers everywhere, `secret` signs forms."""
 
     def known(request: Request, who: Visitor = Depends(visitor)) -> None:  # noqa: B008 — FastAPI's way
         request.state.visitor = who
 
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, dependencies=[Depends(known)])
-    app.state.office, app.state.secret, app.state.verify = office, secret, verify
+    app.state.office, app.state.secret = office, secret
     app.include_router(router)
     app.middleware("http")(_with_headers)
     app.exception_handler(SynthError)(_refused)

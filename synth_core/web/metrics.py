@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from synth_core.errors import LedgerError, SpecError
 from synth_core.events.journal import Kind
-from synth_core.events.office import Office, committed_share
+from synth_core.events.office import NEWEST, Office, committed_share
 from synth_core.events.tally import EventTally
 from synth_core.privacy.accounts import Balance
 from synth_core.privacy.budget import epsilon_of, round_up
@@ -127,13 +127,13 @@ def _releases(office: Office) -> list[Metric]:
         epsilons.append((labels, float(manifest["guarantee"]["epsilon"])))
         times.append((labels, at.timestamp()))
     return [
-        Metric("synth_release_rows", "Synthetic records of a published release.", rows),
+        Metric("synth_release_rows", f"Synthetic records of a release, for the {NEWEST} published last.", rows),
         Metric(
             "synth_release_epsilon",
-            "Epsilon that a published release promises: the larger of asked and charged.",
+            "Epsilon that such a release promises: the larger of asked and charged.",
             epsilons,
         ),
-        Metric("synth_release_published_timestamp_seconds", "When a release was published.", times),
+        Metric("synth_release_published_timestamp_seconds", "When such a release was published.", times),
     ]
 
 

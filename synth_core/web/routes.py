@@ -19,26 +19,25 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Form, HTTPException, Query, Request, Response
-from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse
+from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, StreamingResponse
 
 from synth_core.errors import LedgerError, SpecError
 from synth_core.events.journal import Kind
 from synth_core.events.office import ChainStatus, Office
 from synth_core.release.paths import SIGNED
-from synth_core.release.verify import Verification
+from synth_core.release.verify import Verification, check_release
 from synth_core.web import metrics
 from synth_core.web.pages import address, render
 from synth_core.web.views import (
     AccountView,
     RecordFilter,
+    ReleaseLine,
     account_view,
     account_views,
-    record_lines,
+    csv_portions,
+    record_page,
     release_lines,
     release_view,
-    releases_of_run,
-    standing,
-    to_csv,
 )
 
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'; sandbox"
@@ -46,6 +45,8 @@ REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; f
 
 RECORDS_ON_A_PAGE = 200
 """Ledger records listed on one page."""
+RELEASES_ON_A_PAGE = 50
+"""Releases listed on one page."""
 MAX_REASON_LETTERS = 500
 """Upper limit of the letters of a reason given in a form."""
 NAMES = {"dataset": "Data set", "dag": "DAG", "run": "DAG run"}
@@ -60,6 +61,9 @@ class Visitor:
 
 
 router = APIRouter()
+
+PageNumber = Annotated[int, Query(ge=1, le=10**6)]
+"""Which page of a list an address asks for."""
 
 
 @router.get("/")
@@ -105,11 +109,10 @@ def set_cap(
 
 
 @router.get("/releases")
-def releases(request: Request) -> HTMLResponse:
+def releases(request: Request, page: PageNumber = 1) -> HTMLResponse:
     """All releases."""
-    lines = release_lines(_office(request).records())
-    empty = "There is no release yet."
-    return _page(request, "releases.html", here="releases", title="Releases", lines=lines, empty=empty)
+    lines = release_lines(_office(request))
+    return _release_page(request, lines, page, here="releases", title="Releases", empty="There is no release yet.")
 
 
 @router.get("/release")
@@ -117,26 +120,26 @@ def release(request: Request, name: str, check: str = "") -> HTMLResponse:
     """One release: guarantee, reports, artifacts, lineage."""
     office = _office(request)
     view = release_view(office, name)
-    found = _verification(request, office.paths(name).public) if check and view.manifest else None
+    found = _verification(office.paths(name).public) if check and view.manifest else None
     return _page(request, "release.html", here="releases", view=view, found=found, signed=SIGNED)
 
 
 @router.get("/dag")
-def of_dag(request: Request, dag: str) -> HTMLResponse:
+def of_dag(request: Request, dag: str, page: PageNumber = 1) -> HTMLResponse:
     """The releases of one DAG."""
-    lines = releases_of_run(_office(request), dag)
+    lines = release_lines(_office(request), dag=dag)
     empty = "No run of this DAG has spent privacy budget."
-    return _page(request, "releases.html", here="", title=f"Releases of {dag}", lines=lines, empty=empty)
+    return _release_page(request, lines, page, title=f"Releases of {dag}", empty=empty, dag=dag)
 
 
 @router.get("/run")
-def of_run(request: Request, dag: str, run: str) -> HTMLResponse:
+def of_run(request: Request, dag: str, run: str, page: PageNumber = 1) -> HTMLResponse:
     """The release of one DAG run."""
-    lines = releases_of_run(_office(request), dag, run)
+    lines = release_lines(_office(request), dag=dag, run=run)
     if len(lines) == 1:
         return release(request, lines[0].name)
     empty = "This run has not spent privacy budget."
-    return _page(request, "releases.html", here="", title="Releases of this run", lines=lines, empty=empty)
+    return _release_page(request, lines, page, title="Releases of this run", empty=empty, dag=dag, run=run)
 
 
 Asked = Annotated[RecordFilter, Depends()]
@@ -144,30 +147,23 @@ Asked = Annotated[RecordFilter, Depends()]
 
 
 @router.get("/records")
-def records(
-    request: Request, asked: Asked, page: Annotated[int, Query(ge=1, le=10**6)] = 1, each: bool = False
-) -> HTMLResponse:
+def records(request: Request, asked: Asked, page: PageNumber = 1, each: bool = False) -> HTMLResponse:
     """The records, filtered, newest first: one line for each step and round, or (each) for each question."""
-    everything = standing(_office(request).records())
-    found = record_lines(asked.among(everything), each=each)
     first = (page - 1) * RECORDS_ON_A_PAGE
-    choices = {
-        name: sorted({str(value) for record in everything if (value := getattr(record, name))})
-        for name in ("dataset", "release", "step", "state")
-    }
+    found = record_page(_office(request), asked, each=each, first=first, most=RECORDS_ON_A_PAGE)
     return _page(
         request,
         "records.html",
         here="records",
-        lines=found[first : first + RECORDS_ON_A_PAGE],
-        total=len(found),
-        more=len(found) > first + RECORDS_ON_A_PAGE,
+        lines=found.lines,
+        total=found.total,
+        more=found.total > first + RECORDS_ON_A_PAGE,
         page=page,
         query="&".join(part for part in (asked.query, "each=true" if each else "") if part),
         filter=asked.query,
         each=each,
         asked=dict(asked.items()),
-        choices=choices,
+        choices=found.choices,
         names={name: NAMES.get(name, name.capitalize()) for name, _ in asked.items()},
     )
 
@@ -175,9 +171,11 @@ def records(
 @router.get("/records.csv")
 def records_csv(request: Request, asked: Asked) -> Response:
     """The same records for a spreadsheet."""
-    text = to_csv(asked.among(standing(_office(request).records())))
     headers = {"Content-Disposition": 'attachment; filename="privacy-ledger.csv"'}
-    return Response(text, media_type="text/csv; charset=utf-8", headers=headers)
+    office = _office(request)
+    office.ledger.records_from(1, most=1)  # what cannot be read is said before the first line is sent
+    portions = csv_portions(office, asked)
+    return StreamingResponse(portions, media_type="text/csv; charset=utf-8", headers=headers)
 
 
 @router.get("/report")
@@ -251,6 +249,26 @@ def _account_page(
     )
 
 
+def _release_page(
+    request: Request, lines: list[ReleaseLine], page: int, *, title: str, empty: str, here: str = "", **named: str
+) -> HTMLResponse:
+    """Some of the releases; `named` is what the address names besides the page."""
+    first = (page - 1) * RELEASES_ON_A_PAGE
+    return _page(
+        request,
+        "releases.html",
+        here=here,
+        title=title,
+        empty=empty,
+        lines=lines[first : first + RELEASES_ON_A_PAGE],
+        total=len(lines),
+        number=page,
+        more=len(lines) > first + RELEASES_ON_A_PAGE,
+        path={"releases": "releases"}.get(here, "run" if "run" in named else "dag"),
+        named=named,
+    )
+
+
 def _page(request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
     values |= {"visitor": request.state.visitor, "chain": _chain(_office(request))}
     return HTMLResponse(render(template, **values), status_code=status)
@@ -263,13 +281,12 @@ def _chain(office: Office) -> ChainStatus | None:
         return None
 
 
-def _verification(request: Request, public: Path) -> Verification:
+def _verification(public: Path) -> Verification:
     """What a check of the published release finds."""
     try:
-        found: Verification = request.app.state.verify(public)
+        return check_release(public)
     except OSError:
         raise SpecError("the server may not read all that the check needs; run: synth verify") from None
-    return found
 
 
 def _report(path: Path) -> Response:

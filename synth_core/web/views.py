@@ -8,24 +8,29 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from fractions import Fraction
+from heapq import heappop, heappush
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from synth_core.errors import SpecError
 from synth_core.events.journal import Event, Kind
 from synth_core.events.office import Office, committed_share
 from synth_core.files import escape_formula
-from synth_core.ledger.book import cost_by_step, group_records, runway
+from synth_core.ledger.book import cost_by_step, forecast, group_records
+from synth_core.ledger.chain import PORTION
 from synth_core.privacy.accounts import Account, Balance, Record, State
 from synth_core.privacy.budget import epsilon_of, mu_of
 from synth_core.release import signing
-from synth_core.release.certificate import group_by_release, last_turn, promised_mu2
+from synth_core.release.certificate import last_turn, promised_mu2
 from synth_core.release.paths import ReleasePaths
+
+T = TypeVar("T")
 
 SPENDING_STEPS = ("score", "select", "fit", "evaluate")
 """Steps that may ask the curator, in the order in which charts stack them."""
@@ -43,6 +48,7 @@ class ReleaseLine:
     state: str  # published, under way or ended
     reason: str  # why it ended
     began: datetime
+    asked: datetime | None  # when it first reserved a spend
     runs: tuple[tuple[str, str], ...]  # (DAG, run), each once, in order; empty if run by hand
 
     @property
@@ -136,17 +142,53 @@ class ReleaseView:
         return sum(artifact.name.endswith(".parquet") for artifact in self.artifacts)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Digest:
+    """What lists and charts need of the records of a release, or of those of an account itself: little of each."""
+
+    line: ReleaseLine | None  # None for an account's own records
+    last: int  # number of the last record
+    lines: int  # of the records page
+    spends: int  # and other entries, each in the state it is in
+    steps: frozenset[str]
+    states: frozenset[str]
+    runs: frozenset[tuple[str, str]]
+    caps: tuple[Record, ...]
+    points: tuple[tuple[int, datetime, float, float], ...]  # record, time, committed mu^2, cap mu^2
+
+
+POINTS = 100
+"""About how many points of a release the course of its account has while there are few releases."""
+
+
+def digest(records: Sequence[Record]) -> Digest:
+    """Sum up all records of a release, or all of an account's own."""
+    entries = standing(records)
+    return Digest(
+        line=_line(records) if records[0].release else None,
+        last=records[-1].id,
+        lines=len(record_lines(entries, each=False)),
+        spends=len(entries),
+        steps=frozenset(record.step for record in entries),
+        states=frozenset(record.state.value for record in entries),
+        runs=frozenset((record.runner.dag, record.runner.run) for record in entries),
+        caps=tuple(record for record in records if record.state in (State.ACCOUNT, State.CAP)),
+        points=tuple(_thinned([_point(record) for record in records], POINTS)),
+    )
+
+
 def account_view(office: Office, dataset: str) -> AccountView:
     """One account."""
     balance = office.ledger.balance(dataset)
-    records = office.records(dataset=dataset)
-    caps = [record for record in records if record.state in (State.ACCOUNT, State.CAP)]
+    own = [known for (name, _), known in office.by_release(digest).items() if name == dataset]
+    lines = _newest_first(own)
+    spent = sorted((line.asked, line.mu2) for line in lines if line.asked and line.mu2)
     return AccountView(
         balance=balance,
-        forecast=runway(records, balance),
-        releases=release_lines(records),
-        history=caps[::-1],
-        course=_course(records),
+        forecast=forecast(spent, balance),
+        releases=lines,
+        history=[record for known in own for record in known.caps][::-1],
+        course=_course(own),
     )
 
 
@@ -156,16 +198,23 @@ def account_views(office: Office) -> list[AccountView]:
     return sorted(views, key=lambda view: (-view.committed, view.account.dataset))
 
 
-def release_lines(records: Sequence[Record]) -> list[ReleaseLine]:
-    """The releases that the records speak of, newest first."""
-    lines = [_line(group) for (_, name), group in group_by_release(records).items() if name]
-    return sorted(lines, key=lambda line: line.began, reverse=True)
+def release_lines(office: Office, *, dag: str = "", run: str | None = None) -> list[ReleaseLine]:
+    """All releases, or those that a DAG or one run of it has spent for, newest first."""
+    return _newest_first(
+        known
+        for known in office.by_release(digest).values()
+        if not dag or any(its == dag and run in (None, one) for its, one in known.runs)
+    )
+
+
+def _newest_first(digests: Iterable[Digest]) -> list[ReleaseLine]:
+    return sorted((one.line for one in digests if one.line), key=lambda line: line.began, reverse=True)
 
 
 def release_view(office: Office, release: str) -> ReleaseView:
     """One release."""
     paths, manifest = office.paths(release), office.manifest(release)
-    records = office.records(release=release)
+    records = office.ledger.records(release=release)
     if not records:
         raise SpecError("the ledger knows no release of that name; choose one from the list")
     events = [event for event in office.events() if event.release == release]
@@ -182,17 +231,6 @@ def release_view(office: Office, release: str) -> ReleaseView:
     )
 
 
-def releases_of_run(office: Office, dag: str, run: str | None = None) -> list[ReleaseLine]:
-    """The releases that a DAG, or one run of it, has spent for, newest first."""
-    records = office.records()
-    names = {
-        (record.dataset, record.release)
-        for record in records
-        if record.release and record.runner.dag == dag and run in (None, record.runner.run)
-    }
-    return release_lines([record for record in records if (record.dataset, record.release) in names])
-
-
 def _line(records: Sequence[Record]) -> ReleaseLine:
     """The line of the release that all these records belong to."""
     account, steps = records[-1].account, {step: mu2 for step, mu2 in cost_by_step(records).items() if step}
@@ -207,6 +245,7 @@ def _line(records: Sequence[Record]) -> ReleaseLine:
         state=state,
         reason=reason,
         began=records[0].at,
+        asked=next((record.at for record in records if record.state is State.RESERVED), None),
         runs=tuple(runs),
     )
 
@@ -219,10 +258,20 @@ def _state(records: Sequence[Record]) -> tuple[str, str]:
     return ("published", "") if turn.reason == "published" else ("ended", turn.reason)
 
 
-def _course(records: Sequence[Record]) -> list[tuple[datetime, float, float]]:
-    """How the account went: after each record, and as it is now."""
-    points = [(record.at, float(record.cap_mu2 - record.remaining_mu2), float(record.cap_mu2)) for record in records]
+def _course(digests: Sequence[Digest]) -> list[tuple[datetime, float, float]]:
+    """How the account went, as far as points are kept, and as it is now: of many releases each has but few."""
+    few = max(1, 10 * POINTS // max(1, len(digests)))
+    points = [point[1:] for point in sorted(point for one in digests for point in _thinned(one.points, few))]
     return [*points, (datetime.now(UTC), *points[-1][1:])] if points else []
+
+
+def _point(record: Record) -> tuple[int, datetime, float, float]:
+    return record.id, record.at, float(record.cap_mu2 - record.remaining_mu2), float(record.cap_mu2)
+
+
+def _thinned(points: Sequence[T], number: int) -> Sequence[T]:
+    """At most about so many of them, evenly, the last one always."""
+    return points if len(points) <= number else [*points[: -1 : -(-len(points) // number)], points[-1]]
 
 
 def _artifacts(public: Path, manifest: dict[str, Any] | None) -> list[Artifact]:
@@ -266,6 +315,10 @@ class RecordFilter:
     def items(self) -> list[tuple[str, str]]:
         """Every criterion with what it asks for."""
         return [(item.name, getattr(self, item.name)) for item in fields(self)]
+
+    def is_of(self, place: tuple[str, str]) -> bool:
+        """Whether records of this data set and release can be among those asked for."""
+        return self.dataset in ("", place[0]) and self.release in ("", place[1])
 
     def among(self, records: Iterable[Record]) -> list[Record]:
         """The records asked for."""
@@ -314,6 +367,50 @@ class RecordLine:
         return ", ".join(name.replace("_", " ") for name in names)
 
 
+@dataclass(frozen=True, slots=True)
+class RecordPage:
+    """Some lines of the records page, how many there are, and what can be asked for."""
+
+    lines: list[RecordLine]
+    total: int
+    choices: dict[str, list[str]]
+
+
+def record_page(office: Office, asked: RecordFilter, *, each: bool, first: int, most: int) -> RecordPage:
+    """Some of the lines that are asked for, newest first; one release's records are in memory at a time."""
+    digests = office.by_release(digest)
+    found = _found_lines(office, digests, asked, each=each)
+    shown = list(islice(found, first, first + most))
+    if any((asked.step, asked.state, asked.dag, asked.run, asked.task)):
+        total = first + len(shown) + sum(1 for _ in found) if shown else 0
+    else:
+        total = sum(one.spends if each else one.lines for place, one in digests.items() if asked.is_of(place))
+    named = {
+        "dataset": {dataset for dataset, _ in digests},
+        "release": {release for _, release in digests},
+        "step": {step for one in digests.values() for step in one.steps},
+        "state": {state for one in digests.values() for state in one.states},
+    }
+    return RecordPage(shown, total, {name: sorted(values - {""}) for name, values in named.items()})
+
+
+def _found_lines(
+    office: Office, digests: Mapping[tuple[str, str], Digest], asked: RecordFilter, *, each: bool
+) -> Iterator[RecordLine]:
+    """Lines by their last records: those of a release wait for lines of others that are newer."""
+    waiting: list[tuple[int, RecordLine]] = []
+    for place, one in sorted(digests.items(), key=lambda item: -item[1].last):
+        if not asked.is_of(place):
+            continue
+        while waiting and -waiting[0][0] > one.last:
+            yield heappop(waiting)[1]
+        records = standing(office.ledger.records(dataset=place[0], release=place[1]))
+        for line in record_lines(asked.among(records), each=each):
+            heappush(waiting, (-line.records[-1].id, line))
+    while waiting:
+        yield heappop(waiting)[1]
+
+
 def record_lines(records: Sequence[Record], *, each: bool) -> list[RecordLine]:
     """The lines of the records page, newest first.
 
@@ -343,14 +440,24 @@ COLUMNS = (
 """Head line of the ledger's records as CSV."""
 
 
-def to_csv(records: Iterable[Record]) -> str:
-    """The records as CSV with a head line, fit for a spreadsheet."""
+def to_csv(records: Iterable[Record], *, head: bool = True) -> str:
+    """The records as CSV, fit for a spreadsheet, with a head line unless they go on."""
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\r\n")
-    writer.writerow(COLUMNS)
+    if head:
+        writer.writerow(COLUMNS)
     for record in records:
         writer.writerow([_harmless(value) for value in _row(record)])
     return target.getvalue()
+
+
+def csv_portions(office: Office, asked: RecordFilter) -> Iterator[str]:
+    """The same of all records that are asked for, oldest first, in portions; of each spend its latest."""
+    yield to_csv([])
+    records = office.ledger.standing_from(1, most=PORTION)
+    while records:
+        yield to_csv(asked.among(records), head=False)
+        records = office.ledger.standing_from(records[-1].id + 1, most=PORTION)
 
 
 def _row(record: Record) -> list[object]:

@@ -24,7 +24,7 @@ import pytest
 from infra.local import rest, services, up
 from infra.local.demo import Stopwatch, compiled_kernels
 from infra.local.rest import AirflowApi, ApiError, ServerBusy
-from infra.local.services import dask_cluster, service, wait_until
+from infra.local.services import dask_cluster, read_scheduler_file, service, wait_until
 from infra.local.site import REPOSITORY, Dask, Site, SiteError, free_port
 
 PATIENCE = 300
@@ -64,6 +64,16 @@ def gone(pids) -> bool:
     running = [psutil.Process(pid) for pid in pids if services._alive(pid)]
     _, alive = psutil.wait_procs(running, timeout=PATIENCE)
     return not [process for process in alive if services._alive(process.pid)]
+
+
+def test_a_scheduler_that_is_still_writing_its_file_is_waited_for(tmp_path):
+    file = tmp_path / "dask.json"
+    assert read_scheduler_file(file) == {}
+    for begun in ("", '{"address": "tls://127'):
+        file.write_text(begun)
+        assert read_scheduler_file(file) == {}
+    file.write_text('{"address": "tls://127.0.0.1:8786"}')
+    assert read_scheduler_file(file) == {"address": "tls://127.0.0.1:8786"}
 
 
 def test_a_service_ends_with_descendants_that_ignore_signals_and_changed_group(tmp_path, monkeypatch):

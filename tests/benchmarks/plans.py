@@ -191,7 +191,7 @@ def measure(method: str, records: int, columns: int, strata: int, evaluate: str)
     from synth_core.bench.scale_tasks import _cpu, _forget_peak, _peak_mb, census_schema, write_source
     from synth_core.ledger.sql import open_ledger
     from synth_core.privacy.accounts import Account
-    from synth_core.release.machine import measure_speed
+    from synth_core.release.estimate import measure_speed
     from synth_core.release.paths import ReleasePaths
     from synth_core.steps import STEPS, prepare, run_step
 

@@ -1,9 +1,10 @@
 """How far means and ninth deciles of published numbers are off: drawn uniformly, from densities, with sums bought.
 
 Run as `python tests/benchmarks/values.py [--runs N] [--tables NAME,...]`; one thread. Three tables: the fictional
-population; adult as it is distributed (ages and hours as whole numbers, capital gain and loss in hundredths of their
-range, which is all that is there); and a simulated survey whose incomes have a Pareto tail. Uniform numbers and those
-from densities are drawn for the same codes of the same model. Each result is kept in values.jsonl and not made
+population; adult (ages and hours as whole numbers, capital gain and loss in hundredths of their range, which is all
+that is there); and a simulated survey whose incomes have a Pareto tail. Uniform numbers and those from densities are
+drawn for the same codes of the same model. Beside them: means by group with one density for all rows and with one for
+each group; rows a second; and rows that break a rule about numbers. Each result is kept in values.jsonl and not made
 again; values.md is written from it.
 """
 
@@ -17,18 +18,24 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from yardstick import mean_tvd
 
 from synth_core import Schema, synthesize
+from synth_core.domain import breaking_rows
 from synth_core.example.population import EXAMPLE_ROWS, EXAMPLE_SEED, generate, population_schema
-from synth_core.schema.codec import decode, number_columns
+from synth_core.schema.codec import decode, decode_table, encode, guess_densities, number_columns
 
 HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "values.jsonl", HERE / "values.md"
 ADULT = HERE.parents[2] / "shared" / "data" / "adult14.csv"
-EPSILON, DELTA, SHARE = 1.0, 1e-6, 0.1
+EPSILON, DELTA, SHARE = 1.0, 1e-6, 0.2
 TAILS = (1.5, 2.0, 2.5, 3.0)
 SURVEY_ROWS = 100_000
 WAYS = ("uniform", "densities", "bought")
+GROUPS = 10
+GROUP_RUNS = 3
+SPEED_ROWS, SPEED_NUMBERS, SPEED_OTHERS, SPEED_RUNS = 1_000_000, 5, 10, 5
+RULED_ROWS = 1_000_000
 
 
 def survey(index: float) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -60,13 +67,23 @@ def survey(index: float) -> tuple[pd.DataFrame, dict[str, Any]]:
 
 
 def adult() -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Adult with ages and hours as whole numbers; gain and loss are numbered from 0 to 99."""
+    """Adult with ages and hours as they were; gain and loss are known in hundredths of their range alone.
+
+    What is declared is known without the records: ages are top coded at 90 and gains at the end of their range, most
+    people have neither gain nor loss, and hours are said in round numbers, 40 above all.
+    """
     frame = pd.read_csv(ADULT)
+    frame["age"] += 16  # the codes begin at 16 years and at 1 hour
+    frame["hours-per-week"] += 1
     numbers = {
-        "age": {"bins": [0, 5, 9, 14, 19, 24, 29, 34, 39, 44, 49, 59, 85]},
-        "hours-per-week": {"bins": [0, 14, 24, 34, 44, 49, 59, 99], "atoms": [39]},
-        "capital-gain": {"bins": [0, 5, 10, 20, 100], "atoms": [0, 99]},
-        "capital-loss": {"bins": [0, 20, 40, 60, 100], "atoms": [0]},
+        "age": {"bins": [16, 20, 25, 30, 35, 40, 45, 50, 55, 60, 65, 75, 91], "atoms": [90]},
+        "hours-per-week": {
+            "bins": [1, 15, 25, 35, 45, 50, 60, 70, 100],
+            "atoms": [40],
+            "heaping": {"every": 5, "share": 0.8},
+        },
+        "capital-gain": {"bins": [0, 2, 4, 6, 8, 10, 15, 20, 30, 50, 100], "atoms": [0, 99]},
+        "capital-loss": {"bins": [0, 20, 30, 35, 40, 45, 50, 60, 100], "atoms": [0]},
     }
     kept = ["workclass", "education-num", "marital-status", "relationship", "sex", "income>50K", *numbers]
     columns = [
@@ -114,6 +131,15 @@ def judged(table: str, way: str, run: int) -> list[dict[str, Any]]:
     )
     cpu = time.process_time() - begun
     tables = {way: found.table}
+    drawn = found.model.sample(len(found.table), np.random.default_rng(run))
+    codes = encode(frame, schema)
+    real, own = np.column_stack(list(codes.values())), np.column_stack(list(encode(found.table, schema).values()))
+    sizes = schema.domain.sizes
+    marginals = {
+        "tvd": [mean_tvd(real, own, sizes, alpha) for alpha in (1, 2)],
+        "tvd_model": [mean_tvd(real, drawn, sizes, alpha) for alpha in (1, 2)],
+        "rows_changed": float((own != drawn).any(axis=1).mean()),
+    }
     if way == "densities":
         rng = np.random.default_rng(run)
         codes = found.model.sample(len(found.table), rng)
@@ -124,6 +150,7 @@ def judged(table: str, way: str, run: int) -> list[dict[str, Any]]:
             "way": name,
             "run": run,
             "cpu": round(cpu, 2),
+            **marginals,
             **errors(frame, made, schema),
         }
         for name, made in tables.items()
@@ -144,6 +171,89 @@ def errors(frame: pd.DataFrame, made: pd.DataFrame, schema: Schema) -> dict[str,
     return {"mean": means, "p90": deciles}
 
 
+def grouped(table: str, run: int) -> dict[str, Any]:
+    """Errors of means in the largest groups, with one density for all rows and with one for each group.
+
+    The groups of a density are those of the column that divides the rows and says most of the numbers: education
+    where there is one. Groups whose means are compared are the largest codes of all columns that are no numbers.
+    """
+    frame, plain = TABLES[table]()
+    schema = changed(plain)
+    found = synthesize(frame, schema, epsilon=EPSILON, delta=DELTA, seed=run)
+    rows = found.model.sample(len(frame), np.random.default_rng(run))
+    by = next((name for name in schema.domain if name.startswith("educ")), schema.domain.attributes[0])
+    at = rows[:, schema.domain.position(by)]
+    together = decode(rows, schema, np.random.default_rng(run), guess_densities(schema, found.model.marginal))
+    apart = together.copy()
+    for code in np.unique(at):
+
+        def marginal(clique: tuple[str], code: int = int(code)) -> np.ndarray:
+            pair = schema.domain.clique((by, *clique))
+            both = found.model.marginal(pair)
+            return np.take(both, code, axis=pair.index(by)) if by not in clique else found.model.marginal(clique)
+
+        own = decode(rows[at == code], schema, np.random.default_rng(run), guess_densities(schema, marginal))
+        for column in number_columns(schema):
+            apart.loc[at == code, column.name] = own[column.name].to_numpy()
+    numbers = {column.name for column in number_columns(schema)}
+    codes, made = encode(frame, schema), {name: rows[:, k] for k, name in enumerate(schema.domain)}
+    sizes = [(int((codes[n] == c).sum()), n, c) for n in schema.domain if n not in numbers for c in np.unique(codes[n])]
+    groups = [(n, c) for size, n, c in sorted(sizes, key=lambda one: -one[0]) if size < 0.9 * len(frame)][:GROUPS]
+    errors: dict[str, dict[str, list[float]]] = {"together": {}, "apart": {}}
+    for column in number_columns(schema):
+        real = frame[column.name].astype(float)
+        real = real.clip(column.edges[0], column.edges[-1]) if column.unseen == "clip" else real
+        for way, mine in (("together", together), ("apart", apart)):
+            pairs = [
+                (real[codes[n] == c].mean(), mine[column.name][made[n] == c].astype(float).mean()) for n, c in groups
+            ]
+            errors[way][column.name] = [round(float(b / a - 1), 5) for a, b in pairs if a and not np.isnan(a * b)]
+    return {"groups": table, "by": by, "run": run, **errors}
+
+
+def rate(run: int) -> dict[str, Any]:
+    """Rows a second of processor time: drawn from a model and decoded, and decoded alone."""
+    rng = np.random.default_rng(22)
+    edges = [0, 5000, 10_000, 20_000, 40_000, 60_000, 100_000, 200_000, 1_000_000]
+    numbers = [{"name": f"x{k}", "kind": ("integer", "real")[k % 2], "bins": edges} for k in range(SPEED_NUMBERS)]
+    others = [{"name": f"c{k}", "kind": "categorical", "values": list(range(6))} for k in range(SPEED_OTHERS)]
+    schema = Schema.model_validate({"columns": numbers + others})
+    frame = pd.DataFrame(
+        {c["name"]: rng.lognormal(10, 1, 20_000).clip(0, 999_999) // 1 for c in numbers}
+        | {c["name"]: rng.integers(0, 6, 20_000) for c in others}
+    )
+    model = synthesize(frame, schema, epsilon=EPSILON, delta=DELTA, method="independent").model
+    densities = guess_densities(schema, model.marginal)
+    decode_table(model.sample(1000, rng), schema, rng, densities)  # compiles
+    begun = time.process_time()
+    codes = model.sample(SPEED_ROWS, rng)
+    between = time.process_time()
+    decode_table(codes, schema, rng, densities)
+    decoding, sampling = time.process_time() - between, between - begun
+    return {"rate": run, "decode": round(SPEED_ROWS / decoding), "both": round(SPEED_ROWS / (decoding + sampling))}
+
+
+def ruled() -> dict[str, Any]:
+    """Decoded rows that break comparisons or sums, with the rules declared and without."""
+    whole = {"people": [1, 2, 3, 5, 9, 21], "children": [0, 1, 3, 6, 21], "age": [0, 18, 40, 60, 100]}
+    money = {name: [0, 100, 1000, 10_000] for name in ("wages", "rents", "total")}
+    columns = [{"name": name, "kind": "integer", "bins": bins} for name, bins in whole.items()]
+    columns += [{"name": "partner_age", "kind": "integer", "bins": whole["age"], "nullable": True}]
+    columns += [{"name": n, "kind": "real", "bins": bins, "nullable": True, "atoms": [0]} for n, bins in money.items()]
+    compare = ["children < people", "age - partner_age < 60", "wages + rents == total"]
+    rules = [{"name": text, "compare": text} for text in compare]
+    schema = Schema.model_validate({"columns": columns, "rules": rules})
+    rng = np.random.default_rng(22)
+    codes = np.column_stack([rng.integers(0, size, 4 * RULED_ROWS) for size in schema.domain.sizes])
+    codes = np.resize(codes[~breaking_rows(codes, schema.domain)], (RULED_ROWS, len(columns)))
+    broken = {}
+    for way, one in (("declared", schema), ("not declared", Schema.model_validate({"columns": columns}))):
+        frame = decode(codes, one, np.random.default_rng(1))
+        numbers = {name: frame[name].astype(float).to_numpy(na_value=np.nan) for name in frame}
+        broken[way] = {r.name: int(r.broken(numbers).sum()) for g in schema.value_groups for r in g.rules}
+    return {"ruled": RULED_ROWS, **broken}
+
+
 def page(results: list[dict[str, Any]]) -> str:
     """The figures as one page."""
     lines = [
@@ -153,23 +263,85 @@ def page(results: list[dict[str, Any]]) -> str:
         "errors of the mean and of the ninth decile of all columns of numbers, relative to the truth, as median and",
         "worst of the runs. *Uniform* is how numbers were drawn before, uniformly in their bin; *densities* draws",
         "them from guessed densities, for the same codes of the same models; *bought* spends",
-        f"{SHARE:.0%} of the budget on sums inside bins of all these columns. A ninth decile of 0 has none.",
+        f"{SHARE:.0%} of the budget on sums of all these columns. A ninth decile of 0 has none.",
         "",
-        "Adult is used as it is distributed here: ages and hours are whole numbers, capital gain and loss numbers from",
-        "0 to 99, hundredths of their range. The survey has 100,000 rows; a tenth of its incomes lies in a Pareto tail",
+        "Adult's ages and hours are whole numbers; capital gain and loss are distributed here in hundredths of their",
+        "range, numbers from 0 to 99. The survey has 100,000 rows; a tenth of its incomes lies in a Pareto tail",
         "of the index named, cut at 10,000,000, and its last bin is 200,000 to 10,000,000.",
         "",
         "| table | column | mean: uniform | densities | bought | p90: uniform | densities | bought | runs |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for table in TABLES:
-        mine = [result for result in results if result["table"] == table]
+        mine = [result for result in results if result.get("table") == table]
         for name in mine[0]["mean"] if mine else ():
             cells = [shown(mine, measure, name, way) for measure in ("mean", "p90") for way in WAYS]
             runs = min(len({r["run"] for r in mine if r["way"] == way}) for way in WAYS)
             lines.append(f"| {table} | {name} | {' | '.join(cells)} | {runs} |")
-    lines += ["", *summary(results), ""]
+    lines += ["", *summary(results), *codes_lines(results), *beside(results), ""]
     return "\n".join(lines)
+
+
+def codes_lines(results: list[dict[str, Any]]) -> list[str]:
+    """Errors of marginals on codes."""
+    lines = [
+        "",
+        "Mean total variation distance of codes from the real ones, one-way and two-way: of the rows that the model",
+        "drew, and of those that were published. Densities say only where in their bins numbers lie, and change no",
+        "code; bought sums exchange a few rows, because they correct counts too.",
+        "",
+        "| table | way | model, 1-way | published | model, 2-way | published | rows exchanged |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for table in TABLES:
+        for way in ("densities", "bought"):
+            mine = [r for r in results if r.get("table") == table and r.get("way") == way]
+            if mine:
+                model, own = (np.mean([r[key] for r in mine], axis=0) for key in ("tvd_model", "tvd"))
+                changed_rows = np.mean([r["rows_changed"] for r in mine])
+                lines.append(
+                    f"| {table} | {way} | {model[0]:.5f} | {own[0]:.5f} | {model[1]:.5f} | {own[1]:.5f} "
+                    f"| {changed_rows:.3%} |"
+                )
+    return lines
+
+
+def beside(results: list[dict[str, Any]]) -> list[str]:
+    """Groups, speed and rules."""
+    groups, rates = [r for r in results if "groups" in r], [r for r in results if "rate" in r]
+    lines = []
+    if groups:
+        lines += [
+            "",
+            "Errors of means in the ten largest groups of rows, median and worst, with one density for all rows and",
+            "with one for each code of a column (the same codes; densities guessed from the model's pairs). It is what",
+            "a density that depends on other columns would give.",
+            "",
+            "| table | column | by | one density | one for each group | runs |",
+            "|---|---|---|---|---|---|",
+        ]
+    for table in dict.fromkeys(r["groups"] for r in groups):
+        mine = [r for r in groups if r["groups"] == table]
+        for name in mine[0]["together"]:
+            cells = [np.abs([e for r in mine for e in r[way][name]]) for way in ("together", "apart")]
+            cells = [f"{np.median(errors):.2%} / {errors.max():.1%}" for errors in cells if len(errors)]
+            if len(cells) == 2:
+                lines.append(f"| {table} | {name} | {mine[0]['by']} | {cells[0]} | {cells[1]} | {len(mine)} |")
+    if rates:
+        decoded, both = (np.array([r[key] for r in rates]) / 1e6 for key in ("decode", "both"))
+        lines += [
+            "",
+            f"Speed at {SPEED_NUMBERS + SPEED_OTHERS} columns of which {SPEED_NUMBERS} of numbers, {SPEED_ROWS:,}",
+            f"rows, one thread, processor time, {len(rates)} runs: decoded {np.median(decoded):.2f} million rows a",
+            f"second ({decoded.min():.2f} to {decoded.max():.2f}), drawn from a model and decoded",
+            f"{np.median(both):.2f} ({both.min():.2f} to {both.max():.2f}).",
+        ]
+    for r in results:
+        if "ruled" in r:
+            lines += ["", f"Of {r['ruled']:,} decoded rows these break a rule about numbers:", ""]
+            lines += ["| rule | declared | not declared |", "|---|---|---|"]
+            lines += [f"| `{name}` | {r['declared'][name]:,} | {r['not declared'][name]:,} |" for name in r["declared"]]
+    return lines
 
 
 def shown(results: list[dict[str, Any]], measure: str, name: str, way: str) -> str:
@@ -180,6 +352,7 @@ def shown(results: list[dict[str, Any]], measure: str, name: str, way: str) -> s
 
 def summary(results: list[dict[str, Any]]) -> list[str]:
     """How many columns are within what was aimed at."""
+    results = [r for r in results if "mean" in r]
     columns = sorted({(r["table"], name) for r in results for name in r["mean"]})
     lines = []
     for way in WAYS:
@@ -208,17 +381,25 @@ def main() -> None:
     parser.add_argument("--tables", default=",".join(TABLES))
     asked = parser.parse_args()
     results = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
-    done = {(result["table"], result["way"], result["run"]) for result in results}
+    done = {(result["table"], result["way"], result["run"]) for result in results if "way" in result}
+
+    def keep(fresh: list[dict[str, Any]]) -> None:
+        results.extend(fresh)
+        with RESULTS.open("a") as file:
+            file.writelines(json.dumps(result) + "\n" for result in fresh)
+        print(*(json.dumps(result) for result in fresh), sep="\n", flush=True)
+
+    if not any("ruled" in result for result in results):
+        keep([ruled()])
+    keep([rate(run) for run in range(sum("rate" in result for result in results), SPEED_RUNS)])
     for run in range(asked.runs):
         for table in asked.tables.split(","):
             for way in ("densities", "bought"):
                 if (table, way, run) in done:
                     continue
-                fresh = judged(table, way, run)
-                results += fresh
-                with RESULTS.open("a") as file:
-                    file.writelines(json.dumps(result) + "\n" for result in fresh)
-                print(*(json.dumps(result) for result in fresh), sep="\n", flush=True)
+                keep(judged(table, way, run))
+            if run < GROUP_RUNS and not any((r.get("groups"), r["run"]) == (table, run) for r in results if "run" in r):
+                keep([grouped(table, run)])
     PAGE.write_text(page(results))
 
 

@@ -12,7 +12,6 @@ import synth_core
 
 PACKAGES = ("synth_core", "synth_core.evaluation", "synth_core.models", "synth_core.release")
 CODE = Path(synth_core.__file__).parent
-OTHERS = {"synth_core.schema"}  # their methods have pages of their own
 
 
 def public():
@@ -26,8 +25,6 @@ def called():
     """Functions, and the methods of classes, that a user may call."""
     for name, thing in public():
         if inspect.isclass(thing):
-            if any(thing.__module__.startswith(other) for other in OTHERS):
-                continue
             for part in dir(thing):
                 method = inspect.getattr_static(thing, part)
                 function = method.__func__ if isinstance(method, classmethod | staticmethod) else method

@@ -72,16 +72,6 @@ def internal(tmp_path_factory) -> Path:
     return path
 
 
-@pytest.fixture
-def window(browser):
-    """The shared browser, with what others have done to its window and console forgotten."""
-    browser.get("about:blank")
-    browser.get_log("browser")
-    yield browser
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-
-
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["internal", "public"])

@@ -31,14 +31,6 @@ def reports(tmp_path_factory):
     return {"public": paths.public_report, "internal": paths.internal_report}
 
 
-@pytest.fixture
-def window(browser):
-    browser.get("about:blank")
-    browser.get_log("browser")
-    yield browser
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-
-
 def show(window, report, width):
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width == PHONE}
     window.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)

@@ -9,7 +9,7 @@ import pytest
 
 from synth_core.errors import SpecError
 from synth_core.privacy.queries import GRID, BoxCount, Dependence, Misfit, Total
-from synth_core.privacy.strategies import place_sums
+from synth_core.privacy.strategies import SUM_STEPS, WeightedSum, number_sum, place_sums
 
 
 def tables(shape, most):
@@ -105,6 +105,32 @@ def test_sums_of_places_are_distances_from_the_middle():
     found = place_sums(("x", "place"), bins=2, size=3, places=4).evaluate(table)
     assert found.ravel().tolist() == [3 * -3 + 3, 0]
     assert 8 * found[0, 0] / (2 * 4) == 3 * (1 - 4) + (7 - 4)
+
+
+@pytest.mark.parametrize(("size", "bins", "most"), [(2, 2, 6), (3, 2, 3)])
+@pytest.mark.parametrize("centre", [0.0, 3.5, 10.0])
+def test_a_sum_of_numbers_moves_by_at_most_its_reach_and_by_just_that(size, bins, most, centre):
+    """In units of reach / SUM_STEPS, for all tables and all records; codes beyond the bins add nothing."""
+    numbers = np.array([[0.0, 1.0], [4.0, 10.0]])[:bins]
+    reach = float(np.abs(numbers - centre).max())
+    query, worst = number_sum(("x", "place"), numbers, size=size, centre=centre, reach=reach), 0
+    for table in tables((size, 2), most):
+        before = query.evaluate(table.copy()).item()
+        for cell in np.ndindex(size, 2):
+            table[cell] += 1
+            change = abs(query.evaluate(table).item() - before)
+            table[cell] -= 1
+            expected = SUM_STEPS * abs(numbers[cell] - centre) / reach if cell[0] < bins else 0
+            assert change == pytest.approx(expected, abs=0.5)
+            worst = max(worst, change)
+    assert worst**2 == query.sensitivity2 == SUM_STEPS**2
+
+
+def test_a_number_beyond_the_reach_of_its_sum_is_refused():
+    with pytest.raises(SpecError, match="beyond the reach"):
+        number_sum(("x", "place"), np.array([[0.0, 10.0]]), size=1, centre=4.0, reach=5.0)
+    with pytest.raises(SpecError, match="64-bit integers, not all 0"):
+        WeightedSum(("x",), np.zeros(3, dtype=np.int64))
 
 
 def test_total():

@@ -1,7 +1,6 @@
 """What a plan says of time, memory and disk: right within a factor of 2 on releases that it was not learnt from."""
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,26 +9,25 @@ from support.small_release import write_release
 
 from synth_core.errors import SpecError
 from synth_core.release import estimate
-from synth_core.release.estimate import USUAL_FACTOR, Shape, describe, estimate_release, in_words, megabytes
-from synth_core.release.machine import measure_speed, remembered_speed
+from synth_core.release.estimate import (
+    USUAL_FACTOR,
+    Shape,
+    describe,
+    estimate_release,
+    in_words,
+    measure_speed,
+    megabytes,
+    remembered_speed,
+)
 from synth_core.release.spec import ReleaseSpec
 from synth_core.steps import cost
+from tests.benchmarks import plans
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 CENSUS = Shape(method="absyn", records=10**6, rows=10**6, columns=15)
 
 
-@pytest.fixture
-def plans(monkeypatch):
-    """The benchmark's program, and the releases that it judges."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    monkeypatch.delitem(sys.modules, "plans", raising=False)
-    import plans
-
-    return plans
-
-
-def test_judged_releases_took_what_was_planned_within_a_factor_of_2(plans):
+def test_judged_releases_took_what_was_planned_within_a_factor_of_2():
     known = [json.loads(line) for line in plans.RESULTS.read_text().splitlines()]
     judged = [one for one in known if tuple(one[name] for name in plans.SHAPE) in plans.JUDGED]
     assert len(judged) == len(plans.JUDGED) == 8
@@ -39,7 +37,7 @@ def test_judged_releases_took_what_was_planned_within_a_factor_of_2(plans):
             assert 1 / USUAL_FACTOR <= planned / taken <= USUAL_FACTOR, (one["method"], one["records"], what)
 
 
-def test_the_committed_table_is_that_of_the_committed_costs(plans, tmp_path, monkeypatch):
+def test_the_committed_table_is_that_of_the_committed_costs(tmp_path, monkeypatch):
     before = (BENCHMARKS / "plans.md").read_text()
     monkeypatch.setattr(plans, "HERE", tmp_path)
     plans.write_table([json.loads(line) for line in plans.RESULTS.read_text().splitlines()])

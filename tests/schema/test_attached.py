@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from synth_core import documents
 from synth_core.errors import SchemaError
 from synth_core.schema import Schema
 from synth_core.schema.codec import decode, encode
@@ -71,6 +74,37 @@ def test_a_table_is_read_beside_the_schema_and_kept_in_it(tmp_path):
         Schema.load(tmp_path / "schema.yaml")
 
 
+@pytest.mark.parametrize("table", ["/dev/zero", "/proc/self/mem", "fifo", "long.csv", ".", "a\\0b"])
+def test_a_table_that_never_ends_or_is_none_is_not_read(tmp_path, monkeypatch, table):
+    """Devices, pipes and files beyond the limit are refused before they are read."""
+    monkeypatch.setattr(documents, "MAX_BYTES", 1000)
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "long.csv").write_text("a,b\n" * 1000)
+    text = "columns:\n  - {name: region, kind: categorical, values: [north]}\nattached:\n"
+    (tmp_path / "schema.yaml").write_text(f'{text}  - {{name: d, lookup: {{from: region, table: "{table}"}}}}\n')
+    with pytest.raises(SchemaError, match="cannot be read; it is a CSV file"):
+        Schema.load(tmp_path / "schema.yaml")
+
+
+def test_codes_beside_a_table_are_what_they_look_like(tmp_path):
+    """The word table changes nothing else: `no` is no truth value, 007 no number, in the schema and in the table."""
+    (tmp_path / "rate.csv").write_text("answer,rate\nno,1\n007,1_000\nyes,nan\n")
+    text = "columns:\n  - {name: answer, kind: categorical, values: [no, 007, yes]}\n"
+    (tmp_path / "schema.yaml").write_text(
+        f"{text}attached:\n  - {{name: rate, lookup: {{from: answer, table: rate.csv}}}}"
+    )
+    with pytest.raises(SchemaError, match="text and numbers are mixed"):
+        Schema.load(tmp_path / "schema.yaml")
+    (tmp_path / "rate.csv").write_text("answer,rate\nno,1\n007,2.5\nyes,3\n")
+    schema = Schema.load(tmp_path / "schema.yaml")
+    assert schema.columns[0].values == ("no", "007", "yes")
+    assert schema.attached[0].lookup.values == {"no": 1, "007": 2.5, "yes": 3}
+    for wrong in ("[table]", "attached: 5\ncolumns: table"):
+        (tmp_path / "schema.yaml").write_text(wrong)
+        with pytest.raises(SchemaError):
+            Schema.load(tmp_path / "schema.yaml")
+
+
 @pytest.mark.parametrize(
     ("attached", "problem"),
     [
@@ -78,9 +112,16 @@ def test_a_table_is_read_beside_the_schema_and_kept_in_it(tmp_path):
         ({"name": "x", "computed": "rents + 1"}, "attached 'x': column 'rents' is not in the schema"),
         ({"name": "x", "computed": "region"}, "attached 'x': column 'region' holds no numbers in bins"),
         ({"name": "x", "computed": "1 + 2"}, "computed: a column is needed"),
+        (
+            {"name": "x", "computed": "1000000000000000000 * age"},
+            "its numbers may have more than 64 bits; write smaller",
+        ),
+        ({"name": "x", "computed": f"{'9' * 400} * age"}, "compare: a number is too large"),
         ({"name": "x"}, "an attached column needs either lookup or computed"),
         ({"name": "x", "lookup": {"from": "age", "values": {1: 2}}}, "column 'age' has no list of values; compute it"),
         ({"name": "x", "lookup": {"from": "region", "values": {"north": 1}}}, "'south' of 'region' has no entry"),
+        ({"name": "x", "lookup": {"from": "region", "values": {"north": 2**63, "south": 0.5}}}, "more than 64 bits"),
+        ({"name": "x", "lookup": {"from": "region", "values": {"north": 1.0, "south": np.inf}}}, "is infinite"),
         (
             {"name": "x", "lookup": {"from": "region", "values": {"north": 1, "south": 2, "west": 3}}},
             "'west' is no value of 'region'; remove it",

@@ -151,6 +151,15 @@ def test_a_million_rows_break_no_comparison_and_no_sum():
     assert set(broken_comparisons(decoded(schema, codes), schema).values()) == {0}
 
 
+def test_not_more_than_holds_for_a_reader_who_compares_to_the_last_digit():
+    wages, total = ({**one, "bins": [0, 100, 1000, 10_000, 1_000_000]} for one in (WAGES, TOTAL))
+    schema = schema_of(wages, total, rules=["wages <= total"])
+    codes = possible_codes(schema, 20_000)
+    together = codes[codes[:, 0] == codes[:, 1]]  # of one bin: many rows are fitted
+    frame = decoded(schema, np.resize(together, (40_000, 2)))
+    assert (frame["wages"] > frame["total"]).sum() == 0
+
+
 def test_the_next_rows_are_drawn_as_without_rules():
     """Numbers that are drawn again have a generator of their own."""
     schema, after = schema_of(PEOPLE, CHILDREN, rules=["children < people"]), []

@@ -30,7 +30,7 @@ paid has one answer or is noted as given up, nothing stays set aside, and the pu
 value that only the confidential rows have is nowhere outside of them.
 
 - `kills`: `synth run` is killed by strace as it enters a system call, which is drawn evenly over all that a release
-  makes, and run again.
+  makes, and run again; what is run again is killed too, up to three times a release.
 - `tasks`: the same under a real Airflow: every task of several releases at once is killed at its first try.
 - `chaos`: a real Airflow with LocalExecutor and an external Dask scheduler with two workers. Dask is held up when a
   blow falls, so that the step is surely in the middle of its questions.
@@ -71,7 +71,20 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         if report.skipped and _key(line) in known:
             return  # the last time that it ran is worth more
         rows = known | {_key(line): line}
-        PAGE.write_text(HEAD + "".join(f"{row}\n" for row in sorted(rows.values())), encoding="utf-8")
+        lines = sorted(rows.values())
+        PAGE.write_text(HEAD + "".join(f"{row}\n" for row in lines) + _sum(lines), encoding="utf-8")
+
+
+def _sum(lines: list[str]) -> str:
+    """What the lines add up to, in words."""
+    cells = [line.strip("| ").split(" | ") for line in lines]
+    killed = sum(int(times) for part, _, _, times, *_ in cells if part == "kills")
+    sound = sum(failed == "0" for *_, failed, _, _, _, _ in cells)
+    missed = sum(failed == "not reached" for *_, failed, _, _, _, _ in cells)
+    return (
+        f"\n{len(cells)} cases: {sound} without a failure, {len(cells) - sound - missed} with one, {missed} not "
+        f"reached. {killed} processes were killed at system calls in `kills`.\n"
+    )
 
 
 def _rows() -> dict[tuple[str, ...], str]:

@@ -28,7 +28,7 @@ def outcomes(tmp_path_factory):
         command = [sys.executable, "-m", "infra.topology.partitions"]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=target, text=True, check=False)
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert done.returncode == 0, errors.read_text()[-2000:]
+    assert done.returncode == 0, done.stdout[-1000:] + errors.read_text()[-1000:]
     return found
 
 

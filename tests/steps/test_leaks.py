@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from support.small_release import write_release
+from support.small_release import CANARY, CANARY_SCHEMA, write_release
 
 from synth_core.errors import SynthError
 from synth_core.events.office import Office
@@ -18,13 +18,6 @@ from synth_core.storage.ingest import read_codes
 from synth_core.web.metrics import exposition
 
 ROWS = 6173
-CANARY = "zyzzyva"
-SCHEMA = """
-columns:
-  - {name: sex, kind: categorical, values: [f, m]}
-  - {name: age, kind: integer, bounds: [0, 99], bins: 5}
-  - {name: job, kind: categorical, values: [farm, shop, office], unseen: other, nullable: true}
-"""
 
 
 def people():
@@ -49,8 +42,7 @@ def run(runs):
 def released(folder):
     """A release with everything it said on the way."""
     frame = people()
-    spec = write_release(folder, frame=frame)
-    (folder / "schema.yaml").write_text(SCHEMA)
+    spec = write_release(folder, declared=CANARY_SCHEMA, frame=frame)
     said, handler = [], logging.Handler(logging.NOTSET)
     handler.emit = lambda record: said.append(record.getMessage() + str(record.exc_info or ""))
     root = logging.getLogger()
@@ -152,8 +144,7 @@ def test_the_confidential_zone_is_closed_and_has_them(run):
     ],
 )
 def test_exceptions(tmp_path, spoil):
-    spec = write_release(tmp_path, frame=spoil(people()))
-    (tmp_path / "schema.yaml").write_text(SCHEMA)
+    spec = write_release(tmp_path, declared=CANARY_SCHEMA, frame=spoil(people()))
     with pytest.raises(SynthError) as refusal:
         run_step("ingest", prepare(spec, workspace=tmp_path / "workspace"))
     error = refusal.value
@@ -163,8 +154,7 @@ def test_exceptions(tmp_path, spoil):
 
 
 def test_a_damaged_partition_fails_without_details(tmp_path):
-    spec = write_release(tmp_path, frame=people())
-    (tmp_path / "schema.yaml").write_text(SCHEMA)
+    spec = write_release(tmp_path, declared=CANARY_SCHEMA, frame=people())
     address = prepare(spec, workspace=tmp_path / "workspace")
     run_step("ingest", address)
     for path in ReleasePaths.of_address(address).encoded.glob("*.parquet"):

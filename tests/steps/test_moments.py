@@ -23,7 +23,8 @@ from synth_core.schema import Schema
 from synth_core.steps import STEPS, prepare, run_step
 from synth_core.steps.preview import preview_release
 from synth_core.storage.counting import TableCounts
-from synth_core.synthesizers.moments import PURPOSE, Moments, read_moments, summed_domain, value_densities
+from synth_core.synthesizers.moments import PURPOSE, Moments, read_moments, summed_domain
+from synth_core.synthesizers.pooled_numbers import pool_numbers
 
 COLUMNS = [
     {"name": "sex", "kind": "categorical", "values": ["f", "m"]},
@@ -68,7 +69,8 @@ def test_the_price_is_recorded_planned_and_certified(released):
     folder, spec, paths = released
     records = ledger_of(folder).records(release="r1")
     (asked,) = [record for record in records if record.purpose.startswith(PURPOSE) and record.state is State.MEASURED]
-    assert (asked.step, asked.mechanism.count) == ("fit", 2)
+    totals = [own.total for own in read_moments(paths.moments).values() if own.total]
+    assert (asked.step, asked.mechanism.count) == ("fit", 2 + len(totals))
     total = sum(cost_by_step(records).values(), Fraction(0))
     assert float(asked.mu2 / total) == pytest.approx(0.2, rel=1e-3)
     (spend,) = [one for one in json.loads(paths.certificate.read_text())["spends"] if PURPOSE in one["purpose"]]
@@ -101,8 +103,18 @@ def test_the_sums_are_noisy_and_right(released):
         true = np.bincount(codes, weights=places, minlength=column.declared)
         assert np.abs((own.sums - true) / own.sigma).max() < 5
         assert np.abs(own.sums - true).max() > 0
-        # The noise is for half a bin: of an account of epsilon 1 a fifth, shared by two columns.
-        assert own.sigma == pytest.approx(0.5 / np.sqrt(float(0.1 * budget_of(paths))), rel=1e-2)
+        if own.total is not None:
+            deviation = (numbers - own.total.centre).sum() - own.total.answer
+            assert 0 < abs(deviation) < 5 * own.total.sigma
+    # The noise is for half a bin, or for the reach of a column: of an account of epsilon 1 a fifth in all.
+    reaches = {"pay": 200_000, "age": 99}
+    spent = sum((0.5 / own.sigma) ** 2 for own in kept.values())
+    for name, own in kept.items():
+        assert own.sigma < 2.1 * 0.5 / np.sqrt(0.1 * float(budget_of(paths))), "a quarter of its share at least"
+        if own.total is not None:
+            reach = max(own.total.centre, reaches[name] - own.total.centre)
+            spent += (reach / own.total.sigma) ** 2
+    assert spent == pytest.approx(0.2 * float(budget_of(paths)), rel=2e-2)
 
 
 def budget_of(paths):
@@ -141,7 +153,7 @@ def test_the_same_codes_are_drawn_with_and_without_them(released):
     codes = model.sample(500, np.random.default_rng(1))
     found = []
     for moments in ({}, read_moments(paths.moments)):
-        densities = value_densities(schema, model.marginal, moments)
+        densities = pool_numbers(schema, model.marginal, moments).densities
         frame = decode(codes, schema, np.random.default_rng(2), densities)
         found.append(frame)
         again = encode(frame, schema)
@@ -172,7 +184,8 @@ def test_few_records_are_guessed_and_many_are_measured():
     own = Moments(np.array([-300.0, -300.0, -300.0, -2.0]), sigma=10.0)
     counts = np.array([1000.0, 1000, 1000, 5])
     guessed = schema.column("pay").densities(counts)
-    tilted = value_densities(schema, lambda clique: counts if clique == ("pay",) else np.ones(9), {"pay": own})["pay"]
+    pooled = pool_numbers(schema, lambda clique: counts if clique == ("pay",) else np.ones(9), {"pay": own})
+    tilted = pooled.densities["pay"]
     assert tilted.means[:3] == pytest.approx([0.2] * 3, abs=0.01)
     assert tilted.means[3] == pytest.approx(guessed.means[3], abs=0.02)
     assert guessed.means[:3].min() > 0.3

@@ -21,7 +21,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from support.small_release import people, write_release
+from support.small_release import CANARY, CANARY_SCHEMA, people, write_release
 from synth_core.ledger.book import charged_records
 from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.accounts import State
@@ -31,16 +31,6 @@ from synth_core.release.verify import verify_release
 
 WARM = "FORKED_RELEASES"
 """Variable that has the server of forks run a release when it imports this module."""
-
-CANARY = "zyzzyva"
-"""A value that the schema does not name, so that nothing outside of the confidential rows may show it."""
-
-SCHEMA = """
-columns:
-  - {name: sex, kind: categorical, values: [f, m]}
-  - {name: age, kind: integer, bounds: [0, 99], bins: 5}
-  - {name: job, kind: categorical, values: [farm, shop, office], unseen: other, nullable: true}
-"""
 
 
 def rows_with_a_canary() -> pd.DataFrame:
@@ -113,8 +103,8 @@ def new_case(folder: Path, *, url: str | None = None, cap: float = 20.0, **chang
     folder.mkdir(parents=True, exist_ok=True)
     case = Case(folder, url)
     with environment_of(case):
-        spec = write_release(folder, frame=rows_with_a_canary(), cap=cap, method="independent", **changes)
-    (folder / "schema.yaml").write_text(SCHEMA)
+        frame, asked = rows_with_a_canary(), {"method": "independent"} | changes
+        spec = write_release(folder, declared=CANARY_SCHEMA, frame=frame, cap=cap, **asked)
     ReleaseSpec.parse(spec).save(case.spec)
     return case
 

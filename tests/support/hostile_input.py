@@ -50,6 +50,70 @@ def mutated(sound: bytes, rng: np.random.Generator) -> bytes:
     return bytes(text)
 
 
+SCHEMA = """
+columns:
+  - {name: sex, kind: categorical, values: [f, m], labels: {f: female, m: male}}
+  - {name: age, kind: integer, bounds: [0, 99], bins: 10, heaping: {every: 5, share: 0.6}, moments: true}
+  - {name: partner, kind: integer, bins: [0, 20, 40, 60, 100], not_in_universe: N, nullable: true}
+  - {name: wages, kind: real, bins: [0, 100, 1000, 100000], atoms: [0], tail: pareto, moments: true, unseen: clip}
+  - {name: rents, kind: real, bins: [0, 100, 1000, 100000], unseen: clip}
+  - {name: work, kind: categorical, values: [in, out], reads: job, recode: {farm: out, shop: in}, unseen: other}
+  - {name: load, kind: categorical, values: [full, part], nullable: true,
+     compare: {left: age, is: ">=", right: 35, then: full, otherwise: part}}
+unit_column: person
+unit_kind: integer
+rules:
+  - {name: no partner below 20, when: {age: {max: 19}}, only: {partner: N}}
+  - {name: close in age, compare: age - partner < 60}
+  - {name: rents are the smaller, compare: "rents <= wages + 5000"}
+attached:
+  - {name: adult, computed: age >= 20}
+  - {name: income, computed: wages + 2 * rents}
+  - {name: density, lookup: {from: sex, table: density.csv}}
+"""
+"""A schema with every kind of declaration but bins that are bought."""
+
+DENSITY = "sex,density\nf,12.5\nm,3\n"
+
+ROWS = """person,sex,age,partner,wages,rents,job
+1,f,34,36,1200.5,0,farm
+2,m,12,N,0,0,shop
+2,m,70,,99999,20.25,shop
+"""
+
+PLAN = """
+release: r3
+dataset: people
+source: rows.csv
+schema: schema.yaml
+method: mst
+epsilon: 0.5
+delta: 1e-06
+strata: {by: sex, pool_below: 5}
+protect: [[age, job]]
+protect_share: 0.1
+quality_share: 0.05
+evaluate: quick
+shards: 3
+csv: true
+escape_formulas: true
+approval: true
+schedule: {calendar: third Tuesday after quarter end, timezone: Europe/Vienna}
+deadline_hours: 12
+"""
+
+DECLARED = """
+values: {sex: {f: female, m: male}, job: [farm, shop, office]}
+bounds: {age: [0, 99]}
+bins: {age: 5}
+nullable: [job]
+leave_out: [name]
+"""
+"""What a notebook declares of a frame."""
+
+MOMENTS = b'{"age": {"sums": [1.5, -2, 0, 0, 1, 2, 3, 4, 5, 6], "sigma": 2.5}}'
+
+
 class Readers:
     """A small published release, its files as sound inputs, and one method for each reader."""
 
@@ -69,7 +133,10 @@ class Readers:
         (folder / "taking.yaml").write_text(taking)
         rows.to_csv(folder / "rows.csv", index=False)
         rows.to_parquet(folder / "rows.parquet")
+        for name, text in (("every.yaml", SCHEMA), ("density.csv", DENSITY)):
+            (folder / name).write_text(text)
         self.ledger = open_ledger(self.workspace)
+        self.backed: Head | None = None  # the end of the ledger of `sound("backup")`
         self.charged = self.ledger.balance("people").charged_mu2
         self.client = self._client()
 
@@ -77,13 +144,12 @@ class Readers:
         from fastapi.testclient import TestClient
 
         from synth_core.events.office import Office
-        from synth_core.release.verify import check_release
         from synth_core.web.application import create_app
         from synth_core.web.routes import Visitor
 
         office = Office(self.workspace)
         who = Visitor("vera", may_edit=True)
-        app = create_app(office=lambda: office, visitor=lambda: who, secret=lambda: "s" * 32, verify=check_release)
+        app = create_app(office=lambda: office, visitor=lambda: who, secret=lambda: "s" * 32)
         return TestClient(app, raise_server_exceptions=True)
 
     def spec(self, content: bytes) -> None:
@@ -101,6 +167,92 @@ class Readers:
         check_rules(found.on_grid)
         found.save(self.folder / "again.yaml")
         assert DeclaredSchema.load(self.folder / "again.yaml").digest() == found.digest(), "it reads back as another"
+
+    def numbers(self, content: bytes) -> None:
+        """A schema with rules on values, densities and attached columns, from which rows are drawn then."""
+        from synth_core.models.feasibility import check_rules
+        from synth_core.schema import DeclaredSchema, Schema
+
+        declared = DeclaredSchema.load(self.written("fuzzed.yaml", content))
+        check_rules(declared.on_grid)
+        self._draw(Schema.load(self.folder / "fuzzed.yaml"))
+
+    def lookup(self, content: bytes) -> None:
+        from synth_core.schema import Schema
+
+        self.written("density.csv", content)
+        try:
+            self._draw(Schema.load(self.folder / "every.yaml"))
+        finally:
+            self.written("density.csv", DENSITY.encode())
+
+    def _draw(self, schema: Any) -> None:
+        """Draw some rows of any codes from densities of any counts."""
+        from synth_core.domain import breaking_rows
+        from synth_core.schema.codec import decode_table, guess_densities
+
+        rng = np.random.default_rng(1)
+        codes = np.stack([rng.integers(0, column.size, 400) for column in schema.columns], axis=1)
+        codes = codes[~breaking_rows(codes, schema.domain)][:40]
+        densities = guess_densities(schema, lambda clique: rng.integers(0, 50, schema.column(clique[0]).size) * 1.0)
+        table = decode_table(codes, schema, rng, densities)
+        assert table.num_columns == len(schema.columns) + len(schema.attached)
+
+    def frame(self, content: bytes) -> None:
+        """What a notebook says of a frame, whose values are never looked at."""
+        from synth_core.documents import Unreadable, parse_document
+        from synth_core.schema import Schema
+
+        try:
+            said = parse_document(content.decode("utf-8"))
+        except (UnicodeDecodeError, Unreadable):
+            return
+        if isinstance(said, dict) and said.keys() <= {"values", "bounds", "bins", "nullable", "leave_out"}:
+            Schema.from_frame_template(people(3).assign(name=CANARY), **said)
+
+    def moments(self, content: bytes) -> None:
+        from synth_core.synthesizers.moments import read_moments
+
+        read_moments(self.written("moments.json", content))
+
+    def division(self, content: bytes) -> None:
+        from synth_core.release.strata import Division
+
+        Division.load(self.written("strata.json", content))
+
+    def plan(self, content: bytes) -> None:
+        """Every key of a spec: what it costs, and the series that a folder of specs makes."""
+        from synth_core.release.spec import read_releases
+        from synth_core.steps import cost
+
+        folder = self.folder / "series"
+        folder.mkdir(exist_ok=True)
+        self.written("series/fuzzed.yaml", content)
+        found = read_releases(folder)
+        assert len(found.series) + len(found.broken) == 1
+        cost(self.written("fuzzed.yaml", content), workspace=self.workspace)
+
+    def records(self, content: bytes) -> None:
+        """A source with comparisons, recoded values, units and numbers that are summed."""
+        from synth_core.privacy.wall import wall
+        from synth_core.schema import Schema
+        from synth_core.storage.ingest import ingest_partitions
+
+        path = self.written("fuzzed.csv", content)
+        with wall():
+            ingest_partitions([path], Schema.load(self.folder / "every.yaml"), self.folder / "out", key=b"k" * 32)
+
+    def backup(self, content: bytes) -> None:
+        """A file that is to become the ledger: what a sound one holds, or nothing is changed."""
+        from synth_core.ledger.restore import restore_ledger
+        from synth_core.ledger.sql import SqlLedger
+
+        path, place = self.written("fuzzed.sqlite", content), self.folder / "restored"
+        place.mkdir(exist_ok=True)
+        (place / "ledger.sqlite").unlink(missing_ok=True)
+        restore_ledger(place, path, lost={"people": 0}, reason="tried", actor="test")
+        head = SqlLedger(f"sqlite:///{place / 'ledger.sqlite'}", head_paths=()).head()
+        assert self.backed in (None, head), "a changed ledger is restored"
 
     def csv(self, content: bytes) -> None:
         self._ingest(self.written("fuzzed.csv", content))
@@ -185,6 +337,24 @@ class Readers:
         assert answer.status_code < 500, f"status {answer.status_code}"
         assert CANARY not in answer.text, "an answer quotes a cell"
 
+    def _division(self) -> bytes:
+        from synth_core.release.spec import Strata
+        from synth_core.release.strata import divide_strata, lay_out_strata
+        from synth_core.schema import Schema
+
+        layout = lay_out_strata(Strata(by="job"), Schema.load(self.folder / "schema.yaml"))
+        divide_strata(layout, [20.5, 3, 40, 1], pool_below=5).save(self.folder / "strata.json")
+        return (self.folder / "strata.json").read_bytes()
+
+    def _backup(self) -> bytes:
+        """The ledger as one file."""
+        import sqlite3
+
+        with sqlite3.connect(self.workspace / "ledger.sqlite") as known, sqlite3.connect(self.folder / "b") as copy:
+            known.backup(copy)
+        self.backed = self.ledger.head()
+        return (self.folder / "b").read_bytes()
+
     def written(self, name: str, content: bytes) -> Path:
         path = self.folder / name
         path.write_bytes(content)
@@ -200,6 +370,15 @@ class Readers:
             "head": self.workspace / "ledger.sqlite.head",
             "manifest": self.paths.manifest,
         }
+        texts = {"numbers": SCHEMA, "lookup": DENSITY, "frame": DECLARED, "plan": PLAN, "records": ROWS}
+        if kind in texts:
+            return texts[kind].encode()
+        if kind == "moments":
+            return MOMENTS
+        if kind == "division":
+            return self._division()
+        if kind == "backup":
+            return self._backup()
         if kind == "rest":
             return b"records?dataset=people&release=r1&step=fit&state=measured&page=1&name=r1&dag=d&run=r"
         if kind == "export":
@@ -211,7 +390,7 @@ class Readers:
 
 KINDS = (
     *("spec", "schema", "csv", "parquet", "model", "manifest", "certificate", "scores", "structure", "quality"),
-    *("head", "export", "rest"),
+    *("head", "export", "rest", "numbers", "lookup", "frame", "plan", "records", "moments", "division", "backup"),
 )
 
 
@@ -229,8 +408,8 @@ def judged(readers: Readers, kind: str, content: bytes) -> tuple[str, str]:
         return "failed", f"{type(error).__name__}: {error}"
     finally:
         signal.alarm(0)
-    if kind in ("csv", "parquet") and CANARY in text:
+    if kind in ("csv", "parquet", "frame") and CANARY in text:
         return "failed", "a refusal quotes a cell"
-    if kind == "spec" and readers.ledger.balance("people").charged_mu2 != readers.charged:
+    if kind in ("spec", "plan") and readers.ledger.balance("people").charged_mu2 != readers.charged:
         return "failed", "something was charged"
     return outcome, ""

@@ -93,7 +93,7 @@ def _run_for(client: socket.socket) -> str:
     os.environ.clear()
     os.environ.update(request["env"])
     added = [place for place in request["env"].get("PYTHONPATH", "").split(os.pathsep) if place]
-    sys.path[:1] = ["", *added]
+    sys.path[:1] = ["", *added]  # noqa: TID251 - as an interpreter that starts would
     sys.argv = ["-c", *request["arguments"]]
     return str(request["program"])
 

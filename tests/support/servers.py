@@ -100,6 +100,16 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield opened
 
 
+@pytest.fixture
+def window(browser: Any) -> Iterator[Any]:
+    """The shared browser, with what others have done to its window and console forgotten."""
+    browser.get("about:blank")
+    browser.get_log("browser")
+    yield browser
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
 def installed_browser() -> tuple[str | None, str | None]:
     """Returns where Chromium and its driver are; None for what is not installed."""
     return next((path for name in BROWSERS if (path := shutil.which(name))), None), shutil.which("chromedriver")

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from synth_core import Schema
 from synth_core.ledger.sql import open_ledger
 from synth_core.privacy.accounts import Account
 from synth_core.steps import STEPS, prepare, run_step
@@ -16,6 +15,10 @@ columns:
   - {name: age, kind: integer, bounds: [0, 99], bins: 5}
   - {name: job, kind: categorical, values: [farm, shop, office], nullable: true}
 """
+CANARY = "zyzzyva"
+"""A value that no schema names, so that nothing outside of the confidential rows may show it."""
+CANARY_SCHEMA = SCHEMA.replace("office], nullable", "office], unseen: other, nullable")
+"""The schema that takes it, as another job."""
 ROWS = 617
 
 
@@ -27,15 +30,16 @@ def people(rows=ROWS, seed=5):
     return pd.DataFrame({"sex": rng.choice(["f", "m"], rows), "age": age, "job": job})
 
 
-def write_release(folder: Path, *, frame=None, cap=2.0, account="people", **changes) -> dict:
+def write_release(
+    folder: Path, *, declared=SCHEMA, frame=None, cap=2.0, account="people", rows_per_unit=1, **changes
+) -> dict:
     """Schema, data and the account of that name; returns the spec's values, in which a change may name another."""
-    (folder / "schema.yaml").write_text(SCHEMA)
+    (folder / "schema.yaml").write_text(declared)
     (people() if frame is None else frame).to_csv(folder / "people.csv", index=False)
     workspace = folder / "workspace"
     workspace.mkdir(exist_ok=True)
-    Schema.load(folder / "schema.yaml")
-    declared = Account(dataset=account, delta=1e-6, cap_epsilon=cap, largest_n=100_000)
-    open_ledger(workspace, create=True).declare(declared, actor="test")
+    opened = Account(dataset=account, delta=1e-6, cap_epsilon=cap, rows_per_unit=rows_per_unit, largest_n=100_000)
+    open_ledger(workspace, create=True).declare(opened, actor="test")
     return {
         "release": "r1",
         "dataset": account,

@@ -5,8 +5,8 @@ import shutil
 import numpy as np
 import pandas as pd
 
+from support import small_release
 from synth_core.ledger.sql import open_ledger
-from synth_core.privacy.accounts import Account
 from synth_core.steps import STEPS, prepare, run_step
 
 DISTRICTS = ("a1", "a2", "a3", "a4", "b1", "b2", "b3")
@@ -36,23 +36,11 @@ def people(rows=1200, seed=5):
 
 def write_release(folder, *, frame=None, cap=4.0, rows_per_unit=1, **changes):
     """Schema, data and account; returns the spec's values."""
-    (folder / "schema.yaml").write_text(SCHEMA)
-    (people() if frame is None else frame).to_csv(folder / "people.csv", index=False)
-    (folder / "workspace").mkdir(exist_ok=True)
-    account = Account(dataset="people", delta=1e-6, cap_epsilon=cap, rows_per_unit=rows_per_unit, largest_n=100_000)
-    open_ledger(folder / "workspace", create=True).declare(account, actor="test")
-    return {
-        "release": "r1",
-        "dataset": "people",
-        "source": str(folder / "people.csv"),
-        "schema": str(folder / "schema.yaml"),
-        "method": "independent",
-        "epsilon": 1.0,
-        "delta": 1e-6,
-        "shards": 3,
-        "strata": "district",
-        **changes,
-    }
+    frame = people() if frame is None else frame
+    asked = {"method": "independent", "shards": 3, "strata": "district"} | changes
+    return small_release.write_release(
+        folder, declared=SCHEMA, frame=frame, cap=cap, rows_per_unit=rows_per_unit, **asked
+    )
 
 
 def ledger_of(folder):

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from synth_core.ledger.sql import open_ledger
-from synth_core.privacy.accounts import Account
+from support.small_release import write_release
 
 OCCUPATIONS = 271
 
@@ -50,19 +49,6 @@ def wide_table(rows: int, seed: int = 4) -> pd.DataFrame:
 
 def write_wide_release(folder: Path, *, rows: int = 3000, **changes) -> dict:
     """Schema, data and account; returns the spec's values."""
-    (folder / "schema.yaml").write_text(yaml.safe_dump(wide_schema(), sort_keys=False))
-    wide_table(rows).to_csv(folder / "people.csv", index=False)
-    (folder / "workspace").mkdir(exist_ok=True)
-    account = Account(dataset="survey", delta=1e-6, cap_epsilon=20.0, largest_n=100_000)
-    open_ledger(folder / "workspace", create=True).declare(account, actor="test")
-    return {
-        "release": "first",
-        "dataset": "survey",
-        "source": str(folder / "people.csv"),
-        "schema": str(folder / "schema.yaml"),
-        "epsilon": 4.0,
-        "delta": 1e-6,
-        "shards": 1,
-        "evaluate": "quick",
-        **changes,
-    }
+    declared = yaml.safe_dump(wide_schema(), sort_keys=False)
+    asked = {"release": "first", "epsilon": 4.0, "shards": 1, "evaluate": "quick"} | changes
+    return write_release(folder, declared=declared, frame=wide_table(rows), cap=20.0, account="survey", **asked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import ExitStack
 from typing import Any
 
@@ -39,11 +40,16 @@ def group_of(path: str) -> str:
     return "airflow" if path.startswith("tests/airflow/") else path
 
 
+def database_of(nodeid: str) -> str:
+    """The database that a test is for, by its parameter; each has its own Airflow and its own half of the work."""
+    return next((name for name in ("sqlite", "postgres") if name in re.split(r"[][-]", nodeid)), "")
+
+
 class GroupScheduling(LoadFileScheduling):
     """Gives whole groups to workers, in the order in which the tests were collected."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return group_of(super()._split_scope(nodeid))
+        return group_of(super()._split_scope(nodeid)) + (database_of(nodeid) if "tests/soak/" in nodeid else "")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling | None:

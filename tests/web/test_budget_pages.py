@@ -16,7 +16,6 @@ from support.conversations import chain, conversation
 from synth_core.errors import SpecError
 from synth_core.events.office import Office
 from synth_core.privacy.wording import left_figure, loss_figure
-from synth_core.release.verify import check_release
 from synth_core.synthesizers.methods import synthesizer
 from synth_core.web.application import create_app
 from synth_core.web.pages import size
@@ -40,7 +39,7 @@ def visitor(request: Request) -> Visitor:
 
 
 def application(office):
-    return create_app(office=lambda: office, visitor=visitor, secret=lambda: SECRET, verify=check_release)
+    return create_app(office=lambda: office, visitor=visitor, secret=lambda: SECRET)
 
 
 @pytest.fixture
@@ -256,12 +255,13 @@ def test_the_public_report_needs_a_published_release(workspace):
     assert ask(browser, "/report?release=r1").status_code == 404
 
 
-def test_a_server_that_may_not_read_everything_says_so(finished_workspace):
-    def verify(_):
+def test_a_server_that_may_not_read_everything_says_so(finished_workspace, monkeypatch):
+    def refuse(_):
         raise PermissionError
 
+    monkeypatch.setattr("synth_core.web.routes.check_release", refuse)
     office = Office(finished_workspace)
-    app = create_app(office=lambda: office, visitor=visitor, secret=lambda: SECRET, verify=verify)
+    app = create_app(office=lambda: office, visitor=visitor, secret=lambda: SECRET)
     answer = TestClient(app).get("/release?name=r1&check=files", headers={"x-person": "viewer"})
     assert "may not read all" in answer.text
 

@@ -191,6 +191,10 @@ class InsideBins(ColumnBase):
             found.masses[end], found.slopes[end] = 1 / found.masses.shape[1], 0.0
         return found
 
+    def mean_numbers(self, densities: Densities) -> NDArray[np.float64]:
+        """Returns the mean number of each bin; a whole number is drawn as the unit above it, and written without."""
+        return densities.mean_numbers() - self.step / 2
+
     def encode_places(self, cells: Sequence[pa.ChunkedArray], *, source: str) -> tuple[Codes, Places]:
         """Returns the codes of cells as `encode` does, and the places of their numbers, 0 where there is no number.
 
@@ -285,13 +289,29 @@ class InsideBins(ColumnBase):
         Which ones is drawn from a generator of its own, so that the rows drawn next are the same with and without it.
         """
         assert self.heaping is not None  # noqa: S101 - checked by the caller
-        every, edges = self.heaping.every, np.asarray(self.edges, dtype=np.float64)
-        bins = np.minimum(codes, self.declared - 1)
-        first, last = np.ceil(edges[:-1] / every), np.ceil(edges[1:] / every) - 1
         chosen = rng.spawn(1)[0].random(len(codes)) < self.heaping.share
-        chosen &= (codes < self.declared) & (first <= last)[bins]
-        nearest = np.clip(np.rint(drawn / every), first[bins], last[bins]) * every
-        return np.where(chosen, nearest.astype(drawn.dtype), drawn)
+        nearest = self._nearest_round(drawn, np.minimum(codes, self.declared - 1))
+        return np.where(chosen & (codes < self.declared), nearest.astype(drawn.dtype), drawn)
+
+    def _nearest_round(self, numbers: NDArray[Any], bins: NDArray[Any]) -> NDArray[Any]:
+        """The nearest multiple in the bin of each number, or the number itself where the bin has none."""
+        assert self.heaping is not None  # noqa: S101 - checked by the caller
+        every, edges = self.heaping.every, np.asarray(self.edges, dtype=np.float64)
+        first, last = np.ceil(edges[:-1] / every), np.ceil(edges[1:] / every) - 1
+        nearest = np.clip(np.rint(numbers / every), first[bins], last[bins]) * every
+        return np.where((first <= last)[bins], nearest, numbers)
+
+    def heaping_shifts(self, densities: Densities) -> NDArray[np.float64]:
+        """Returns how far heaping moves the mean number of each bin."""
+        if self.heaping is None:
+            return np.zeros(self.declared)
+        parts = densities.masses.shape[1]
+        places = np.tile((np.arange(parts) + 0.5) / parts, self.declared)
+        bins = np.repeat(np.arange(self.declared), parts)
+        numbers = self._placed(bins, densities.scales.numbers(places, bins) - self.scales.low[bins])
+        moved = (self._nearest_round(numbers, bins) - numbers).reshape(-1, parts)
+        found: NDArray[np.float64] = self.heaping.share * (densities.masses * moved).sum(axis=1)
+        return found
 
     def _placed(self, bins: NDArray[Any], offsets: NDArray[np.float64]) -> NDArray[Any]:
         """The numbers so far above the lower ends of their bins.
