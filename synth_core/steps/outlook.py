@@ -23,6 +23,7 @@ from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
 from synth_core.synthesizers.base import CountNoise, Synthesizer
+from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE, all_pairs
 
 LISTED_COLUMNS = 40
 """Upper limit of the columns that are listed: those with the fewest records for each value."""
@@ -30,6 +31,9 @@ LISTED_PAIRS = 5
 """Upper limit of the pairs that are listed: those with the most cells."""
 LISTED_WARNINGS = 8
 """Upper limit of the columns that are warned of, each with its remedy."""
+
+MOST_DEPENDENCE = 0.5
+"""Share of the records that even strong dependence does not move; two columns of equal halves, one a copy, move it."""
 
 Line = tuple[str, str]
 
@@ -140,7 +144,36 @@ def foresee(
     lines += [one.line for one in [*columns[:LISTED_COLUMNS], *named, *largest]]
     if len(columns) > LISTED_COLUMNS:
         lines.append((f"{len(columns) - LISTED_COLUMNS} other columns", "more records for each value"))
-    return Outlook(lines, _warnings(spec, schema, [*columns, *named, *_worst_pairs(schema, columns, largest)]))
+    warnings = _warnings(spec, schema, [*columns, *named, *_worst_pairs(schema, columns, largest)])
+    if larger:
+        least = least_visible(domain, plan.total_mu2, records.number / strata)
+        seen = f"what moves less than {min(least, 1.0):.0%} of the records between cells is hidden by noise"
+        lines.append(("dependence", seen))
+        if least > MOST_DEPENDENCE:
+            times = Fraction(math.ceil(100 * (least / MOST_DEPENDENCE) ** 2), 100)
+            epsilon = epsilon_of(mu2_of(spec.epsilon, spec.delta) * times, spec.delta)
+            text = "the budget is too small for any: columns will be as good as independent; "
+            warnings.insert(0, ("dependence", f"{text}epsilon {loss_text(epsilon, 2)} would show the strongest"))
+    return Outlook(lines, warnings)
+
+
+def least_visible(domain: Domain, mu2: Fraction, records: float) -> float:
+    """The share of records that dependence must move between cells to stand out of the noise.
+
+    That is the noise that a tree's worth of pairs, one fewer than there are columns and the smallest of all, leave on
+    average if they are measured with the whole budget and share it as is best: no method sees less on the whole.
+
+    Args:
+        domain: the attributes of one model, two or more.
+        mu2: all that the method may spend.
+        records: a public number of records.
+
+    Returns:
+        Mean total variation; above 1 it hides everything.
+    """
+    costs = sorted(float(domain.cells(pair)) ** BY_SIZE for pair in all_pairs(domain))[: len(domain) - 1]
+    noise: float = MEAN_ABSOLUTE * math.fsum(costs) ** 1.5 / math.sqrt(mu2)
+    return noise / len(costs) / 2 / records
 
 
 def _worst_pairs(schema: Schema, columns: Sequence[_Cell], largest: Sequence[_Cell]) -> list[_Cell]:

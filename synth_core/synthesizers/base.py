@@ -63,7 +63,8 @@ def silent(message: str) -> None:
 class Scores:
     """What the score phase learned: the noisy number of records, noisy dependence of pairs, noisy marginals.
 
-    `repeated` says how many steps of another budget went into measuring the marginals again (see `precision`).
+    `repeated` says how many steps of another budget went into measuring the marginals again, and into scores (see
+    `precision`).
     """
 
     total: float

@@ -66,7 +66,7 @@ def _steps(measured: Sequence[Measurement], *, ratio: float, aim: float) -> int:
 
 
 def plan_after(plan: BudgetPlan, scores: Scores, *, reserve: str) -> BudgetPlan:
-    """The plan with what the second measurement of one-way marginals left of the reserve."""
+    """The plan with what the second measurement of one-way marginals, and of scores, left of the reserve."""
     spent = STEP * scores.repeated
     shares = [(name, share * (1 - spent) if name == reserve else share) for name, share in plan.shares]
     whole = sum((share for name, share in plan.shares if name == reserve), Fraction(0))

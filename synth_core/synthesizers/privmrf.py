@@ -7,8 +7,7 @@ misfit minus the noise its own measurement would carry; the graph is the one of 
 rounds measure few marginals at first and many at the end, different ones each; and the last fit, on pooled pairs,
 weighs loss against entropy.
 
-The preset `paper` is the method as published, with sound accounting. Numbers in its comments are those of the paper's
-sections, algorithms and equations. What the paper leaves open is decided here and said where it is done.
+The preset `paper` is the method as published, in `privmrf_paper`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator, weighted_gaussian
-from synth_core.privacy.queries import Dependence, Misfit, Query, Total
+from synth_core.privacy.queries import Query
 from synth_core.synthesizers.base import (
     PairScores,
     Scores,
@@ -36,7 +35,6 @@ from synth_core.synthesizers.base import (
     Synthesizer,
     Tools,
     last_fit,
-    noise_by_table,
     noise_sigma,
     noise_text,
     option,
@@ -51,18 +49,16 @@ from synth_core.synthesizers.precision import (
     plan_after,
     see_dependence,
 )
+from synth_core.synthesizers.privmrf_paper import PaperPrivMRF
 from synth_core.synthesizers.structure import (
     BY_SIZE,
     MEAN_ABSOLUTE,
-    Candidates,
     all_pairs,
-    attribute_graph,
     best_batch,
     graph_with,
     pair_matrix,
     proposals,
     with_clique,
-    without_subsets,
 )
 
 
@@ -90,6 +86,8 @@ class PrivMRF(OneWayFirst):
 
     rare: float = option(3.0, "rare")
     aim: float = option(0.02, "Mean total variation that noise may leave in a column; larger leaves more for pairs.")
+    pair_aim: float = option(0.03, "Noise on a pair's dependence as a share of the records; larger leaves it noisier.")
+    emphasis: float = option(4.0, "How often small tables count in the last fit where few are measured; 1 is as is.")
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """Most goes to the marginals; a single attribute has only its own."""
@@ -101,21 +99,33 @@ class PrivMRF(OneWayFirst):
         return True
 
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
-        """One-way marginals, twice where they need it, then the dependence of pairs."""
+        """One-way marginals, twice where they need it, then the dependence of pairs, with more where noise hides it."""
         scores = measure_one_way(curator, plan, aim=self.aim, reserve="marginals")
-        return scores if len(curator.domain) == 1 else replace(scores, pairs=self._pairs(curator, plan, scores))
+        if len(curator.domain) == 1:
+            return scores
+        before = scores.repeated
+        scores = replace(scores, repeated=before + self._pair_steps(curator.domain, plan, scores))
+        budget = plan.mu2("pairs") + plan.mu2("marginals") * STEP * (scores.repeated - before)
+        return replace(scores, pairs=self._dependence(curator, plan, scores, budget))
 
-    def _pairs(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> PairScores:
+    def _pair_steps(self, domain: Domain, plan: BudgetPlan, scores: Scores) -> int:
+        """Steps of the marginals' budget that go to the dependence of pairs, where its noise would hide most of it."""
+        pairs = len(domain) * (len(domain) - 1) // 2
+        sigma = noise_sigma(plan.mu2("pairs"), count=pairs, sensitivity=Fraction(1, 2))
+        wanted = (sigma / (max(self.pair_aim, LEAST_AIM) * scores.total)) ** 2 - 1
+        return min(max(0, math.ceil(wanted * float(plan.mu2("pairs") / plan.mu2("marginals") / STEP))), MAX_PAIR_STEPS)
+
+    def _dependence(self, curator: Curator, plan: BudgetPlan, scores: Scores, mu2: Fraction) -> PairScores:
         """Half the misfit of each pair with the product of its noisy one-way marginals; 0 if all may be noise."""
         pairs, smaller = all_pairs(curator.domain), self._compression(curator.domain, scores)
         known = replace(scores, measurements=tuple(map(smaller.merged, scores.measurements)))
         queries = list(map(smaller.misfit, pairs, products(known, pairs)))
-        misfits = curator.score(queries, plan.mu2("pairs"), purpose="dependence of pairs")
+        misfits = curator.score(queries, mu2, purpose="dependence of pairs")
         seen = see_dependence(
             smaller.domain,
             dict(zip(pairs, misfits, strict=True)),
             known.measurements,
-            sigma=noise_sigma(plan.mu2("pairs"), count=len(pairs)),
+            sigma=noise_sigma(mu2, count=len(pairs)),
             mu2=self._rest(plan, scores).mu2("marginals"),
         )
         return tuple((a, b, misfit / 2 if seen else 0.0) for (a, b), misfit in zip(pairs, misfits, strict=True))
@@ -158,7 +168,9 @@ class PrivMRF(OneWayFirst):
             if number < len(sizes) - 1:
                 model = tools.estimate(domain, measurements, warm=model, until=self.early_fit, max_passes=MAX_PASSES)
             tools.progress(f"round {number + 1} of {len(sizes)}: {done} marginals measured")
-        return smaller.refined(self._last(domain, measurements, tools, warm=model))
+        noisy = min(1.0, (self._sigma(count, plan) / (NOISY * scores.total)) ** 2)
+        emphasis = 1 + (self.emphasis - 1) * noisy * (1 - count / self._most(domain))
+        return smaller.refined(self._last(domain, measurements, tools, warm=model, emphasis=emphasis))
 
     def _columns_alone(self, curator: Curator, plan: BudgetPlan, scores: Scores, tools: Tools) -> MarkovRandomField:
         """Where no pair is worth its noise, all that is left goes to the one-way marginals."""
@@ -177,9 +189,18 @@ class PrivMRF(OneWayFirst):
         tools: Tools,
         *,
         warm: MarkovRandomField | None = None,
+        emphasis: float = 1.0,
     ) -> MarkovRandomField:
-        order, gain = self.pooling, self.last_gain
-        return last_fit(domain, measurements, tools, order=order, gain=gain, passes=LAST_PASSES, warm=warm)
+        return last_fit(
+            domain,
+            measurements,
+            tools,
+            order=self.pooling,
+            gain=self.last_gain,
+            passes=LAST_PASSES,
+            warm=warm,
+            emphasis=emphasis,
+        )
 
     def _compression(self, domain: Domain, scores: Scores) -> Compression:
         return Compression.from_measurements(domain, scores.mergeable, threshold=self.rare)
@@ -201,7 +222,7 @@ class PrivMRF(OneWayFirst):
         )
         return [
             ("one-way marginals, again", again),
-            ("noise on each pair's dependence", pairs),
+            ("noise on each pair's dependence", f"{pairs}, less where that is over {self.pair_aim:.0%} of them"),
             ("noise on each marginal count", f"sigma {sigma:.1f} records on average, less on large tables"),
             ("marginals measured", f"up to {most} in {self.rounds} rounds"),
             ("largest useful table", f"1 cell for each {self.theta * MEAN_ABSOLUTE * sigma:.0f} records"),
@@ -298,6 +319,12 @@ class PrivMRF(OneWayFirst):
         return limit if members == 2 else min(limit, self.tau_beyond_pairs)
 
 
+NOISY = 5e-4
+"""Noise of a count as a share of the records from which on small tables are emphasised in full; below it, ever less."""
+LEAST_AIM = 1e-6
+"""A smaller `pair_aim` is taken for this; nothing is without noise."""
+MAX_PAIR_STEPS = 6
+"""Upper limit of the steps of the marginals' budget that go to the dependence of pairs: less than a tenth."""
 SMALL_TABLE = 24
 """Where noise is large, a strict bound would leave only pairs; tables this small may be measured with more of it."""
 MAX_PASSES = 100
@@ -332,150 +359,6 @@ def _overlap(first: Clique, second: Clique) -> bool:
     """Whether two cliques share more than half of the smaller one, and more than one attribute."""
     shared = len(set(first) & set(second))
     return shared > 1 and shared >= 1 + min(len(first), len(second)) / 2
-
-
-PAPER_LAST_PASSES = 600
-"""Passes of inference of the last fit; marginals of seven and more attributes need many."""
-PAPER_EMPHASIS = 4.0
-"""How often pairs count in the last fit, see `last_fit`."""
-
-
-@dataclass(frozen=True, slots=True)
-class PaperPrivMRF:
-    """Algorithm 6 with the constants of Section 3.6."""
-
-    theta: float = option(6.0, "theta")
-    k: int = option(400, "Candidate marginals drawn in each round (Algorithm 4); more miss less with noisier misfits.")
-    t_per_attribute: float = option(0.8, "Rounds for each column; more measure more marginals, each with more noise.")
-    tau_c: float = option(1e7, "Upper limit of a clique in cells (Algorithm 1); larger keeps more dependence, slower.")
-    early_fit: float = option(1.2, "early_fit")
-    last_gain: float = option(0.125, "last_gain")
-    distinct: bool = option(
-        False, "Whether each attribute's first marginal is another one, as printed, and stays if another one holds it."
-    )
-
-    def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
-        """The split of Section 3.6: 0.10 R-scores, 0.01 n, 0.10 choices, 0.79 marginals."""
-        shares = (("R-scores", 10), ("n", 1), ("choices", 10), ("marginals", 79))
-        return BudgetPlan(total_mu2, tuple((name, Fraction(share, 100)) for name, share in shares))
-
-    def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
-        """Algorithm 1, lines 1-2, and Algorithm 2, line 1."""
-        (total,) = curator.score([Total()], plan.mu2("n"), purpose="n")
-        pairs = all_pairs(curator.domain)
-        scores = curator.score([Dependence(pair) for pair in pairs], plan.mu2("R-scores"), purpose="R-scores")
-        return Scores(max(total, 1.0), tuple((a, b, r) for (a, b), r in zip(pairs, scores, strict=True)))
-
-    def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
-        """Algorithm 1, lines 3-15; Algorithm 2; Algorithm 3. All of it is post-processing."""
-        domain = curator.domain
-        cliques = attribute_graph(domain, scores.pairs, largest_clique=self.tau_c)
-        useful = scores.total / (self.theta * self._noise(domain, plan))
-        candidates = Candidates(domain, cliques, useful)
-        return Structure(scores, cliques, self._initial(candidates, scores), int(useful))
-
-    def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
-        """Algorithm 4."""
-        domain = curator.domain
-        candidates = Candidates(domain, structure.cliques, structure.largest_table)
-        rounds = min(self._rounds(domain), max(0, len(candidates) - len(structure.initial)))
-        each = plan.mu2("marginals") / (len(structure.initial) + rounds)
-        measured = list(structure.initial)
-        measurements = curator.measure(measured, each * len(measured), purpose="initial marginals")
-        model = None
-        for number in range(rounds):
-            model = tools.estimate(
-                domain, measurements, warm=model, until=self.early_fit, limit_cells=int(self.tau_c) * 4
-            )
-            drawn = self._draw(candidates, measured, number)
-            queries = [Misfit(clique, table) for clique, table in zip(drawn, model.marginals(drawn), strict=True)]
-            misfits = curator.score(queries, plan.mu2("choices") / rounds, purpose=f"round {number}: misfits")
-            best = drawn[int(np.argmax(misfits))]
-            measurements += curator.measure([best], each, purpose=f"round {number}: marginal")
-            measured.append(best)
-            tools.progress(f"round {number + 1} of {rounds}: measured {' × '.join(best)}")
-        if model is None:
-            model = tools.estimate(domain, measurements, limit_cells=int(self.tau_c) * 4)
-        # Pairs are pooled for the last fit only: they lie inside measured marginals, so the field is the same.
-        return last_fit(
-            domain,
-            measurements,
-            tools,
-            order=2,
-            gain=self.last_gain,
-            passes=PAPER_LAST_PASSES,
-            warm=model,
-            emphasis=PAPER_EMPHASIS,
-        )
-
-    def count_noise(self, domain: Domain, plan: BudgetPlan) -> dict[Clique, float]:
-        """See `CountNoise`; every marginal has the same noise, and columns are sums of them."""
-        sigma = noise_sigma(plan.mu2("marginals"), count=len(domain) + self._rounds(domain))
-        return noise_by_table(domain, column=sigma, pair=sigma)
-
-    def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
-        """Noise of each phase, in records."""
-        d, t = len(domain), self._rounds(domain)
-
-        def sigma(share: str, sensitivity: int, count: int) -> str:
-            return noise_text(plan.mu2(share), count=count, sensitivity=Fraction(sensitivity))
-
-        lines = [("noise on n", sigma("n", 1, 1))]
-        if d > 1:
-            lines.append(("noise on each R-score", sigma("R-scores", 2, d * (d - 1) // 2)))
-        lines += [
-            ("noise on each misfit", sigma("choices", 1, max(1, t) * self.k)),
-            ("noise on each marginal count", sigma("marginals", 1, d + t)),
-            ("marginals measured", f"up to {d + t}, {t} of them chosen round by round"),
-            ("largest useful table", f"1 cell for each {self.theta * self._noise(domain, plan):.0f} records"),
-        ]
-        return lines
-
-    def _rounds(self, domain: Domain) -> int:
-        return math.floor(self.t_per_attribute * len(domain))
-
-    def _noise(self, domain: Domain, plan: BudgetPlan) -> float:
-        """g of Algorithm 2: the expected absolute noise on a count if d + t marginals are measured."""
-        return MEAN_ABSOLUTE * noise_sigma(plan.mu2("marginals"), count=len(domain) + self._rounds(domain))
-
-    def _initial(self, candidates: Candidates, scores: Scores) -> tuple[Clique, ...]:
-        """Algorithm 3 with Eq. 8 on the scale of R/n, so that its terms |M| and R can be added.
-
-        The sums of Eq. 8 run over the attributes of the marginal. An attribute in no useful marginal is measured
-        alone. A marginal inside another one is dropped, because it would add nothing; or, if they are to be `distinct`,
-        no attribute gets one that an earlier one has.
-        """
-        domain = candidates.domain
-        r = pair_matrix(domain, scores.pairs, scale=scores.total)
-        members = candidates.memberships()
-        inside = np.einsum("ij,ij->i", members @ r.astype(np.float32), members)
-        size = members.sum(axis=1)
-        chosen: list[Clique] = []
-        taken: list[int] = []
-        for position, attribute in enumerate(domain):
-            having = np.setdiff1d(np.flatnonzero(members[:, position]), taken)
-            if len(having) == 0:
-                chosen.append((attribute,))
-                continue
-            to_others = members[having] @ r[position].astype(np.float32)
-            among_others = np.maximum(inside[having] - 2 * to_others, 0)
-            rho = to_others / np.sqrt(size[having] + among_others)
-            best = int(having[np.argmax(rho)])
-            chosen += candidates.at([best])
-            if self.distinct:
-                taken.append(best)
-        return tuple(chosen) if self.distinct else without_subsets(chosen)
-
-    def _draw(self, candidates: Candidates, measured: list[Clique], number: int) -> list[Clique]:
-        """Line 5 of Algorithm 4: k random candidates that were not measured yet (all, where there are fewer).
-
-        The draw depends on nothing confidential; it is seeded by the round so that a retry asks the same again.
-        """
-        rng = np.random.default_rng(number)
-        wanted = min(len(candidates), self.k + len(measured))
-        positions = rng.choice(len(candidates), size=wanted, replace=False, shuffle=False)
-        taken = set(measured)
-        return [clique for clique in candidates.at(positions) if clique not in taken][: self.k]
 
 
 PRESETS: dict[str, Synthesizer] = {"default": PrivMRF(), "paper": PaperPrivMRF()}

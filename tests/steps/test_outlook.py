@@ -1,6 +1,7 @@
 """`synth plan` says of each column and the largest pairs what noise leaves of them, from public numbers alone."""
 
 import json
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -8,13 +9,14 @@ import yaml
 from support.small_release import write_release
 from support.wide_table import write_wide_release
 
+from synth_core.domain import Domain
 from synth_core.evaluation.distances import Z95
 from synth_core.ledger.sql import open_ledger
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
-from synth_core.steps.outlook import known_records
+from synth_core.steps.outlook import known_records, least_visible
 from synth_core.steps.preview import preview_release
 from synth_core.synthesizers.base import CountNoise
 from synth_core.synthesizers.methods import METHODS, synthesizer
@@ -67,6 +69,30 @@ def test_the_epsilon_that_is_named_is_enough(tmp_path):
     named = float(sections(tmp_path, spec)[WINS]["OCCP"].split("epsilon ")[1].split()[0])
     assert "OCCP" not in sections(tmp_path, {**spec, "epsilon": named})[WINS]
     assert "OCCP" in sections(tmp_path, {**spec, "epsilon": 0.8 * named})[WINS]
+
+
+def test_a_budget_too_small_for_any_dependence_is_warned_of(tmp_path):
+    """The epsilon that is named shows the strongest dependence; a little less does not."""
+    spec = write_wide_release(tmp_path, rows=100, epsilon=0.5)
+    publish(tmp_path, "before", 20_000.0)
+    said = sections(tmp_path, spec)
+    assert said[LEAVES]["dependence"].startswith("what moves less than ")
+    assert "dependence" not in said[WINS]
+    publish(tmp_path, "newer", 150.0, at="2026-02-01")
+    warned = sections(tmp_path, spec)[WINS]["dependence"]
+    assert warned.startswith("the budget is too small for any: columns will be as good as independent; epsilon ")
+    named = float(warned.split("epsilon ")[1].split()[0])
+    assert "dependence" not in sections(tmp_path, {**spec, "epsilon": named})[WINS]
+    assert "dependence" in sections(tmp_path, {**spec, "epsilon": 0.9 * named})[WINS]
+
+
+def test_what_dependence_is_visible_falls_with_records_and_budget():
+    """Two binary columns, by hand: 4 cells, each with noise of mean size sqrt(2 / pi) / mu."""
+    domain = Domain.of({"a": 2, "b": 2})
+    assert least_visible(domain, Fraction(1, 100), 1000.0) == pytest.approx(4 * 0.79788456 * 10 / 2 / 1000)
+    assert least_visible(domain, Fraction(4, 100), 500.0) == least_visible(domain, Fraction(1, 100), 1000.0)
+    wider = Domain.of({"a": 2, "b": 2, "c": 2, "d": 9})
+    assert least_visible(wider, Fraction(1, 100), 1000.0) > 3 * least_visible(domain, Fraction(1, 100), 1000.0) / 2
 
 
 def test_the_noise_is_what_one_way_counts_will_have(tmp_path):

@@ -9,13 +9,14 @@ import pytest
 from synth_core.domain import Domain
 from synth_core.ledger.memory import MemoryLedger
 from synth_core.measurement import Measurement
-from synth_core.privacy.accounts import Account
+from synth_core.privacy.accounts import Account, State
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import Curator, Spending
 from synth_core.storage.counting import TableCounts
-from synth_core.synthesizers.base import Tools
+from synth_core.synthesizers import privmrf
+from synth_core.synthesizers.base import Tools, last_fit
 from synth_core.synthesizers.precision import MAX_STEPS, measure_one_way, plan_after, see_dependence
-from synth_core.synthesizers.privmrf import PrivMRF
+from synth_core.synthesizers.privmrf import MAX_PAIR_STEPS, PrivMRF
 
 DOMAIN = Domain.of({"a": 60, "b": 50, "c": 3, "d": 4})
 
@@ -101,3 +102,34 @@ def test_a_dependent_table_of_the_same_size_gets_pairs():
     assert "one-way marginals at last" not in purposes(ledger)
     pair = model.marginal(("c", "d")) / model.total
     assert np.trace(pair[:, :3]) > 0.6  # 0.25 if the columns were independent
+
+
+@pytest.mark.parametrize(("rows", "more"), [(300, MAX_PAIR_STEPS), (4_000_000, 0)])
+def test_the_dependence_of_pairs_gets_more_where_its_noise_would_hide_it(rows, more):
+    """What scores get is taken from the marginals, and all that is planned is spent."""
+    curator, plan, ledger = conversation(independent(rows))
+    method = PrivMRF()
+    once = measure_one_way(conversation(independent(rows))[0], plan, aim=method.aim, reserve="marginals").repeated
+    scores = method.score(curator, plan)
+    assert scores.repeated == pytest.approx(once + more)
+    measured = [record for record in ledger.records(release="r") if record.state is State.MEASURED]
+    (asked,) = [record.mu2 for record in measured if record.purpose == "dependence of pairs"]
+    assert asked == pytest.approx(plan.mu2("pairs") + plan.mu2("marginals") * Fraction(more, 64), rel=1e-6)
+    method.fit(curator, plan, method.select(curator, plan, scores), Tools())
+    spent = sum(record.mu2 for record in ledger.records(release="r") if record.state is State.MEASURED)
+    assert plan.total_mu2 * Fraction(99, 100) < spent <= plan.total_mu2
+
+
+@pytest.mark.parametrize(("most", "rows", "emphasis"), [(5.0, 3000, 3.4), (1.0, 3000, 1.0), (5.0, 3_000_000, 1.0)])
+def test_small_tables_count_more_where_few_are_measured_with_noise(monkeypatch, most, rows, emphasis):
+    """Three columns have three pairs, so three marginals are measured: of at most 15, or of at most three."""
+    asked = []
+    monkeypatch.setattr(privmrf, "last_fit", lambda *_, **settings: asked.append(settings) or last_fit(*_, **settings))
+    domain = Domain.of({"c": 3, "d": 4, "e": 3})
+    rng = np.random.default_rng(0)
+    codes = {"c": rng.integers(0, 3, rows).astype(np.uint8)}
+    codes |= {"d": codes["c"] + rng.integers(0, 2, rows).astype(np.uint8), "e": codes["c"]}
+    curator, plan, _ = conversation(codes, domain, epsilon=4.0)
+    method = PrivMRF(marginals_per_attribute=most)
+    method.fit(curator, plan, method.select(curator, plan, method.score(curator, plan)), Tools())
+    assert [settings["emphasis"] for settings in asked] == [pytest.approx(emphasis, abs=1e-3)]

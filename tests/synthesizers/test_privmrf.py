@@ -124,9 +124,10 @@ def test_rounds_spend_the_whole_budget(method):
     ledger = MemoryLedger()
     fitted(method, domain, codes, ledger=ledger)
     answered = [r for r in ledger.records(release="r") if r.state is State.MEASURED]
-    paid = ("marginals", "marginals again", "marginals at last")
+    paid = ("marginals", "marginals again", "marginals at last", "dependence of pairs")
     spent = sum(r.mu2 for r in answered if r.purpose.endswith(paid) and r.purpose != "one-way marginals")
-    planned = method.plan(domain, mu2_of(2.0, 1e-6)).mu2("marginals")
+    plan = method.plan(domain, mu2_of(2.0, 1e-6))
+    planned = plan.mu2("marginals") + plan.mu2("pairs")
     assert float(spent) == pytest.approx(float(planned), rel=1e-6)
     assert spent <= planned
 
