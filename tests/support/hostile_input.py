@@ -78,7 +78,8 @@ class Readers(WorkspaceReaders):
         self.backed: Head | None = None  # the end of the ledger of `sound("backup")`
         self.charged = self.ledger.balance("people").charged_mu2
         self.watch()
-        self.client = client_of(lambda office=Office(self.workspace): office)
+        office = Office(self.workspace)
+        self.client = client_of(lambda: office)
 
     def spec(self, content: bytes) -> None:
         from synth_core.steps import cancel, cost, prepare

@@ -1,4 +1,4 @@
-"""Readers of what lies beside the releases of a workspace: its log, forms of its pages, notices, keys, tables compared."""
+"""Readers of what lies beside the releases of a workspace: log, forms of pages, notices, keys, tables to compare."""
 
 from __future__ import annotations
 

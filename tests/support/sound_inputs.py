@@ -69,7 +69,8 @@ channels:
   - {kind: email, host: localhost, port: 25, tls: none, sender: a@example.org, to: [b@example.org]}
 """
 
-EVENTS = b"""{"kind":"step","release":"r1","step":"fit","seconds":1.5,"runner":{"dag":"d"},"at":"2026-01-01T00:00:00+00:00"}
+EVENTS = b"""{"kind":"step","release":"r1","step":"fit","seconds":1.5,"runner":{"dag":"d"},\
+"at":"2026-01-01T00:00:00+00:00"}
 {"kind":"refusal","dataset":"people","release":"r1","text":"no","at":"2026-01-01T00:00:01+00:00"}
 {"kind":"cap","dataset":"people","level":0.8,"cap_epsilon":4.0,"limit":20,"at":"2026-01-01T00:00:02+00:00"}
 """
