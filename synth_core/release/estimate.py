@@ -7,6 +7,7 @@ tests/benchmarks/plans.py measured it, and compares what is said here with what 
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import time
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.documents import parse_document
+from synth_core.documents import parse_document, parse_json, read_document
 from synth_core.errors import SpecError
 from synth_core.files import write_text
 from synth_core.settings import Settings
@@ -231,9 +232,9 @@ def remembered_speed(measure: Callable[[], float]) -> float:
     """What was measured once on this machine, kept in the user's folder of caches; measured anew where none can be."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "synth-core" / "speed.json"
     name = f"{platform.node()} {platform.machine()} {os.cpu_count()}"
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        kept = json.loads(cache.read_text(encoding="utf-8"))
-        if kept["machine"] == name and float(kept["seconds"]) > 0:
+    with suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
+        kept = parse_json(read_document(cache))
+        if kept["machine"] == name and 0 < float(kept["seconds"]) < math.inf:
             return float(kept["seconds"])
     seconds = measure()
     with suppress(OSError):

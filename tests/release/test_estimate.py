@@ -1,6 +1,7 @@
 """What a plan says of time, memory and disk: right within a factor of 2 on releases that it was not learnt from."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,6 +77,9 @@ def test_a_speed_that_is_none_is_refused(monkeypatch, said):
         estimate_release(CENSUS)
 
 
+NO_SPEEDS = ({"machine": "another"}, *({"seconds": one} for one in (0, -1, math.inf, math.nan, 10**400, "fast")))
+
+
 def test_a_machine_is_measured_once(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     measured = []
@@ -87,10 +91,12 @@ def test_a_machine_is_measured_once(tmp_path, monkeypatch):
     assert [remembered_speed(measure) for _ in range(3)] == [0.5] * 3
     assert len(measured) == 1
     (kept,) = tmp_path.rglob("speed.json")
-    for damage in ("{", json.dumps({"machine": "another", "seconds": 9.0}), "[]"):
+    sound = json.loads(kept.read_text())
+    damages = ("{", "[]", "[" * 100_000, *(json.dumps(sound | one) for one in NO_SPEEDS))
+    for damage in damages:
         kept.write_text(damage)
         assert remembered_speed(measure) == 0.5
-    assert len(measured) == 4
+    assert len(measured) == 1 + len(damages)
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
     assert remembered_speed(measure) == 0.5
 
