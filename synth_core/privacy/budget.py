@@ -136,7 +136,7 @@ NONE = Mechanism("none", sensitivity=Fraction(0), scale=Fraction(0), count=0)
 """The event of a step that asks nothing; it is recorded all the same."""
 
 
-def exact_share(value: float) -> Fraction:
+def exact_share(value: float | Fraction) -> Fraction:
     """Returns the fraction that a decimal number of a spec or an option says: 0.1 is 1/10, not the float next to it."""
     return Fraction(str(value))
 

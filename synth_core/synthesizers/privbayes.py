@@ -78,18 +78,18 @@ class PrivBayes:
 
     beta: float = option(0.2, "Share of the budget before the tables; more selects more surely with noisier tables.")
     one_way: float = option(0.15, "Part of `beta` for one-way marginals; more gives less noise, 0 asks for n instead.")
-    usefulness: float = option(4.0, "usefulness")
+    usefulness: float = option(4.0)
     growth: float = option(
         0.75, "Power by which `usefulness` grows once there are 2,000 records to a sigma; 0 leaves it as in the paper."
     )
     g: int = option(8, "Neighbouring codes joined in columns of more than g² codes; larger is coarser, 0 joins none.")
-    levels: tuple[tuple[str, tuple[int, ...]], ...] = option((), "levels", parse=parse_levels)
+    levels: tuple[tuple[str, tuple[int, ...]], ...] = option((), parse=parse_levels)
     every_level: bool = option(False, "Whether all pairs of coarser versions are scored, as printed, for more budget.")
-    sized: bool = option(True, "sized")
+    sized: bool = option(True)
     pgm: bool = option(True, "Whether a graphical model estimates the columns, large ones in their coarsest versions.")
     usefulness_pgm: float = option(1.2, "The same as `usefulness` where a graphical model estimates.")
-    limit_cells: int = option(4_000_000, "limit_cells")
-    last_fit: float = option(0.4, "last_fit")
+    limit_cells: int = option(4_000_000)
+    last_fit: float = option(0.4)
     consistency: bool = option(True, "Whether tables are made to agree; otherwise a record steps back from empty rows.")
     generation: str = option(
         "dealt",
