@@ -135,11 +135,11 @@ def test_a_page_decodes_the_records_that_are_new_or_shown_however_long_the_ledge
 def test_a_tally_says_what_a_count_of_all_records_says(office, finish):
     from collections import Counter
 
-    from synth_core.web.views import standing
+    from synth_core.ledger.groups import latest_records
 
     for number in range(3):
         spend(office.ledger, "going-1", f"step-{number}", mu2=mu2_of(0.01, 1e-6), finish=finish)
-        counted = Counter((record.dataset, record.state.value) for record in standing(office.ledger.records()))
+        counted = Counter((record.dataset, record.state.value) for record in latest_records(office.ledger.records()))
         assert office.entries() == counted
 
 
