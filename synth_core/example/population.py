@@ -14,6 +14,7 @@ import pandas as pd
 import yaml
 from numpy.typing import NDArray
 
+from synth_core.arrays import Floats
 from synth_core.errors import SpecError
 from synth_core.ledger.sql import open_ledger
 from synth_core.privacy.accounts import Account
@@ -21,8 +22,6 @@ from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
 
 Indices: TypeAlias = NDArray[np.int64]
-Floats: TypeAlias = NDArray[np.float64]
-
 EXAMPLE_ROWS = 50_000
 """People of the example, unless another number is asked for."""
 EXAMPLE_SEED = 1

@@ -26,12 +26,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from synth_core.arrays import Index
 from synth_core.domain import Clique
 from synth_core.errors import FeasibilityError
 from synth_core.models.calibration import exclusions, host_of
 from synth_core.models.junction_tree import JunctionTree, bits, clique_of, mask_cells, mask_of
 
-Index = NDArray[np.int64]
 Offsets = NDArray[np.int32]
 
 LARGEST_OFFSET = 2**31 - 1

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.arrays import Floats
+from synth_core.arrays import Floats, Index
 from synth_core.compiled import compiled, part_of_kernel
 
 Columns = NDArray[Any]
-Index = NDArray[np.int64]
 Index32 = NDArray[np.int32]
 
 

@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
-from synth_core.models.junction_tree import TriangulatedGraph, mask_of
+from synth_core.models.junction_tree import mask_of
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Model
+from synth_core.models.triangulation import TriangulatedGraph
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
 from synth_core.synthesizers.base import Structure, Tools, last_fit, noise_sigma, option, sum_onto

@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
 from synth_core.measurement import Measurement
-from synth_core.models.junction_tree import TriangulatedGraph, junction_tree
+from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Model
+from synth_core.models.triangulation import TriangulatedGraph
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator, weighted_gaussian
 from synth_core.privacy.queries import Query

@@ -15,8 +15,8 @@ from fractions import Fraction
 from itertools import combinations
 
 from synth_core.domain import Clique, Domain
-from synth_core.models.junction_tree import TriangulatedGraph
 from synth_core.models.mixture import Model
+from synth_core.models.triangulation import TriangulatedGraph
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
 from synth_core.synthesizers.base import PairScores, Scores, Structure, Tools, last_fit, noise_sigma, noise_text, option
