@@ -30,9 +30,8 @@ class Step(NamedTuple):
     table: Floats
 
 
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-MIX_2 = np.uint64(0x94D049BB133111EB)
+GOLDEN, MIX_1, MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+"""The step of SplitMix64's sequence, and the two factors by which it mixes a word."""
 
 
 @part_of_kernel
