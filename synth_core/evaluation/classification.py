@@ -116,12 +116,6 @@ def target_error(target: str, *, synthetic: Lessons, real: Lessons, held_out: Co
         )
 
 
-def misclassification_rate(target: str, *, training: Codes, test: Codes, domain: Domain) -> float:
-    """Share of the test rows whose target a linear SVM, trained on all other columns, predicts wrongly."""
-    predicted = Lessons.of(training, domain).predict(target, test)
-    return float((predicted != test[:, domain.position(target)]).mean())
-
-
 TREE_ROWS = 20_000
 """Upper limit of the rows of each table that the propensity tree sees."""
 PROBED_ROWS = 400

@@ -45,7 +45,7 @@ def check_columns(schema: Schema) -> None:
             raise SchemaError(f"column {column.name!r}: a group column has two values; leave the role out")
 
 
-def check_rules(schema: Schema) -> None:
+def check_declared_rules(schema: Schema) -> None:
     """SchemaError if a rule names what the schema does not have, or is declared twice."""
     names, seen = {column.name for column in schema.columns}, set()
     for rule in schema.rules:

@@ -33,7 +33,7 @@ from synth_core.errors import SchemaError
 from synth_core.markup import table_html
 from synth_core.names import one_line
 from synth_core.schema.attached import Attached, Lookup, inline_tables
-from synth_core.schema.checks import check_columns, check_rules, describe_errors
+from synth_core.schema.checks import check_columns, check_declared_rules, describe_errors
 from synth_core.schema.columns import AnyColumn, Column
 from synth_core.schema.columns.base import Declaration
 from synth_core.schema.columns.numbers import NumberBase
@@ -334,7 +334,7 @@ class Schema(DeclaredSchema):
     @model_validator(mode="after")
     def _check(self) -> Self:
         check_columns(self)
-        check_rules(self)
+        check_declared_rules(self)
         for number, one in enumerate(self.attached):
             one.check({column.name: column for column in self.columns})
             if one.name in {other.name for other in self.attached[:number]}:
