@@ -20,8 +20,8 @@ from synth_core.privacy.wording import left_figure, loss_figure
 from synth_core.synthesizers.methods import synthesizer
 from synth_core.web.application import create_app
 from synth_core.web.pages import size
+from synth_core.web.records import record_lines, to_csv
 from synth_core.web.routes import RECORDS_ON_A_PAGE, Visitor, issue_token
-from synth_core.web.views import record_lines, to_csv
 
 SECRET = "s" * 32
 PEOPLE = {"viewer": Visitor("vera", may_edit=False), "editor": Visitor("edith", may_edit=True)}

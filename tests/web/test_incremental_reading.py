@@ -162,11 +162,11 @@ def test_a_list_of_releases_goes_on_over_pages(office, monkeypatch, address, nam
 def test_a_tally_says_what_a_count_of_all_records_says(office, finish):
     from collections import Counter
 
-    from synth_core.web.views import standing
+    from synth_core.ledger.groups import latest_records
 
     for number in range(3):
         spend(office.ledger, "going-1", f"step-{number}", mu2=mu2_of(0.01, 1e-6), finish=finish)
-        counted = Counter((record.dataset, record.state.value) for record in standing(office.ledger.records()))
+        counted = Counter((record.dataset, record.state.value) for record in latest_records(office.ledger.records()))
         assert office.entries() == counted
 
 
