@@ -106,7 +106,8 @@ def headline(evaluation: Evaluation, schema: Schema) -> str:
         said.append(f"It serves those with {group.attribute} = {caption} worst: {percent(group.error)} on average.")
     if evaluation.targets:
         extra = float(np.mean([target.synthetic - target.real for target in evaluation.targets]))
-        said.append(f"Classifiers that learn from it are wrong {points(extra)} points more often than from real rows.")
+        more = f"{points(extra)} points more often than" if float(f"{extra:.4f}") else "as often as"
+        said.append(f"Classifiers that learn from it are wrong {more} from real rows.")
     broken = sum(evaluation.violations.values())
     if evaluation.violations:
         said.append(f"{broken:,} of its rows break a declared rule." if broken else "No row breaks a declared rule.")

@@ -1,10 +1,11 @@
 """Rules about numbers themselves: sums of columns that compare, such as `children < people`.
 
 A rule holds where all of its columns hold a number. Bins alone cannot keep it, so it acts twice. Combinations of bins
-in which no numbers can hold are excluded records, as those of other rules are. In all others numbers are drawn again,
-jointly, until they hold; what is left after `TRIES` draws is fitted column by column, each within the bounds that the
-others leave it (bounds propagation, sound for any linear rule). The same fitting decides beforehand which combinations
-of bins can hold, so that what was found possible can be made.
+in which no numbers can hold are excluded records, as those of other rules are. In all others rows exchange numbers
+inside bins (`schema.exchange`); where that does not help, numbers are drawn again, jointly, until they hold; what is
+left after `TRIES` draws is fitted column by column, each within the bounds that the others leave it (bounds
+propagation, sound for any linear rule). The same fitting decides beforehand which combinations of bins can hold, so
+that what was found possible can be made.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from synth_core.errors import SchemaError
 from synth_core.schema.columns.base import Declaration
 from synth_core.schema.columns.inside import InsideBins
 from synth_core.schema.densities import Densities
+from synth_core.schema.exchange import exchange_numbers
 
 TRIES = 8
 """Joint draws of a row's numbers before they are fitted column by column."""
@@ -228,7 +230,10 @@ class Group:
         Raises:
             SchemaError: If some cannot be made to hold, which the schema's check excludes.
         """
-        rows = np.flatnonzero(self._broken(self._known(numbers, codes)))
+        if all(rule.form.comparator != "==" for rule in self.rules):  # no other row has just the number that is missing
+            rows = exchange_numbers(numbers, codes, rng, broken=lambda *some: self._broken(self._known(*some)))
+        else:
+            rows = np.flatnonzero(self._broken(self._known(numbers, codes)))
         for _ in range(TRIES):
             if not len(rows):
                 return

@@ -58,6 +58,14 @@ def test_an_axis_says_what_its_lines_are(largest, written):
     assert [one.text for one in elements(svg, "text")] == ["a", *written]
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [(0, 100_782, [0, 50_000, 100_000]), (1, 6, [2, 4, 6]), (-3, 9, [0, 5]), (7, 7, [7])],
+)
+def test_axes_that_begin_anywhere_have_round_numbers(low, high, ticks):
+    assert charts.round_numbers(low, high, 4) == ticks
+
+
 @pytest.mark.parametrize("most", [1, 2, 17, 1000])
 def test_numbers_of_things_are_whole(most):
     ticks = charts._ticks(most, 3, whole=True)

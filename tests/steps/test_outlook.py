@@ -1,6 +1,8 @@
 """`synth plan` says of each column and the largest pairs what noise leaves of them, from public numbers alone."""
 
 import json
+import math
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -53,10 +55,32 @@ def test_a_column_of_many_values_is_warned_of_with_its_remedy(tmp_path):
     assert said[LEAVES]["records"] == "20,000, as release before has published, with noise"
     assert said[LEAVES]["OCCP"] == "271 values, 74 records each, noise ±90: noise wins"
     assert said[LEAVES]["SEX"] == "2 values, 10,000 records each, noise ±460"
+    assert said[LEAVES]["dependence"].startswith("what moves less than 0.49% of")
     assert said[LEAVES]["SEX × DVET"].startswith("6 cells, 3,333 records each, noise ±50")
     assert said[LEAVES]["OCCP × AGEP"].startswith("5,420 cells, 3.7 records each")
     assert list(said[WINS]) == ["OCCP"]
     assert said[WINS]["OCCP"].startswith("merge values, with `recode` or in the source, or spend more: epsilon ")
+
+
+def test_the_plan_says_how_far_noise_may_move_a_mean(tmp_path):
+    """Twenty bins from 0–4 to 95–99, by hand; protecting the column lowers it, and bought sums say it themselves."""
+    spec = write_wide_release(tmp_path, rows=100, epsilon=0.5)
+    publish(tmp_path, "before", 20_000.0)
+
+    def said(**changes):
+        return sections(tmp_path, {**spec, **changes})[LEAVES]
+
+    count, off = re.search(r"noise ±(\d+), its mean ±([\d.]+)$", said()["AGEP"]).groups()
+    spread = math.sqrt(sum((5 * k - 47.5) ** 2 for k in range(20)))
+    assert float(off) == pytest.approx(int(count) * spread / 20_000, rel=0.05)
+    assert "means" in said()
+    protected = said(protect=[["AGEP"]])["AGEP"]
+    assert float(protected.split("its mean ±")[1]) < 0.7 * float(off)
+    assert "its mean" not in said()["SEX"]
+    schema = yaml.safe_load(Path(spec["schema"]).read_text())
+    schema["columns"][1]["moments"] = True
+    Path(spec["schema"]).write_text(yaml.safe_dump(schema))
+    assert "its mean" not in said(moments_share=0.1)["AGEP"]
 
 
 def test_a_pair_in_which_noise_wins_has_its_remedy_where_its_columns_have_none(tmp_path):
