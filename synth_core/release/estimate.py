@@ -7,7 +7,6 @@ tests/benchmarks/plans.py measured it, and compares what is said here with what 
 from __future__ import annotations
 
 import json
-import math
 import os
 import platform
 import time
