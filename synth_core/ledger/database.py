@@ -39,7 +39,8 @@ SQLITE_BUSY = frozenset({5, 6})  # SQLITE_BUSY, SQLITE_LOCKED
 POSTGRESQL_RETRY = frozenset({"40001", "40P01", "23505", "55P03"})  # serialisation, deadlock, duplicate, lock wait
 POSTGRESQL_LOST = ("08", "57P")  # connection exceptions, intervention of an operator
 SQLITE_FULL, POSTGRESQL_FULL = 13, "53100"
-SQLITE_BROKEN = 10  # an input or output that failed, which a full disk is too where SQLite maps its journal's index
+SQLITE_BROKEN = 10
+"""An input or output that failed: a full disk is reported as one where SQLite maps its journal's index."""
 
 T = TypeVar("T")
 

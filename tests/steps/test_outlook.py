@@ -76,7 +76,7 @@ def test_a_budget_too_small_for_any_dependence_is_warned_of(tmp_path):
     spec = write_wide_release(tmp_path, rows=100, epsilon=0.5)
     publish(tmp_path, "before", 20_000.0)
     said = sections(tmp_path, spec)
-    assert said[LEAVES]["dependence"].startswith("what moves less than ")
+    assert said[LEAVES]["dependence"].startswith("noise hides what moves less than ")
     assert "dependence" not in said[WINS]
     publish(tmp_path, "newer", 150.0, at="2026-02-01")
     warned = sections(tmp_path, spec)[WINS]["dependence"]
