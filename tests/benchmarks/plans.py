@@ -4,7 +4,8 @@
     python tests/benchmarks/plans.py --table   write them from what was measured
 
 Each release runs in a process of its own. The costs are fitted to the shapes of LEARNT; those of JUDGED and FRESH are
-not looked at for that, and are what the tables compare. Seconds are CPU seconds, beside the speed of the machine at the moment.
+not looked at for that, and are what the tables compare. Seconds are CPU seconds, beside the speed of the machine at
+the moment.
 """
 
 from __future__ import annotations
