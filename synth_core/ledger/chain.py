@@ -38,7 +38,12 @@ FOLDED = (
 PORTION = 1000
 """How many rows are read at a time, so that a ledger of many years need not fit in memory."""
 
-SINCE = select(*(RECORDS.c[name] for name in FOLDED)).where(RECORDS.c.id > bindparam("seen")).order_by(RECORDS.c.id)
+SINCE = (
+    select(*(RECORDS.c[name] for name in FOLDED))
+    .where(RECORDS.c.id > bindparam("seen"))
+    .order_by(RECORDS.c.id)
+    .limit(bindparam("most"))
+)
 HASHES = select(RECORDS.c.id, RECORDS.c.hash).where(RECORDS.c.id.in_(bindparam("numbers", expanding=True)))
 LAST = select(func.max(RECORDS.c.id))
 INSERT = insert(RECORDS)
@@ -217,7 +222,7 @@ def last_record(connection: Connection) -> int:
 
 def _catch_up(connection: Connection, book: Book) -> None:
     """Fold in what was appended since."""
-    while rows := connection.execute(SINCE, {"seen": book.records}).mappings().all():
+    while rows := connection.execute(SINCE, {"seen": book.records, "most": PORTION}).mappings().all():
         for row in rows:
             try:
                 book.apply(dict(row))

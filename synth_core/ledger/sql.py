@@ -166,11 +166,9 @@ class SqlLedger(LedgerVerbs):
         Raises:
             LedgerError: If the file cannot be written.
         """
-        with self.chain.unchecked() as connection:
-            rows = all_rows(connection, RECORDS)
-            lines = [canonical(row) + "\n" for row in (rows if internal else show_rows(rows))]
         try:
-            with atomic_write(path) as draft:
-                draft.write_text("".join(lines))
+            with self.chain.unchecked() as connection, atomic_write(path) as draft, draft.open("w") as lines:
+                rows = all_rows(connection, RECORDS)
+                lines.writelines(canonical(row) + "\n" for row in (rows if internal else show_rows(rows)))
         except OSError as error:
             raise LedgerError(f"{path} cannot be written: {explain(error)}") from None
