@@ -17,6 +17,7 @@ from airflow.listeners import hookimpl
 from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk.definitions.deadline import BaseDeadlineReference
 
+from synth_airflow import is_release
 from synth_core.settings import Settings
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
     from sqlalchemy.orm import Session
 
-RELEASE_TAG = "privacy"
 POOL_SLOTS = 1
 POOL_MEANING = "made for the release specs that name it: one of their tasks at a time, unless changed here"
 
@@ -60,7 +60,7 @@ def on_dag_run_running(dag_run: DagRun) -> None:
     from sqlalchemy.orm import object_session
 
     session = object_session(dag_run)
-    if session is None or not _releases(dag_run):
+    if session is None or not is_release(dag_run):
         return
     insert = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}[session.get_bind().dialect.name]
     for name in sorted({task.pool for task in dag_run.dag.tasks} - {Pool.DEFAULT_POOL_NAME}):
@@ -84,7 +84,7 @@ def close_holds(dag_run: DagRun, reason: str) -> None:
     """Free what the run set aside and did not use; a ledger that cannot be reached is a warning."""
     conf = dag_run.conf if isinstance(dag_run.conf, dict) else {}
     workspace = conf.get("workspace") or Settings.from_environment().workspace
-    if not workspace or not _releases(dag_run):
+    if not workspace or not is_release(dag_run):
         return
     from synth_core.errors import SynthError
     from synth_core.privacy.accounts import Runner
@@ -95,11 +95,6 @@ def close_holds(dag_run: DagRun, reason: str) -> None:
         end_run(Path(workspace), reason=reason, runner=who)
     except SynthError as refusal:
         log.warning("the hold of a run was not closed", run=dag_run.run_id, reason=str(refusal))
-
-
-def _releases(dag_run: DagRun) -> bool:
-    dag = getattr(dag_run, "dag", None)
-    return RELEASE_TAG in (getattr(dag, "tags", None) or ())
 
 
 async def late(**kwargs: Any) -> None:

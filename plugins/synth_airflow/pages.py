@@ -15,6 +15,7 @@ from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk import BaseOperatorLink
 
+from synth_airflow import is_release
 from synth_core.settings import Settings
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 PREFIX = "budget"
 ROUTE = "privacy-budget"
-RELEASE_TAG = "privacy"
-"""DAGs with this tag release data; the tasks of others get no links."""
 
 
 def create_app() -> FastAPI:
@@ -81,11 +80,6 @@ def in_airflow(page: str, **query: str) -> str:
     return f"{base}/plugin/{ROUTE}{path}/{PREFIX}/{page}?{urlencode(query)}"
 
 
-def _is_release(operator: Any) -> bool:
-    dag = getattr(operator, "dag", None)
-    return RELEASE_TAG in (getattr(dag, "tags", None) or ())
-
-
 class SpendRecordsLink(BaseOperatorLink):
     """From a task to what it spent."""
 
@@ -93,7 +87,7 @@ class SpendRecordsLink(BaseOperatorLink):
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
         """The ledger's records of this task in this run; no link on DAGs that release nothing."""
-        if not _is_release(operator):
+        if not is_release(operator):
             return ""
         return in_airflow("records", dag=ti_key.dag_id, run=ti_key.run_id, task=ti_key.task_id)
 
@@ -105,7 +99,7 @@ class DaskDashboardLink(BaseOperatorLink):
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
         """What SYNTH_DASK_DASHBOARD says."""
-        return (Settings.from_environment().dask_dashboard or "") if _is_release(operator) else ""
+        return (Settings.from_environment().dask_dashboard or "") if is_release(operator) else ""
 
 
 class PrivacyBudgetPlugin(AirflowPlugin):

@@ -21,12 +21,13 @@ from airflow.sdk import (
     chain,
 )
 
+from synth_airflow import RELEASE_TAG
 from synth_airflow.gate import DisclosureGate
 from synth_airflow.listeners import FirstQueued
 from synth_airflow.operators import EXTRACT, Prepare, Publish, StepPart, StepTask, failed
 from synth_core.steps import PIPELINE, PartId, Step
 
-TAGS = ["census", "privacy", "release"]
+TAGS = ["census", RELEASE_TAG, "release"]
 DEADLINE_HOURS = 24.0
 GATE = "approve"
 """The task of the disclosure gate."""

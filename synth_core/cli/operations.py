@@ -13,6 +13,7 @@ import typer
 
 from synth_core.errors import SpecError
 
+Workspace = Annotated[Path, typer.Option("--workspace", "-w", help="Folder of the ledger and the zones.")]
 TEMPLATE = '"""{words}"""\n\nfrom synth_airflow.{module} import {name}\n\n{line}\n'
 DAG_FILES = {
     "census_release.py": TEMPLATE.format(
@@ -39,7 +40,7 @@ DAG_FILES = {
 
 def approve(
     release: Annotated[str, typer.Argument(metavar="RELEASE", help="Name of a release that waits for approval.")],
-    workspace: Annotated[Path, typer.Option("--workspace", "-w", help="Folder of the ledger and the zones.")],
+    workspace: Workspace,
     reject: Annotated[bool, typer.Option("--reject", help="Decide against publication instead.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Decide without being asked again.")] = False,
 ) -> None:
@@ -68,7 +69,7 @@ def approve(
 def cancel(
     release: Annotated[str, typer.Argument(metavar="RELEASE", help="Name of a release that was begun.")],
     reason: Annotated[str, typer.Option(help="Why; it becomes part of the ledger.")],
-    workspace: Annotated[Path, typer.Option("--workspace", "-w", help="Folder of the ledger and the zones.")],
+    workspace: Workspace,
 ) -> None:
     """End a release that will not be published: what it set aside and did not use is free again.
 
@@ -105,7 +106,7 @@ def releases(
 
 
 def metrics(
-    workspace: Annotated[Path, typer.Option("--workspace", "-w", help="Folder of the ledger and the zones.")],
+    workspace: Workspace,
     serve: Annotated[
         str | None,
         typer.Option(

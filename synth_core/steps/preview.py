@@ -167,7 +167,7 @@ def _formula_warning(spec: ReleaseSpec, schema: Schema) -> list[tuple[str, str]]
     if not spec.csv or spec.escape_formulas:
         return []
     for column in schema.columns:
-        if any(isinstance(value, str) and value.startswith(FORMULA_SIGNS) for value in getattr(column, "values", ())):
+        if any(isinstance(value, str) and value.startswith(FORMULA_SIGNS) for value in column.listed or ()):
             said = f"column {column.name!r} has values that a spreadsheet runs as formulas; set escape_formulas: true"
             return [("warning", said)]
     return []

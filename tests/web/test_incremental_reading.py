@@ -107,10 +107,10 @@ def test_a_page_decodes_the_records_that_are_new_or_shown_however_long_the_ledge
     from synth_core.events.office import Office
     from synth_core.ledger.sql import open_ledger
     from synth_core.privacy.accounts import Account
-    from synth_core.web import routes, views
+    from synth_core.web import records, routes
 
     monkeypatch.setattr(routes, "RECORDS_ON_A_PAGE", 4)
-    monkeypatch.setattr(views, "PORTION", 10)
+    monkeypatch.setattr(records, "PORTION", 10)
     ledger = open_ledger(tmp_path, create=True)
     ledger.declare(Account(dataset="houses", delta=1e-6, cap_epsilon=50.0, largest_n=100_000), actor="board")
     office, who = Office(tmp_path), Visitor("vera", may_edit=False)
@@ -127,7 +127,7 @@ def test_a_page_decodes_the_records_that_are_new_or_shown_however_long_the_ledge
     # The three new ones and the last one known; that one; four releases of three records and that one; the release.
     assert decoded[29] == decoded[6] == [4, 1, 1, 13, 13, 3]
     held = []
-    monkeypatch.setattr(views, "to_csv", lambda records, head=True: held.append(len(list(records))) or "")
+    monkeypatch.setattr(records, "to_csv", lambda records, head=True: held.append(len(list(records))) or "")
     client.get("/records.csv")
     assert max(held) == 10
     assert sum(held) == 31
