@@ -87,8 +87,10 @@ class Protecting:
         """The method's own noise where it can say, and that of the protected tables; columns are asked about twice."""
         own = self.method.count_noise(domain, self._inner(plan)) if isinstance(self.method, CountNoise) else {}
         protected = self.noise(domain, plan)
-        twice = {table: own[table] for table in protected if len(table) == 1 and table in own}
-        pooled = {table: (sigma**-2 + protected[table] ** -2) ** -0.5 for table, sigma in twice.items()}
+        twice: dict[Clique, float] = {table: own[table] for table in protected if len(table) == 1 and table in own}
+        pooled: dict[Clique, float] = {
+            table: (sigma**-2 + protected[table] ** -2) ** -0.5 for table, sigma in twice.items()
+        }
         return {**own, **protected, **pooled}
 
     def noise(self, domain: Domain, plan: BudgetPlan) -> dict[Clique, float]:
