@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.documents import parse_document
+from synth_core.documents import parse_document, parse_json, read_document
 from synth_core.errors import SpecError
 from synth_core.files import write_text
 from synth_core.settings import Settings
@@ -235,8 +235,8 @@ def remembered_speed(measure: Callable[[], float]) -> float:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "synth-core" / "speed.json"
     name = f"{platform.node()} {platform.machine()} {os.cpu_count()}"
     seconds = measure()
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        kept = json.loads(cache.read_text(encoding="utf-8"))
+    with suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
+        kept = parse_json(read_document(cache))
         if kept["machine"] == name and 0 < float(kept["seconds"]) <= seconds:
             return float(kept["seconds"])
     with suppress(OSError):

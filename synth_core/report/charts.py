@@ -21,7 +21,7 @@ WIDE, NARROW = 345.0, 266.0
 BINS = 30
 """Bars of a histogram."""
 
-MOST_NUMBERS = 24
+MAX_NUMBERS = 24
 """Columns of a heatmap up to which its cells have room for their numbers."""
 
 LEAST_CELL = 17.0
@@ -140,7 +140,7 @@ def heatmap(
         canvas.box(x, y, 0.94 * cell, 0.94 * cell, WARNING, opacity=share)
         if (column, row) in marked:
             canvas.corner(x + 0.94 * cell, y, 0.22 * cell, INK)
-        if count <= MOST_NUMBERS:
+        if count <= MAX_NUMBERS:
             ink = PAPER if share > _DARKEST_SHARE else INK
             number = f"{values[row][column] * 100:.1f}"
             canvas.text(x + 0.47 * cell, y + 0.47 * cell, number, ink, anchor="middle", size=6.5)

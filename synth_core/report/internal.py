@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from synth_core.evaluation import CodedTable, Evaluation, compare_tables, declared_measures, rule_violations
 from synth_core.evaluation.true_errors import broken_comparisons, encode_table
-from synth_core.evaluation.values import Comparison
+from synth_core.evaluation.values import ValueComparison
 from synth_core.report import exhibits
 from synth_core.report import values as value_exhibits
 from synth_core.report.page import (
@@ -114,7 +114,7 @@ def headline(evaluation: Evaluation, schema: Schema) -> str:
     return " ".join(said)
 
 
-def _values(values: Comparison, schema: Schema) -> dict[str, Any]:
+def _values(values: ValueComparison, schema: Schema) -> dict[str, Any]:
     """What the page shows of numbers; nothing without a column of numbers."""
     if not values.columns:
         return {"means": None}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from synth_core.domain import pick_varied
-from synth_core.evaluation.values import SHARES, Comparison, ValueErrors
+from synth_core.evaluation.values import SHARES, ValueComparison, ValueErrors
 from synth_core.report.charts import MUTED, NARROW, REFERENCE, RULE, SYNTHETIC, Canvas, round_numbers
 from synth_core.report.exhibits import Exhibit
 from synth_core.report.page import MAX_LISTED, Table, percent, signed
@@ -22,7 +22,7 @@ SKEWED = 20.0
 """Ratio of the 98th to the 50th percentile from which a curve is drawn on a scale of logarithms."""
 
 
-def value_exhibits(values: Comparison) -> tuple[Exhibit, ...]:
+def value_exhibits(values: ValueComparison) -> tuple[Exhibit, ...]:
     """One exhibit for each column of numbers: its percentiles in both tables.
 
     Args:
@@ -34,7 +34,7 @@ def value_exhibits(values: Comparison) -> tuple[Exhibit, ...]:
     return tuple(_exhibit(one) for one in values.columns)
 
 
-def means_table(values: Comparison) -> Table:
+def means_table(values: ValueComparison) -> Table:
     """The means of all columns, how far they are off, and the distances of the distributions."""
     return Table(
         head=("column", "real mean", "synthetic mean", "off by", "Kolmogorov–Smirnov", "Wasserstein"),
@@ -52,7 +52,7 @@ def means_table(values: Comparison) -> Table:
     )
 
 
-def groups_table(values: Comparison, schema: Schema) -> Table:
+def groups_table(values: ValueComparison, schema: Schema) -> Table:
     """Means in the largest groups of rows, those farthest off first, and not all of one column."""
     ranked = sorted(
         ((one.column, group) for one in values.columns for group in one.groups),
@@ -72,7 +72,7 @@ def groups_table(values: Comparison, schema: Schema) -> Table:
     return Table(head=("mean of", "where", "real", "synthetic", "off by"), rows=tuple(rows), words=2)
 
 
-def correlations_table(values: Comparison) -> Table:
+def correlations_table(values: ValueComparison) -> Table:
     """Correlations of the numbers of each pair of columns."""
     return Table(
         head=("columns", "real", "synthetic"),

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from synth_core.arrays import Floats
 from synth_core.errors import SchemaError
 from synth_core.schema.columns.base import Declaration
 from synth_core.schema.columns.inside import InsideBins
@@ -30,7 +31,7 @@ from synth_core.schema.exchange import exchange_numbers
 TRIES = 8
 """Joint draws of a row's numbers before they are fitted column by column."""
 
-MOST_CELLS = 100_000
+MAX_CELLS = 100_000
 """Upper limit of the combinations of bins that rules about numbers may join."""
 
 CLOSE = 1e-9
@@ -44,7 +45,6 @@ STARTS = (0.5, 0.0, 1.0)
 
 _TOKEN = re.compile(r"\s*(?:(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)|`([^`]+)`|([^\W\d]\w*)|(<=|>=|==|<|>|[-+*]))")
 
-Floats = NDArray[np.float64]
 Numbers = Mapping[str, Floats]
 """Numbers by column, one for each row."""
 
@@ -208,11 +208,11 @@ class Group:
     def impossible(self) -> NDArray[np.bool_]:
         """Which combinations of bins no numbers can have, an axis for each column."""
         cells = int(np.prod(self.shape))
-        if cells > MOST_CELLS:
+        if cells > MAX_CELLS:
             names = ", ".join(repr(rule.name) for rule in self.rules)
             raise SchemaError(
                 f"rules {names} join {', '.join(c.name for c in self.columns)} into {cells:,} combinations of bins, "
-                f"over the limit of {MOST_CELLS:,}; give these columns fewer bins, or compare fewer of them"
+                f"over the limit of {MAX_CELLS:,}; give these columns fewer bins, or compare fewer of them"
             )
         codes = {c.name: at.ravel() for c, at in zip(self.columns, np.indices(self.shape), strict=True)}
         _, broken = self._fitted(codes, {})

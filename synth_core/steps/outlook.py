@@ -162,7 +162,8 @@ def foresee(
     warnings = _warnings(spec, schema, [*columns, *named, *_worst_pairs(schema, columns, largest)])
     if larger:
         least = least_visible(domain, plan.total_mu2, records.number / strata)
-        seen = f"what moves less than {100 * min(least, 1.0):.2g}% of the records between cells is hidden by noise"
+        share = f"{100 * min(least, 1.0):.2g}"
+        seen = f"noise hides what moves less than {share} % of the records between the cells of a pair"
         lines.append(("dependence", seen))
         if least > MOST_DEPENDENCE:
             times = Fraction(math.ceil(100 * (least / MOST_DEPENDENCE) ** 2), 100)

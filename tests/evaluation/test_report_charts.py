@@ -78,7 +78,7 @@ def test_a_heatmap_has_one_place_for_each_pair_and_writes_numbers_where_there_is
     small = charts.heatmap(["a", "b", "c"], [[0.1, 0.2, 0.3], [0.2, 0.4, 0.5], [0.3, 0.5, 0.6]])
     assert len(elements(small, "rect")) == 2 * 6
     assert {"10.0", "20.0", "60.0"} <= {one.text for one in elements(small, "text")}
-    names = [f"column{number}" for number in range(charts.MOST_NUMBERS + 1)]
+    names = [f"column{number}" for number in range(charts.MAX_NUMBERS + 1)]
     large = charts.heatmap(names, [[0.5] * len(names)] * len(names))
     assert {one.text for one in elements(large, "text")} == set(names)
 

@@ -39,12 +39,19 @@ def publish(folder, release, total, *, dataset="survey", at="2026-01-01"):
     (home / "manifest.sig").write_text("signed")
 
 
+def after_another(folder, **changes):
+    """The spec of a release after one that found 20,000 records, and what is said of it.
+
+    No row is read: the source does not exist.
+    """
+    spec = write_wide_release(folder, rows=100, **changes)
+    (folder / "people.csv").unlink()
+    publish(folder, "before", 20_000.0)
+    return spec, sections(folder, spec)
+
+
 def test_a_column_of_many_values_is_warned_of_with_its_remedy(tmp_path):
-    """No row is read: the source does not exist."""
-    spec = write_wide_release(tmp_path, rows=100, epsilon=0.5, protect=[["SEX", "DVET"]])
-    (tmp_path / "people.csv").unlink()
-    publish(tmp_path, "before", 20_000.0)
-    said = sections(tmp_path, spec)
+    _, said = after_another(tmp_path, epsilon=0.5, protect=[["SEX", "DVET"]])
     assert said[LEAVES]["records"] == "20,000, as release before has published, with noise"
     assert said[LEAVES]["OCCP"] == "271 values, 74 records each, noise ±90: noise wins"
     assert said[LEAVES]["SEX"] == "2 values, 10,000 records each, noise ±460"
@@ -78,9 +85,7 @@ def test_the_plan_says_how_far_noise_may_move_a_mean(tmp_path):
 
 def test_a_pair_in_which_noise_wins_has_its_remedy_where_its_columns_have_none(tmp_path):
     """OCCP loses to the noise with nine other columns; it is said once, for the largest pair."""
-    spec = write_wide_release(tmp_path, rows=100, epsilon=2.0)
-    publish(tmp_path, "before", 20_000.0)
-    said = sections(tmp_path, spec)
+    _, said = after_another(tmp_path, epsilon=2.0)
     assert said[LEAVES]["OCCP × AGEP"].endswith("noise wins")
     assert said[LEAVES]["OCCP × PINCP_DECILE_OF_HOUSEHOLD"].endswith("noise wins")
     assert list(said[WINS]) == ["OCCP × AGEP"]
@@ -88,19 +93,16 @@ def test_a_pair_in_which_noise_wins_has_its_remedy_where_its_columns_have_none(t
 
 
 def test_the_epsilon_that_is_named_is_enough(tmp_path):
-    spec = write_wide_release(tmp_path, rows=100, epsilon=0.5)
-    publish(tmp_path, "before", 20_000.0)
-    named = float(sections(tmp_path, spec)[WINS]["OCCP"].split("epsilon ")[1].split()[0])
+    spec, said = after_another(tmp_path, epsilon=0.5)
+    named = float(said[WINS]["OCCP"].split("epsilon ")[1].split()[0])
     assert "OCCP" not in sections(tmp_path, {**spec, "epsilon": named})[WINS]
     assert "OCCP" in sections(tmp_path, {**spec, "epsilon": 0.8 * named})[WINS]
 
 
 def test_a_budget_too_small_for_any_dependence_is_warned_of(tmp_path):
     """The epsilon that is named shows the strongest dependence; a little less does not."""
-    spec = write_wide_release(tmp_path, rows=100, epsilon=0.5)
-    publish(tmp_path, "before", 20_000.0)
-    said = sections(tmp_path, spec)
-    assert said[LEAVES]["dependence"].startswith("what moves less than ")
+    spec, said = after_another(tmp_path, epsilon=0.5)
+    assert said[LEAVES]["dependence"].startswith("noise hides what moves less than ")
     assert "dependence" not in said[WINS]
     publish(tmp_path, "newer", 150.0, at="2026-02-01")
     warned = sections(tmp_path, spec)[WINS]["dependence"]

@@ -144,7 +144,7 @@ def test_tables_that_need_too_large_a_model_are_refused():
 def test_rules_that_need_a_large_model_anyway_are_no_reason_to_refuse():
     excluded = Impossible("wide", (("a", (0,)), ("b", (0,)), ("c", (0,))))
     domain = Domain(("a", "b", "c"), (120, 120, 120), (excluded,))
-    synthesizer("privmrf", protect=[("a", "b")]).plan(domain, mu2_of(0.5, 1e-6))
+    assert "protected" in dict(synthesizer("privmrf", protect=[("a", "b")]).plan(domain, mu2_of(0.5, 1e-6)).shares)
 
 
 def test_without_tables_it_is_the_method_itself():

@@ -163,6 +163,11 @@ class NumberBase(InsideBins):
         return self if isinstance(self.bins, PrivateQuantiles) else None
 
     @property
+    def numbers(self) -> Self:
+        """The column itself."""
+        return self
+
+    @property
     def quantiles(self) -> PrivateQuantiles:
         """How the bins are bought, where they are."""
         wanted: PrivateQuantiles = self.bins
