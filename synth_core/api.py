@@ -15,21 +15,22 @@ from synth_core.arrays import one_thread
 from synth_core.errors import SpecError, needing
 from synth_core.ledger.memory import MemoryLedger
 from synth_core.ledger.verbs import LedgerVerbs
+from synth_core.measurement import EarlierRelease
 from synth_core.models.feasibility import check_rules
-from synth_core.models.mixture import Model
 from synth_core.privacy.accounts import Account, Runner, State
 from synth_core.privacy.budget import check_delta, mu2_of
 from synth_core.privacy.curator import Curator, Spending
 from synth_core.privacy.reading import count_refusals
 from synth_core.progress import Advance, live_progress
 from synth_core.release.budget import divide_budget
+from synth_core.release.reuse import FrozenReuse, freeze, read_frozen, say_reuse
 from synth_core.release.spec import ReleaseSpec
 from synth_core.result import Release
 from synth_core.schema import Schema
 from synth_core.schema.codec import decode, encode_numbers, summed_columns
 from synth_core.storage.contribution import bound_for, bounded_frame
 from synth_core.storage.counting import TableCounts
-from synth_core.synthesizers.base import Progress, Tools, run_phases
+from synth_core.synthesizers.base import Conversation, Progress, Tools, require_reuse, run_phases
 from synth_core.synthesizers.methods import synthesizer
 from synth_core.synthesizers.moments import Moments, ask_moments, count_errors, summed_domain
 from synth_core.synthesizers.pooled_numbers import pool_numbers
@@ -73,6 +74,7 @@ def synthesize(
     delta_reason: str = "",
     protect: Sequence[Sequence[str]] = (),
     protect_share: float = 0.1,
+    reuse: Sequence[str] = (),
 ) -> Release:
     """Synthesize a frame in memory at (epsilon, delta).
 
@@ -118,6 +120,9 @@ def synthesize(
         protect: columns, pairs or triples of them that are measured whatever the method would choose, because relations
             between rare values are lost otherwise, and so are means that hang on few records.
         protect_share: share of the budget that measures these tables, all of them together.
+        reuse: earlier releases of the account, made from the same rows with the same schema; their noisy answers are
+            used again, which costs nothing. Both are declared by naming them: nothing looks at the rows. A release
+            whose answers disagree with the new ones is set aside.
 
     Returns:
         The synthetic table, what it cost, and the model; a notebook shows it as a summary.
@@ -144,6 +149,7 @@ def synthesize(
             "rows": "noisy" if rows is None else rows,
             "protect": protect,
             "protect_share": protect_share,
+            "reuse": reuse,
         },
         where="synthesize",
     )
@@ -156,17 +162,23 @@ def synthesize(
     else:
         _refuse_given(cap=cap, rows_per_unit=rows_per_unit, largest_n=largest_n)
         book, account = _existing_account(ledger, spec)
+    frozen = _reused(book, spec, schema)
     if bool(summed_columns(schema)) != bool(moments_share):
         raise SpecError("moments_share= buys the sums of columns with moments: true; give both, or neither")
     with live_progress("Synthesizing", wanted=progress is None) as advance:
-        model, moments = _fitted_model(frame, schema, spec, book, account, advance=advance, progress=progress)
+        earlier = read_frozen(book, spec.dataset, frozen, schema.domain)
+        told, moments = _conversation(
+            frame, schema, spec, book, account, earlier=earlier, advance=advance, progress=progress
+        )
+        model = told.model
         advance("drawing rows", SHARES["sample"])
         rng = np.random.default_rng(seed)
         codes = model.sample(rows or max(1, round(model.total)), rng)
         numbers = pool_numbers(schema, model.marginal, moments)
         table = decode(numbers.exchange_rows(codes, schema.domain, rng), schema, rng, numbers.densities)
     records = book.records(dataset=spec.dataset, release=spec.release)
-    return Release(table, records, model, account.unit, schema, (epsilon, delta))
+    reused = say_reuse(frozen, told.scores.set_aside)
+    return Release(table, records, model, account.unit, schema, (epsilon, delta), tuple(reused))
 
 
 def _ledger_in_memory(
@@ -220,21 +232,31 @@ def _existing_account(ledger: str | Path, spec: ReleaseSpec) -> tuple[LedgerVerb
     return book, account
 
 
-def _fitted_model(
+def _reused(book: LedgerVerbs, spec: ReleaseSpec, schema: Schema) -> FrozenReuse:
+    """The answers of earlier releases that the call names, which only a ledger has that is kept."""
+    if spec.reuse and spec.dataset == IN_MEMORY:
+        raise SpecError("reuse= names releases in a ledger; say with ledger= where it is")
+    return freeze(book, spec, schema.domain)
+
+
+def _conversation(
     frame: pd.DataFrame,
     schema: Schema,
     spec: ReleaseSpec,
     book: LedgerVerbs,
     account: Account,
     *,
+    earlier: Sequence[EarlierRelease],
     advance: Advance,
     progress: Progress | None,
-) -> tuple[Model, dict[str, Moments]]:
+) -> tuple[Conversation, dict[str, Moments]]:
     """Plan, set the price aside, encode the frame, and let the method ask its questions."""
     built = synthesizer(spec.method, spec.preset, spec.options, protect=spec.protect, protect_share=spec.protect_share)
     price = mu2_of(spec.epsilon, spec.delta)
     budget = divide_budget(spec, rows_per_unit=account.rows_per_unit)
     plan = built.plan(schema.domain, budget.method)
+    if spec.reuse:
+        require_reuse(built)
     bound = bound_for(schema, account, secrets.token_bytes(32))
     # Rows have no name here by which they could be known again: every call measures anew, and is charged.
     snapshot = f"frame {secrets.token_hex(16)}"
@@ -256,12 +278,12 @@ def _fitted_model(
             return Curator(counts=counts, ledger=book, spending=spending)
 
         tools = Tools(progress=progress or (lambda said: advance(said, SHARES["fit"])))
-        model = run_phases(built, plan, curator, tools).model
+        told = run_phases(built, plan, curator, tools, earlier=earlier)
         if not budget.moments:
-            return model, {}
+            return told, {}
         errors = count_errors(built, schema.domain, plan)
         asked = curator("fit", summed)
-        return model, ask_moments(asked, schema, budget.moments, marginal=model.marginal, errors=errors)
+        return told, ask_moments(asked, schema, budget.moments, marginal=told.model.marginal, errors=errors)
 
 
 @contextmanager

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,41 @@ class Measurement:
         if not self.sigma > 0:
             raise ValueError(f"measurement of {self.clique} needs a positive sigma")
         self.noisy.setflags(write=False)
+
+
+CodeGroups: TypeAlias = tuple[int, ...]
+"""The group of each code of an attribute."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EarlierTable:
+    """A noisy table of an earlier release; `groups` says of each attribute how its codes were merged, if they were."""
+
+    measurement: Measurement
+    groups: tuple[CodeGroups | None, ...]
+
+    @property
+    def merged(self) -> frozenset[str]:
+        """The attributes whose codes were merged."""
+        pairs = zip(self.measurement.clique, self.groups, strict=True)
+        return frozenset(attribute for attribute, groups in pairs if groups is not None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EarlierRelease:
+    """All noisy tables that a release has paid for, in the order of measuring."""
+
+    release: str
+    tables: tuple[EarlierTable, ...]
+
+    def keeping(self, attributes: Collection[str]) -> EarlierRelease:
+        """The release without the tables in which codes of these attributes are merged."""
+        return replace(self, tables=tuple(table for table in self.tables if not table.merged & set(attributes)))
+
+    @property
+    def columns(self) -> list[Measurement]:
+        """Its one-way marginals over all codes."""
+        return [t.measurement for t in self.tables if len(t.measurement.clique) == 1 and not t.merged]
 
 
 def without_impossible(measurement: Measurement, domain: Domain) -> Measurement:

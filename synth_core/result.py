@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from synth_core.errors import needing
 from synth_core.ledger.book import counted_records
@@ -65,6 +65,7 @@ class Release:
         unit: whom the promise protects, and "accounted for nowhere" where no ledger was given.
         schema: the public declaration of the columns.
         asked: the epsilon that was asked for, and the delta.
+        reused: what it was told of earlier releases' answers, by release, and whether they were used.
     """
 
     table: pd.DataFrame
@@ -73,6 +74,7 @@ class Release:
     unit: str
     schema: Schema
     asked: tuple[float, float]
+    reused: tuple[dict[str, Any], ...] = ()
 
     @property
     def cost(self) -> Cost:
@@ -119,6 +121,11 @@ class Release:
             f"from about {self.model.total:,.0f} (noisy)",
             f"cost       {self.cost}",
             f"asked      {asked}",
+        ]
+        lines += [
+            f"reused     {one['tables']:,} noisy tables of release {one['release']}"
+            for one in self.reused
+            if one["used"]
         ]
         if self.schema.rules:
             broken = sum(int(rows.sum()) for rows in self.schema.violations(self.table).values())

@@ -146,3 +146,31 @@ def test_bins_that_are_to_be_bought_are_refused():
     }
     with pytest.raises(SchemaError, match="column 'c' has bins that are to be bought"):
         synthesize(frame(), Schema.model_validate({"columns": [*COLUMNS, bought]}), **SMALL)
+
+
+def test_a_call_builds_on_the_answers_of_another(url):
+    """What an earlier call has measured is used again: nothing more is charged, and the result says so."""
+    common = {"epsilon": 0.8, "delta": 1e-6, "ledger": url, "dataset": "census"}
+    first = synthesize(frame(), PEOPLE, **common, release="first")
+    again = synthesize(frame(), PEOPLE, **common, release="second", reuse=["first"])
+    assert first.reused == ()
+    (said,) = again.reused
+    assert (said["release"], said["used"]) == ("first", True)
+    assert f"reused     {said['tables']} noisy tables of release first" in again.summary()
+    assert again.cost.epsilon == 0.8
+    assert {record.release for record in again.records} == {"second"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "refusal"),
+    [
+        ({"ledger": None, "dataset": None}, "reuse= names releases in a ledger; say with ledger= where it is"),
+        ({"reuse": ["other"]}, "reuse: release 'other' has measured nothing from dataset 'census'"),
+        ({"method": "absyn", "reuse": ["first"]}, "reuse: the method does not build on answers of earlier releases"),
+    ],
+)
+def test_a_call_refuses_what_it_cannot_build_on(url, changes, refusal):
+    synthesize(frame(), PEOPLE, **SMALL, ledger=url, dataset="census", release="first")
+    common = {"epsilon": 0.4, "delta": 1e-6, "ledger": url, "dataset": "census", "reuse": ["first"]}
+    with pytest.raises(SpecError, match=refusal):
+        synthesize(frame(), PEOPLE, **{**common, **changes})

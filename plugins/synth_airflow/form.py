@@ -17,7 +17,8 @@ SECTIONS = {
     ),
     **dict.fromkeys(("rows", "shards", "csv", "escape_formulas", "seed"), OUTPUT),
     **dict.fromkeys(
-        ("quality_share", "bins_share", "moments_share", "protect", "protect_share", "evaluate", "approval"), GUARD
+        ("quality_share", "bins_share", "moments_share", "protect", "protect_share", "reuse", "evaluate", "approval"),
+        GUARD,
     ),
     **dict.fromkeys(("preset", "unit", "options", "workspace"), EXPERT),
 }
@@ -41,6 +42,7 @@ NOTES = {
     "rows": "Leave it **empty** for `noisy`.",
     "approval": "The run then waits under *Required actions*.",
     "protect": "In the form **one table on each line**, its columns with commas between them.",
+    "reuse": "In the form **one release on each line**.",
     "options": 'As JSON, such as `{"rounds": 8}`.',
 }
 """What is different in a form."""

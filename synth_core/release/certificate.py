@@ -203,10 +203,13 @@ def _statements(records: Sequence[Record]) -> list[Record]:
     return [record for record in records if record.state is State.NOTED and record.step == STEP]
 
 
-def certificate(manifest: dict[str, Any], records: Sequence[Record]) -> dict[str, Any]:
+def certificate(
+    manifest: dict[str, Any], records: Sequence[Record], reused: Sequence[dict[str, Any]] = ()
+) -> dict[str, Any]:
     """The guarantee of a manifest's release with every charged question, in the order in which they were asked.
 
     Snapshots are numbered: prices add up over them, and their digests would reveal whether two releases saw equal rows.
+    `reused` are the answers of earlier releases that it was built on, which these have paid for.
     """
     charged = charged_records(records)
     numbers = snapshot_numbers(record.snapshot for record in charged)
@@ -214,6 +217,7 @@ def certificate(manifest: dict[str, Any], records: Sequence[Record]) -> dict[str
     return {
         "format": FORMAT,
         **{key: manifest[key] for key in keys},
+        **({"reused": list(reused)} if reused else {}),
         "spends": [
             {
                 "step": record.step,

@@ -36,6 +36,7 @@ def build(
     cliques: Sequence[Sequence[str]],
     quality: dict[str, Any],
     previous: dict[str, Any] | None,
+    reused: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """The manifest of a release, still without its artifacts.
 
@@ -49,6 +50,7 @@ def build(
         cliques: Columns that the model joins.
         quality: The public quality in short.
         previous: The manifest of the release before, if there was one.
+        reused: What `release.reuse.say_reuse` says of the earlier answers that it was built on.
 
     Returns:
         The manifest as plain data.
@@ -75,6 +77,7 @@ def build(
             "options": spec.options,
             **({"protected": [list(table) for table in spec.protect]} if spec.protect else {}),
         },
+        **({"reused": list(reused)} if reused else {}),
         "strata": spec.strata.model_dump(mode="json") if spec.strata else None,
         "rows": spec.rows,
         "seed": spec.seed,

@@ -113,6 +113,8 @@ class ReleasePaths:
     """The schema as it was run."""
     division = _File(_home, "strata.json")
     """How a release with strata is divided."""
+    reuse = _File(_home, "reuse.json")
+    """The answers of earlier releases that this one builds on, where its spec names some."""
     scores = _File(_home, "scores.json")
     """Result of the step `score`."""
     agreed = _File(_home, "scores.json")
@@ -174,7 +176,7 @@ class ReleasePaths:
         """
         parts = self.strata(spec) if self.division.exists() else []
         return {
-            "ingest": [self.schema],
+            "ingest": [self.schema, *([self.reuse] if spec.reuse else [])],
             "score": [self.scores, *([self.division] if spec.strata else []), *(one.scores for one in parts)],
             "select": [self.structure, *(path for one in parts for path in (one.agreed, one.structure))],
             "fit": [self.model, *([self.moments] if spec.moments_share else []), *(one.model for one in parts)],

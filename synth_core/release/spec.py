@@ -189,6 +189,14 @@ class ReleaseSpec(BaseModel):
     unit: Annotated[str, AfterValidator(check_unit)] = _field(
         "Unit of privacy", "whom one record belongs to, as the account declares it", "person"
     )
+    reuse: tuple[ReleaseName, ...] = _field(
+        "Reused releases",
+        "earlier releases of this account that were made from the same rows: their noisy answers are used again, which "
+        "costs nothing. That the rows are the same is declared here and never looked up; a release whose noisy answers "
+        "disagree with the new ones is set aside. For privmrf, without strata",
+        (),
+        examples=[["2026-q1"]],
+    )
     approval: bool = _field(
         "Approval",
         "whether a person must approve the release before it is published, after seeing the certificate",

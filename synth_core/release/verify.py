@@ -23,6 +23,7 @@ from synth_core.release import manifest as manifests
 from synth_core.release import signing
 from synth_core.release.certificate import certificate_problems, guarantee_problems
 from synth_core.release.paths import MANIFEST, PUBLIC_KEY, SIGNATURE, SIGNED, ReleasePaths
+from synth_core.release.reuse import FrozenReuse, reuse_problems
 from synth_core.settings import Settings
 
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
@@ -250,6 +251,8 @@ def _ledger_check(manifest: dict[str, Any], folder: Path) -> Check:
         says = f"the ledger that SYNTH_LEDGER_URL names has no account of data set {dataset!r}"
         return Check("ledger", says, checked=False)
     found += _head_problems(manifest, records) or guarantee_problems(manifest, records)
+    if manifest.get("reused"):
+        found += reuse_problems(FrozenReuse.load(folder / "reuse.json"), manifest, records)
     says = (
         f"its chain of {len(records)} records is as it was written, gives the same guarantee, "
         "and has the record that the manifest was signed over"

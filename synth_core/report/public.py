@@ -61,6 +61,7 @@ def public_report(
         facts={"Method": f"{manifest['method']['name']}, preset {manifest['method']['preset']}"},
         guarantee=guarantee,
         account=account_sentence(stated["account"], symbol="ε"),
+        reused=reuse_sentence(manifest),
         headline=headline(schema, quality, asked=asked),
         tiles=_tiles(quality, guarantee, columns=len(schema.columns)),
         budget=exhibits.budget_exhibit(spends, mu=guarantee.mu),
@@ -78,6 +79,20 @@ def public_report(
         moved=changes_exhibit(schema, quality, previous) if previous else None,
         release=manifest["release"],
     )
+
+
+def reuse_sentence(manifest: dict[str, Any]) -> str:
+    """Which answers of earlier releases went into the table, and where their price is stated; empty without any."""
+    reused = manifest.get("reused", [])
+    used = [f"{one['tables']:,} noisy tables of release {one['release']}" for one in reused if one["used"]]
+    aside = [one["release"] for one in reused if not one["used"]]
+    said = []
+    if used:
+        names = " and ".join(used)
+        said.append(f"The model also knows {names}, paid for there and counted in all releases together.")
+    if aside:
+        said.append(f"The noisy answers of {' and '.join(aside)} disagree with those of now and were not used.")
+    return " ".join(said)
 
 
 def measured_pairs(quality: PublicQuality) -> set[frozenset[str]]:

@@ -17,12 +17,14 @@ from synth_core.events.journal import record_outcome
 from synth_core.events.office import Office, look_at_refusals
 from synth_core.files import atomic_write, sharing_work
 from synth_core.ledger.sql import SqlLedger, open_ledger
+from synth_core.measurement import EarlierRelease
 from synth_core.privacy.accounts import Account, Record, Runner
 from synth_core.privacy.budget import NONE, BudgetPlan
 from synth_core.privacy.curator import Curator, Spending
 from synth_core.privacy.reading import count_refusals
 from synth_core.release.budget import ReleaseBudget, divide_budget
 from synth_core.release.paths import ReleasePaths
+from synth_core.release.reuse import FrozenReuse, read_frozen
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import DeclaredSchema, Schema
 from synth_core.storage.counting import PartitionCounts
@@ -62,6 +64,16 @@ class StepRun:
     def method(self) -> Synthesizer:
         """The synthesizer that the spec names."""
         return release_method(self.spec)
+
+    @cached_property
+    def reused(self) -> FrozenReuse:
+        """The answers of earlier releases on which this one builds, as they were when it began."""
+        return FrozenReuse.load(self.paths.reuse) if self.spec.reuse else FrozenReuse()
+
+    @property
+    def earlier(self) -> list[EarlierRelease]:
+        """The noisy tables of these answers, read from the ledger."""
+        return read_frozen(self.ledger, self.spec.dataset, self.reused, self.domain)
 
     @cached_property
     def plan(self) -> BudgetPlan:

@@ -27,6 +27,7 @@ from synth_core.synthesizers.base import (
     Fit,
     Progress,
     Tools,
+    ask_first,
     load_scores,
     load_structure,
     save_scores,
@@ -41,7 +42,9 @@ GPU_CELLS = 300_000
 
 def score(run: StepRun) -> Path:
     """Let the method ask its first questions and keep the answers."""
-    scores = run.method.score(run.curator("score"), run.plan)
+    scores = ask_first(run.method, run.curator("score"), run.plan, run.earlier)
+    for release in scores.set_aside:
+        run.progress(f"answers of release {release} disagree with those of now and are set aside")
     return run.finish("score", run.paths.scores, partial(save_scores, scores))
 
 

@@ -16,9 +16,8 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
-from synth_core.domain import Clique, Domain
+from synth_core.domain import Domain
 from synth_core.evaluation import CodedTable, Evaluation, compare_tables, declared_measures, rule_violations
 from synth_core.evaluation.distances import Z95, alpha_way
 from synth_core.evaluation.public import (
@@ -31,14 +30,13 @@ from synth_core.evaluation.public import (
 )
 from synth_core.evaluation.values import summarise_values
 from synth_core.files import write_text
+from synth_core.ledger.answers import StoredTable, read_tables
 from synth_core.ledger.book import cost_by_step, counted_records
 from synth_core.measurement import Measurement
 from synth_core.models.mixture import load_model
 from synth_core.privacy.accounts import Ledger, Record, State, Stratum
-from synth_core.privacy.answer_form import Groups, Kind
 from synth_core.privacy.budget import epsilon_of, mu_of
 from synth_core.privacy.curator import Curator
-from synth_core.privacy.noise import GRID
 from synth_core.privacy.queries import Misfit
 from synth_core.release.certificate import promised_mu2
 from synth_core.release.strata import Division
@@ -60,14 +58,8 @@ BOUGHT_ALPHAS = (1, 2, 3)
 MAX_BOUGHT_CELLS = 1_000_000
 """Upper limit of the cells of a marginal whose error is bought."""
 
-TABLES = (Kind.MARGINAL, Kind.MERGED)
-"""Kinds of answers that a table of rows can be compared with."""
-
 JUDGING = "evaluate"
 """The step that buys errors of a finished table: no table is made of its answers."""
-
-UNKNOWN = "answers of an earlier version"
-"""What answers are called whose records do not say what they are."""
 
 
 def evaluate(run: StepRun) -> Path:
@@ -263,29 +255,6 @@ class StoredAnswers:
     unused: Counter[str] = field(default_factory=Counter)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Table:
-    """One stored table; `groups` is empty where no codes were merged."""
-
-    clique: Clique
-    groups: Groups
-    noisy: NDArray[np.float64]
-    variance: float
-
-    @property
-    def question(self) -> tuple[Clique, Groups]:
-        return self.clique, self.groups
-
-    def fits(self, domain: Domain) -> bool:
-        """Whether it is about the codes of this domain."""
-        known = all(attribute in domain for attribute in self.clique)
-        merged = self.groups or (None,) * self.noisy.ndim
-        sizes = tuple(
-            size if groups is None else len(groups) for size, groups in zip(self.noisy.shape, merged, strict=True)
-        )
-        return known and sizes == domain.shape(self.clique)
-
-
 def stored_answers(
     ledger: Ledger,
     domain: Domain,
@@ -310,15 +279,15 @@ def stored_answers(
         The tables, and how many answers were used and not used.
     """
     found = StoredAnswers()
-    whole: list[_Table] = []
-    parts: dict[Stratum, list[_Table]] = {division.stratum(p): [] for p in division.parts} if division else {}
+    whole: list[StoredTable] = []
+    parts: dict[Stratum, list[StoredTable]] = {division.stratum(p): [] for p in division.parts} if division else {}
     for record in ledger.records(dataset=dataset, release=release):
         if record.state is State.MEASURED and record.step != JUDGING:
-            tables, others = _read(ledger, record)
+            tables, others = read_tables(ledger, record)
             found.unused += others
             about = whole if record.stratum is None else parts.get(record.stratum)
             if about is None or record.snapshot != snapshot:
-                found.unused += Counter(map(_kind, tables))
+                found.unused += Counter(table.kind for table in tables)
             else:
                 about.extend(tables)
     for table in whole:
@@ -327,36 +296,10 @@ def stored_answers(
     return found
 
 
-def _read(ledger: Ledger, record: Record) -> tuple[list[_Table], Counter[str]]:
-    """The tables of one answer, and how much else it holds by kind."""
-    if record.form is None:
-        return [], Counter({UNKNOWN: 1})
-    blocks = record.form.blocks
-    others = [block for block in blocks if block.kind not in TABLES]
-    counted = Counter[str]()
-    for block in others:
-        counted[block.kind.value] += 1 if block.kind is Kind.STRATEGY else block.size
-    if len(others) == len(blocks):
-        return [], counted
-    answer = ledger.reserve(record.request).answer
-    assert answer is not None  # noqa: S101 - the record says that it was measured
-    stored = zip(blocks, record.form.split(answer), record.mechanism.variances(), strict=True)
-    tables = [
-        _Table(block.clique, block.groups if block.kind is Kind.MERGED else (), numbers / GRID, float(variance))
-        for block, numbers, variance in stored
-        if block.kind in TABLES
-    ]
-    return tables, counted
-
-
-def _kind(table: _Table) -> str:
-    return (Kind.MERGED if table.groups else Kind.MARGINAL).value
-
-
-def _use(sources: list[_Table], table: _Table, domain: Domain, found: StoredAnswers) -> None:
+def _use(sources: list[StoredTable], table: StoredTable, domain: Domain, found: StoredAnswers) -> None:
     """Put the table, made of these answers, among the others, if it is about the codes of the domain."""
     if not table.fits(domain):
-        found.unused += Counter(map(_kind, sources))
+        found.unused += Counter(table.kind for table in sources)
         return
     found.used += len(sources)
     measurement = Measurement(table.clique, table.noisy, math.sqrt(table.variance))
@@ -366,7 +309,7 @@ def _use(sources: list[_Table], table: _Table, domain: Domain, found: StoredAnsw
         found.marginals.append(measurement)
 
 
-def _add_up(parts: list[list[_Table]], domain: Domain, found: StoredAnswers) -> None:
+def _add_up(parts: list[list[StoredTable]], domain: Domain, found: StoredAnswers) -> None:
     """What all parts have measured: each part's answers to a question averaged by inverse variance, then summed."""
     questions = dict.fromkeys(table.question for part in parts for table in part)
     for question in questions:
@@ -374,15 +317,15 @@ def _add_up(parts: list[list[_Table]], domain: Domain, found: StoredAnswers) -> 
         sources = [table for same in asked for table in same]
         shapes = {table.noisy.shape for table in sources}
         if not all(asked) or len(shapes) > 1:
-            found.unused += Counter(map(_kind, sources))
+            found.unused += Counter(table.kind for table in sources)
             continue
         averages = [_average(same) for same in asked]
         noisy = np.sum([average.noisy for average in averages], axis=0)
         variance = sum(average.variance for average in averages)
-        _use(sources, _Table(*question, noisy, variance), domain, found)
+        _use(sources, StoredTable(*question, noisy, variance), domain, found)
 
 
-def _average(same: list[_Table]) -> _Table:
+def _average(same: list[StoredTable]) -> StoredTable:
     weights = np.array([1 / table.variance for table in same])
     mean = np.average([table.noisy for table in same], axis=0, weights=weights)
-    return _Table(*same[0].question, mean, float(1 / weights.sum()))
+    return StoredTable(*same[0].question, mean, float(1 / weights.sum()))

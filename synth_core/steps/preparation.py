@@ -15,12 +15,13 @@ from synth_core.files import atomic_write
 from synth_core.ledger.book import charged_records
 from synth_core.ledger.sql import SqlLedger, open_ledger
 from synth_core.models.feasibility import check_rules
-from synth_core.privacy.accounts import Account, Runner
+from synth_core.privacy.accounts import Account, Ledger, Runner
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.reading import require_refusals_left
 from synth_core.release.budget import divide_budget
 from synth_core.release.certificate import last_turn
 from synth_core.release.paths import ReleasePaths
+from synth_core.release.reuse import FrozenReuse, freeze, require_same_codes
 from synth_core.release.spec import ROUTINE, ReleaseSpec
 from synth_core.release.strata import divide_strata, lay_out_strata
 from synth_core.schema import DeclaredSchema, Schema
@@ -28,6 +29,7 @@ from synth_core.schema.codec import summed_columns
 from synth_core.steps.context import PUBLISHED, release_method, this_runner
 from synth_core.storage.contribution import check_unit_declared
 from synth_core.storage.locations import source_files
+from synth_core.synthesizers.base import require_reuse
 
 
 def prepare_release(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: Runner | None = None) -> str:
@@ -58,7 +60,10 @@ def _prepared(wanted: ReleaseSpec, paths: ReleasePaths, runner: Runner) -> str:
         method.plan(schema.planned.domain, divide_budget(wanted, rows_per_unit=account.rows_per_unit).method)
     _refuse_unsigned(wanted, paths, ledger)
     paths.adopt_unsigned()
-    if differing := _differing_settings(wanted, schema, paths):
+    differing = _differing_settings(wanted, schema, paths)
+    begun = not differing and paths.reuse.is_file()  # what a begun release builds on stays as it was
+    reused = FrozenReuse.load(paths.reuse) if wanted.reuse and begun else check_reuse(wanted, schema, ledger, paths)
+    if differing:
         _begin_again(wanted, paths, ledger, differing=differing, runner=runner)
     if not paths.snapshot.exists():
         require_refusals_left(ledger.balance(wanted.dataset))
@@ -66,7 +71,7 @@ def _prepared(wanted: ReleaseSpec, paths: ReleasePaths, runner: Runner) -> str:
     if not paths.published:  # a published release has all its answers, and needs nothing set aside
         ledger.hold(wanted.dataset, wanted.release, mu2=mu2_of(wanted.epsilon, wanted.delta), runner=runner)
     try:
-        _write_settings(wanted, schema, paths)
+        _write_settings(wanted, schema, paths, reused)
     except BaseException:
         reason = "it could not be prepared"
         ledger.close(wanted.dataset, wanted.release, reason=reason, runner=runner, only_unmeasured=True)
@@ -84,12 +89,14 @@ def _check_headers(files: Sequence[str], schema: Schema) -> None:
         pieces(address, schema)
 
 
-def _write_settings(wanted: ReleaseSpec, schema: DeclaredSchema, paths: ReleasePaths) -> None:
+def _write_settings(wanted: ReleaseSpec, schema: DeclaredSchema, paths: ReleasePaths, reused: FrozenReuse) -> None:
     """Make the zones and keep what is to be run in them."""
     paths.create()
     if not paths.spec.exists() and not paths.published:  # a begun release's schema may hold bins that it has bought
         with atomic_write(paths.schema) as temporary:
             schema.save(temporary)
+        if wanted.reuse:
+            reused.save(paths.reuse)
     with atomic_write(paths.spec) as temporary:
         wanted.save(temporary)
 
@@ -128,6 +135,32 @@ def check_moments(spec: ReleaseSpec, schema: DeclaredSchema) -> None:
         )
     if spec.moments_share and not columns:
         raise SpecError("moments_share buys nothing: no column of bins wider than one number declares moments: true")
+
+
+def check_reuse(spec: ReleaseSpec, schema: DeclaredSchema, ledger: Ledger, paths: ReleasePaths) -> FrozenReuse:
+    """The answers that the release builds on; refused where they are not about the same columns.
+
+    Whether they are about the same rows is declared by whoever names the releases, and looked up nowhere.
+    """
+    if not spec.reuse:
+        return FrozenReuse()
+    if spec.strata:
+        raise SpecError(
+            "reuse: a release in strata asks about strata, of which nothing is known; leave one of them out"
+        )
+    if schema.private_bin_columns:
+        raise SpecError(
+            f"reuse: the bins of column {schema.private_bin_columns[0]!r} are to be bought, so its codes are not those "
+            "of before; write the edges that the earlier release has bought as bins: [...]"
+        )
+    require_reuse(release_method(spec))
+    frozen = freeze(ledger, spec, schema.planned.domain)
+    homes = {name: ReleasePaths(paths.workspace, name).schema for name in spec.reuse}
+    for name, home in homes.items():
+        if not home.is_file():
+            raise SpecError(f"reuse: the schema of release {name!r} is not in this workspace; leave the release out")
+    require_same_codes(schema.planned, {name: DeclaredSchema.load(home) for name, home in homes.items()})
+    return frozen
 
 
 def check_strata(spec: ReleaseSpec, schema: Schema, account: Account) -> None:

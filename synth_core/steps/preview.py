@@ -19,13 +19,14 @@ from synth_core.privacy.wording import exact_text, left_text, loss_text
 from synth_core.release.budget import ReleaseBudget, divide_budget
 from synth_core.release.estimate import Shape, describe, estimate_release
 from synth_core.release.paths import ReleasePaths
+from synth_core.release.reuse import FrozenReuse
 from synth_core.release.spec import ReleaseSpec
 from synth_core.release.strata import divide_strata, lay_out_strata
 from synth_core.schema import DeclaredSchema, Schema
 from synth_core.schema.codec import number_columns
 from synth_core.steps.context import release_method
 from synth_core.steps.outlook import foresee, known_records
-from synth_core.steps.preparation import check_account, check_bins, check_moments
+from synth_core.steps.preparation import check_account, check_bins, check_moments, check_reuse
 
 NO_LARGEST_N = "no public bound of the number of records is declared: make sure that delta is at most 1/(10 x records)"
 """What is said of an account that was opened before the bound was asked for; an account cannot be declared again."""
@@ -48,13 +49,16 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path, record
     check_moments(spec, declared)
     schema, method = declared.planned, release_method(spec)
     balance: Balance | None = None
+    reused = FrozenReuse()
     try:
-        balance = open_ledger(workspace, dataset=spec.dataset).balance(spec.dataset)
+        ledger = open_ledger(workspace, dataset=spec.dataset)
+        balance = ledger.balance(spec.dataset)
     except SynthError as refusal:
         account_lines = [("not ready", str(refusal))]
     else:
         check_account(spec, balance.account)
         account_lines = _account_lines(spec, balance)
+        reused = check_reuse(spec, declared, ledger, ReleasePaths(workspace.resolve(), spec.release))
     account: Account | None = balance.account if balance else None
     budget = divide_budget(spec, rows_per_unit=account.rows_per_unit if account else 1)
     domain, strata = schema.domain, spec.strata
@@ -66,7 +70,7 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path, record
     outlook = foresee(spec, schema, domain, method=method, plan=plan, records=known)
     where = " in each stratum" if strata else ""
     return [
-        (f"Release {spec.release}", _release_lines(spec, schema)),
+        (f"Release {spec.release}", [*_release_lines(spec, schema), *_reuse_lines(spec, reused)]),
         ("How the budget is shared", _share_lines(plan, budget)),
         (f"What to expect{where}", method.preview(domain, plan)),
         (f"What the noise leaves{where}", outlook.counts),
@@ -101,6 +105,15 @@ def _release_lines(spec: ReleaseSpec, schema: Schema) -> list[tuple[str, str]]:
         *_formula_warning(spec, schema),
         *_width_warnings(schema),
     ]
+
+
+def _reuse_lines(spec: ReleaseSpec, reused: FrozenReuse) -> list[tuple[str, str]]:
+    """What the answers of earlier releases are worth: the epsilon that all of them together would have cost."""
+    if not reused.answers:
+        return []
+    worth = loss_text(epsilon_of(mu2_of(spec.epsilon, spec.delta) + reused.mu2, spec.delta), 3)
+    known = [f"{sum(a.tables for a in own)} tables of {name}" for name, own in reused.by_release().items()]
+    return [("reuses", f"{', '.join(known)}: at no cost, as if epsilon {worth} if the rows are the same")]
 
 
 def _share_lines(plan: BudgetPlan, budget: ReleaseBudget) -> list[tuple[str, str]]:

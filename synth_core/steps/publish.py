@@ -11,6 +11,7 @@ import fcntl
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from synth_core.release import certificate as certificates
 from synth_core.release import manifest as manifests
 from synth_core.release import signing
 from synth_core.release.paths import PUBLIC_KEY, SIGNATURE, SIGNED, ReleasePaths
+from synth_core.release.reuse import say_reuse
 from synth_core.release.spec import ReleaseSpec
 from synth_core.release.verify import Verification, check_folder
 from synth_core.report.changes import Previous
@@ -35,6 +37,7 @@ from synth_core.schema import Schema
 from synth_core.steps.approval import Decision, require_approval, require_unchanged
 from synth_core.steps.context import PUBLISHED, StepRun
 from synth_core.steps.evaluate import spend_lines
+from synth_core.synthesizers.base import load_scores
 
 
 def publish(run: StepRun) -> Path:
@@ -138,8 +141,10 @@ def _write_documents(run: StepRun, guarantee: certificates.Guarantee) -> dict[st
         cliques=model.cliques,
         quality=_quality_in_short(quality),
         previous=previous,
+        reused=say_reuse(run.reused, load_scores(paths.scores).set_aside if spec.reuse else ()),
     )
-    certificate, entry = certificates.certificate(built, own), certificates.deployment(built)
+    answers = [asdict(answer) for answer in run.reused.answers]
+    certificate, entry = certificates.certificate(built, own, answers), certificates.deployment(built)
     report = public_report(built, quality, schema=run.schema, tree=model.tree, spends=spend_lines(own), previous=before)
     write_text(paths.certificate, json.dumps(certificate, indent=1) + "\n")
     write_text(paths.deployment, yaml.safe_dump(entry, sort_keys=False, allow_unicode=True, width=110))

@@ -21,7 +21,7 @@ from synth_core.arrays import Floats
 from synth_core.documents import parse_json
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SourceError, SpecError
-from synth_core.measurement import Measurement, total_by_inverse_variance
+from synth_core.measurement import EarlierRelease, Measurement, total_by_inverse_variance
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.maximum_entropy import estimate
 from synth_core.models.mixture import Model
@@ -64,24 +64,31 @@ class Scores:
     """What the score phase learned: the noisy number of records, noisy dependence of pairs, noisy marginals.
 
     `repeated` says how many steps of another budget went into measuring the marginals again, and into scores (see
-    `precision`).
+    `precision`). `earlier` are tables of earlier releases, whose codes are merged in `groups`; `set_aside` names the
+    releases whose answers do not agree with the measurements (see `reuse`).
     """
 
     total: float
     pairs: PairScores = ()
     measurements: tuple[Measurement, ...] = ()
     repeated: int = 0
+    earlier: tuple[Measurement, ...] = ()
+    groups: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    set_aside: tuple[str, ...] = ()
 
     @property
     def tables(self) -> tuple[Clique, ...]:
-        """Sets of several attributes that were measured before the method chooses any: those that a spec protects."""
-        return tuple(m.clique for m in self.measurements if len(m.clique) > 1)
+        """Sets of several attributes that were measured before the method chooses any: protected ones, earlier ones."""
+        return tuple(m.clique for m in (*self.measurements, *self.earlier) if len(m.clique) > 1)
 
     @property
     def mergeable(self) -> tuple[Measurement, ...]:
-        """One-way measurements of attributes in no such set: by these, rare codes may be found and merged."""
-        protected = set().union(*self.tables)
-        return tuple(m for m in self.measurements if len(m.clique) == 1 and m.clique[0] not in protected)
+        """One-way measurements of attributes in no such set: by these, rare codes may be found and merged.
+
+        Attributes of `groups` are among them, since these say how their codes are merged.
+        """
+        kept = set().union(*self.tables) - {attribute for attribute, _ in self.groups}
+        return tuple(m for m in self.measurements if len(m.clique) == 1 and m.clique[0] not in kept)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,6 +157,18 @@ class CountNoise(Protocol):
         """The standard deviation in records of a count of each column, and of each pair if it is measured."""
 
 
+@runtime_checkable
+class CanReuse(Protocol):
+    """A method that builds on answers of earlier releases."""
+
+    @property
+    def can_reuse(self) -> bool:
+        """Whether it does so with its options."""
+
+    def score_with(self, curator: Curator, plan: BudgetPlan, earlier: Sequence[EarlierRelease]) -> Scores:
+        """The first questions, with what is known already."""
+
+
 def noise_by_table(domain: Domain, *, column: float, pair: float | None = None) -> dict[Clique, float]:
     """The same noise for every column, and for every pair; None if pairs are not measured."""
     pairs = dict.fromkeys(combinations(domain.attributes, 2), pair) if pair is not None else {}
@@ -188,7 +207,12 @@ class Conversation:
 
 
 def run_phases(
-    method: Synthesizer, plan: BudgetPlan, curator: Callable[[str], Curator], tools: Tools | None = None
+    method: Synthesizer,
+    plan: BudgetPlan,
+    curator: Callable[[str], Curator],
+    tools: Tools | None = None,
+    *,
+    earlier: Sequence[EarlierRelease] = (),
 ) -> Conversation:
     """Let a method ask all its questions, without a file in between.
 
@@ -197,13 +221,43 @@ def run_phases(
         plan: What the method planned.
         curator: Gives the curator of a phase, by the name of the phase: `score`, `select` or `fit`.
         tools: What the runner lends to the fit; None estimates here.
+        earlier: What earlier releases have measured.
 
     Returns:
         Scores, structure and model.
     """
-    scores = method.score(curator("score"), plan)
+    scores = ask_first(method, curator("score"), plan, earlier)
     structure = method.select(curator("select"), plan, scores)
     return Conversation(scores, structure, method.fit(curator("fit"), plan, structure, tools or Tools()))
+
+
+def ask_first(
+    method: Synthesizer, curator: Curator, plan: BudgetPlan, earlier: Sequence[EarlierRelease] = ()
+) -> Scores:
+    """The first phase of a method, with answers of earlier releases if there are any.
+
+    Args:
+        method: whose questions they are.
+        curator: answers them.
+        plan: what the method planned.
+        earlier: what is known already.
+
+    Returns:
+        The scores.
+
+    Raises:
+        SpecError: the method does not build on earlier answers.
+    """
+    if not earlier:
+        return method.score(curator, plan)
+    require_reuse(method)
+    return cast(CanReuse, method).score_with(curator, plan, earlier)
+
+
+def require_reuse(method: Synthesizer) -> None:
+    """Refuse a method that does not build on answers of earlier releases."""
+    if not isinstance(method, CanReuse) or not method.can_reuse:
+        raise SpecError("reuse: the method does not build on answers of earlier releases; use privmrf, or leave it out")
 
 
 def with_options(preset: Any, options: Mapping[str, Any], *, method: str) -> Any:
@@ -283,9 +337,16 @@ def _scores(values: dict[str, Any]) -> Scores:
     return Scores(
         values["total"],
         tuple((a, b, float(score)) for a, b, score in values["pairs"]),
-        tuple(Measurement(tuple(m["clique"]), np.array(m["noisy"]), m["sigma"]) for m in values["measurements"]),
+        _measurements(values["measurements"]),
         values.get("repeated", 0),
+        _measurements(values.get("earlier", ())),
+        tuple((name, tuple(map(int, groups))) for name, groups in values.get("groups", ())),
+        tuple(values.get("set_aside", ())),
     )
+
+
+def _measurements(values: Sequence[dict[str, Any]]) -> tuple[Measurement, ...]:
+    return tuple(Measurement(tuple(m["clique"]), np.array(m["noisy"]), m["sigma"]) for m in values)
 
 
 def _cliques(values: Sequence[Sequence[str]]) -> tuple[Clique, ...]:

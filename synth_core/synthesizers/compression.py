@@ -10,7 +10,7 @@ merged code becomes one of its codes by their noisy shares, independently of all
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -41,12 +41,20 @@ class Compression:
     shares: tuple[Floats, ...]
 
     @classmethod
-    def from_measurements(cls, domain: Domain, one_way: Iterable[Measurement], *, threshold: float) -> Compression:
+    def from_measurements(
+        cls,
+        domain: Domain,
+        one_way: Iterable[Measurement],
+        *,
+        threshold: float,
+        given: Mapping[str, Sequence[int]] | None = None,
+    ) -> Compression:
         """Merge codes with noisy counts below `threshold` sigmas in runs, each as long as it takes to be seen.
 
         A run follows the order of the codes, over those that are not rare, and ends when its count reaches `threshold`
         sigmas of a sum of so many; what is left at the end joins the last run. An attribute without a one-way
         measurement stays as it is, and so does one that a rule speaks about: a group says nothing about its codes.
+        Attributes in `given` have the groups that it says.
         """
         ruled = {attribute for excluded in domain.impossible for attribute in excluded.attributes}
         known = {m.clique: m for m in one_way if m.clique[0] not in ruled}
@@ -55,7 +63,8 @@ class Compression:
             measured = known.get((attribute,))
             group, share = np.arange(size), np.ones(size)
             if measured is not None:
-                group = _runs(measured.noisy, threshold * measured.sigma)
+                said = (given or {}).get(attribute)
+                group = _runs(measured.noisy, threshold * measured.sigma) if said is None else np.array(said)
                 for number in np.flatnonzero(np.bincount(group) > 1):
                     share[group == number] = _shares(measured.noisy[group == number])
             groups.append(group)
@@ -70,7 +79,7 @@ class Compression:
     def merged(self, measurement: Measurement) -> Measurement:
         """A one-way measurement of the smaller domain; the variance of a merged code is spread over all codes.
 
-        Tables of several attributes were measured before codes were merged, and none of theirs is.
+        Of tables of several attributes that were measured before codes were merged, no code is.
         """
         if len(measurement.clique) > 1:
             return measurement

@@ -14,10 +14,11 @@ from fractions import Fraction
 import numpy as np
 
 from synth_core.domain import Clique, Domain
-from synth_core.measurement import Measurement, total_by_inverse_variance
+from synth_core.measurement import EarlierRelease, Measurement, total_by_inverse_variance
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
 from synth_core.synthesizers.base import Scores, pool_tables
+from synth_core.synthesizers.reuse import agrees, take_up
 from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE, best_batch
 
 STEP = Fraction(1, 64)
@@ -31,7 +32,9 @@ def one_way_weights(domain: Domain) -> list[float]:
     return [float(size) ** BY_SIZE for size in domain.sizes]
 
 
-def measure_one_way(curator: Curator, plan: BudgetPlan, *, aim: float, reserve: str) -> Scores:
+def measure_one_way(
+    curator: Curator, plan: BudgetPlan, *, aim: float, reserve: str, earlier: Sequence[EarlierRelease] = ()
+) -> Scores:
     """Measure one-way marginals, and again with a part of another budget where the first ones are mostly noise.
 
     Args:
@@ -39,29 +42,46 @@ def measure_one_way(curator: Curator, plan: BudgetPlan, *, aim: float, reserve: 
         plan: shares of the budget, "one-way" and the reserve among them.
         aim: mean total variation that the noise may leave in a column.
         reserve: the share of the plan from which a second measurement is paid.
+        earlier: releases of the same rows; those that agree are taken up.
 
     Returns:
-        The noisy number of records, the pooled marginals, and how many steps of the reserve were spent.
+        The noisy number of records, the pooled marginals, how many steps of the reserve were spent, and what is known
+        of earlier releases.
     """
     domain = curator.domain
     singles, weights = [(attribute,) for attribute in domain], one_way_weights(domain)
-    measured = curator.measure(singles, plan.mu2("one-way"), purpose="one-way marginals", weights=weights)
+    first = curator.measure(singles, plan.mu2("one-way"), purpose="one-way marginals", weights=weights)
+    agreed = [release for release in earlier if agrees(release, first)]
+    columns = [column for release in agreed for column in release.columns]
+    measured = pool_tables([*first, *columns], order=1) if columns else first
     steps = 0
     if len(domain) > 1:
         ratio = float(plan.mu2(reserve) * STEP / plan.mu2("one-way"))
-        steps = _steps(measured, ratio=ratio, aim=aim)
+        gains = [ratio * (m.sigma / own.sigma) ** 2 for m, own in zip(measured, first, strict=True)]
+        steps = _steps(measured, gains=gains, aim=aim)
     if steps:
         budget = plan.mu2(reserve) * STEP * steps
         measured = [*measured, *curator.measure(singles, budget, purpose="one-way marginals again", weights=weights)]
         measured = pool_tables(measured, order=1)
-    return Scores(max(1.0, total_by_inverse_variance(measured)), (), tuple(measured), repeated=steps)
+    scores = Scores(
+        max(1.0, total_by_inverse_variance(measured)),
+        (),
+        tuple(measured),
+        repeated=steps,
+        set_aside=tuple(release.release for release in earlier if release not in agreed),
+    )
+    return take_up(scores, agreed, domain) if agreed else scores
 
 
-def _steps(measured: Sequence[Measurement], *, ratio: float, aim: float) -> int:
-    """The fewest steps of the reserve after which the noise leaves at most `aim`, within MAX_STEPS."""
+def _steps(measured: Sequence[Measurement], *, gains: Sequence[float], aim: float) -> int:
+    """The fewest steps of the reserve after which the noise leaves at most `aim`, within MAX_STEPS.
+
+    A step adds `gains` times the precision that each table has.
+    """
     total = max(1.0, total_by_inverse_variance(measured))
     noise = np.array([MEAN_ABSOLUTE / 2 * m.noisy.size * m.sigma / total for m in measured])
-    left = (float(np.minimum(noise / math.sqrt(1 + ratio * steps), 1.0).mean()) for steps in range(MAX_STEPS))
+    gained = np.array(gains)
+    left = (float(np.minimum(noise / np.sqrt(1 + gained * steps), 1.0).mean()) for steps in range(MAX_STEPS))
     return next((steps for steps, tvd in enumerate(left) if tvd <= aim), MAX_STEPS)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
-from synth_core.measurement import Measurement
+from synth_core.measurement import EarlierRelease, Measurement
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Model
@@ -93,9 +93,18 @@ class PrivMRF(OneWayFirst):
     def _shares(self) -> tuple[Shares, str]:
         return {"one-way": self.one_way, "pairs": self.pairs, "choices": self.choices}, "marginals"
 
+    @property
+    def can_reuse(self) -> bool:
+        """So they do from what earlier releases have measured."""
+        return True
+
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
         """One-way marginals, twice where they need it, then the dependence of pairs, with more where noise hides it."""
-        scores = measure_one_way(curator, plan, aim=self.aim, reserve="marginals")
+        return self.score_with(curator, plan, ())
+
+    def score_with(self, curator: Curator, plan: BudgetPlan, earlier: Sequence[EarlierRelease]) -> Scores:
+        """The same with what earlier releases have measured: their columns are pooled, their tables are known."""
+        scores = measure_one_way(curator, plan, aim=self.aim, reserve="marginals", earlier=earlier)
         if len(curator.domain) == 1:
             return scores
         before = scores.repeated
@@ -138,7 +147,7 @@ class PrivMRF(OneWayFirst):
         if len(curator.domain) == 1:
             return tools.estimate(curator.domain, scores.measurements, until=self.early_fit)
         plan, smaller = self._rest(plan, scores), self._compression(curator.domain, scores)
-        domain, measurements = smaller.domain, list(map(smaller.merged, scores.measurements))
+        domain, measurements = smaller.domain, [*map(smaller.merged, scores.measurements), *scores.earlier]
         count = self._count(domain, plan, scores)
         if not count:
             return self._columns_alone(curator, plan, scores, tools)
@@ -198,7 +207,8 @@ class PrivMRF(OneWayFirst):
         )
 
     def _compression(self, domain: Domain, scores: Scores) -> Compression:
-        return Compression.from_measurements(domain, scores.mergeable, threshold=self.rare)
+        given = dict(scores.groups)
+        return Compression.from_measurements(domain, scores.mergeable, threshold=self.rare, given=given)
 
     def _rest(self, plan: BudgetPlan, scores: Scores) -> BudgetPlan:
         return plan_after(plan, scores, reserve="marginals")

@@ -16,13 +16,13 @@ from typing import Protocol, runtime_checkable
 
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
-from synth_core.measurement import Measurement
+from synth_core.measurement import EarlierRelease, Measurement
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.mixture import Model
 from synth_core.names import suggest
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator, weighted_gaussian
-from synth_core.synthesizers.base import CountNoise, Scores, Structure, Synthesizer, Tools, pool_tables
+from synth_core.synthesizers.base import CanReuse, CountNoise, Scores, Structure, Synthesizer, Tools, pool_tables
 from synth_core.synthesizers.structure import BY_SIZE
 
 SHARE = "protected"
@@ -56,9 +56,23 @@ class Protecting:
         shares = [(name, share * (1 - self.share)) for name, share in inner.shares]
         return BudgetPlan(total_mu2, (*shares, (SHARE, self.share)))
 
+    @property
+    def can_reuse(self) -> bool:
+        """Whether the method builds on answers of earlier releases."""
+        return isinstance(self.method, CanReuse) and self.method.can_reuse
+
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
         """The method's first questions, then the protected tables, larger ones with more of the share."""
-        scores = self.method.score(curator, self._inner(plan))
+        return self._protected(curator, plan, self.method.score(curator, self._inner(plan)))
+
+    def score_with(self, curator: Curator, plan: BudgetPlan, earlier: Sequence[EarlierRelease]) -> Scores:
+        """The same with what earlier releases have measured, but tables that have merged codes of protected columns."""
+        assert isinstance(self.method, CanReuse)  # noqa: S101 - `can_reuse` says so
+        named = frozenset(name for table in self.tables for name in table)
+        known = [release.keeping(named) for release in earlier]
+        return self._protected(curator, plan, self.method.score_with(curator, self._inner(plan), known))
+
+    def _protected(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Scores:
         tables, weights = self._batch(curator.domain)
         measured = curator.measure(tables, plan.mu2(SHARE), purpose="protected tables", weights=weights)
         return replace(scores, measurements=_with_pooled_columns(scores.measurements, measured))

@@ -55,7 +55,7 @@ def test_a_column_of_many_values_is_warned_of_with_its_remedy(tmp_path):
     assert said[LEAVES]["records"] == "20,000, as release before has published, with noise"
     assert said[LEAVES]["OCCP"] == "271 values, 74 records each, noise ±90: noise wins"
     assert said[LEAVES]["SEX"] == "2 values, 10,000 records each, noise ±460"
-    assert said[LEAVES]["dependence"].startswith("what moves less than 0.49% of")
+    assert said[LEAVES]["dependence"].startswith("noise hides what moves less than 0.49 % of")
     assert said[LEAVES]["SEX × DVET"].startswith("6 cells, 3,333 records each, noise ±50")
     assert said[LEAVES]["OCCP × AGEP"].startswith("5,420 cells, 3.7 records each")
     assert list(said[WINS]) == ["OCCP"]

@@ -10,6 +10,7 @@ from support import strata_release
 from support.small_release import write_release
 
 from synth_core.domain import Domain
+from synth_core.ledger.answers import UNKNOWN
 from synth_core.ledger.sql import open_ledger
 from synth_core.privacy.accounts import State
 from synth_core.privacy.answer_form import Kind
@@ -18,7 +19,7 @@ from synth_core.release.strata import Division
 from synth_core.release.verify import verify_release
 from synth_core.schema import Schema
 from synth_core.steps import STEPS, prepare, run_step
-from synth_core.steps.evaluate import UNKNOWN, stored_answers
+from synth_core.steps.evaluate import stored_answers
 from synth_core.storage.ingest import Snapshot
 
 pytestmark = pytest.mark.slow

@@ -165,6 +165,11 @@ class ColumnBase(Declaration):
         """A short public text for every code, for reports and pictures."""
         return (*self._declared_captions(), *self._beyond())
 
+    def codes_alike(self, other: ColumnBase) -> bool:
+        """Whether each code stands for the same in both columns; descriptions and hierarchies may differ."""
+        same = type(self) is type(other) and self.name == other.name and self.captions == other.captions
+        return same and (self.unseen, self.reads) == (other.unseen, other.reads)
+
     @property
     def groups(self) -> tuple[int, ...] | None:
         """The group of every code in the declared hierarchy, each code beyond its own; None without one."""

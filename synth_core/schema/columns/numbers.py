@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Discriminator, Field, StrictFloat, StrictI
 
 from synth_core.errors import SchemaError
 from synth_core.names import one_line
-from synth_core.schema.columns.base import UNSEEN, Declaration, Range
+from synth_core.schema.columns.base import UNSEEN, ColumnBase, Declaration, Range
 from synth_core.schema.columns.inside import ATOMS, InsideBins
 
 if TYPE_CHECKING:
@@ -144,6 +144,10 @@ class NumberBase(InsideBins):
                 f"column {self.name!r} has bins that are to be bought; use `synth run`, or list their edges"
             )
         return self.bins.bought
+
+    def codes_alike(self, other: ColumnBase) -> bool:
+        """The same, with the same edges to the last digit."""
+        return isinstance(other, NumberBase) and super().codes_alike(other) and self.edges == other.edges
 
     @property
     def grid_edges(self) -> tuple[Any, ...]:
