@@ -106,12 +106,19 @@ def headline(evaluation: Evaluation, schema: Schema) -> str:
         said.append(f"It serves those with {group.attribute} = {caption} worst: {percent(group.error)} on average.")
     if evaluation.targets:
         extra = float(np.mean([target.synthetic - target.real for target in evaluation.targets]))
-        more = f"{points(extra)} points more often than" if float(f"{extra:.4f}") else "as often as"
-        said.append(f"Classifiers that learn from it are wrong {more} from real rows.")
+        said.append(f"Classifiers that learn from it are wrong {_how_often(extra)} from real rows.")
     broken = sum(evaluation.violations.values())
     if evaluation.violations:
         said.append(f"{broken:,} of its rows break a declared rule." if broken else "No row breaks a declared rule.")
     return " ".join(said)
+
+
+def _how_often(extra: float) -> str:
+    """How much more often somebody is wrong, as a share, in words."""
+    by = f"{abs(100 * extra):.2f}"
+    if not float(by):
+        return "as often as"
+    return f"{by} points {'more' if extra > 0 else 'less'} often than"
 
 
 def _values(values: ValueComparison, schema: Schema) -> dict[str, Any]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from synth_core.domain import pick_varied
 from synth_core.evaluation.values import SHARES, ValueComparison, ValueErrors
 from synth_core.report.charts import MUTED, NARROW, REFERENCE, RULE, SYNTHETIC, Canvas, round_numbers
 from synth_core.report.exhibits import Exhibit
-from synth_core.report.page import Table, percent, signed
+from synth_core.report.page import MAX_LISTED, Table, percent, signed
 from synth_core.schema import Schema
 
 HEIGHT = 150.0
@@ -52,17 +53,21 @@ def means_table(values: ValueComparison) -> Table:
 
 
 def groups_table(values: ValueComparison, schema: Schema) -> Table:
-    """Means in the largest groups of rows."""
+    """Means in the largest groups of rows, those farthest off first, and not all of one column."""
+    ranked = sorted(
+        ((one.column, group) for one in values.columns for group in one.groups),
+        key=lambda found: -abs(_share_off(found[1].real, found[1].synthetic)),
+    )
+    first = pick_varied(ranked, lambda found: found[:1], count=MAX_LISTED)
     rows = [
         (
-            one.column,
+            name,
             f"{group.attribute} = {schema.column(group.attribute).captions[group.code]}",
             number(group.real),
             number(group.synthetic),
             _off(group.real, group.synthetic),
         )
-        for one in values.columns
-        for group in one.groups
+        for name, group in [*first, *(found for found in ranked if found not in first)]
     ]
     return Table(head=("mean of", "where", "real", "synthetic", "off by"), rows=tuple(rows), words=2)
 
@@ -159,7 +164,12 @@ def _exhibit(one: ValueErrors) -> Exhibit:
 
 
 def _off(real: float, synthetic: float) -> str:
+    share = _share_off(real, synthetic)
+    return "–" if math.isinf(share) else ("+" if share >= 0 else "") + percent(share)
+
+
+def _share_off(real: float, synthetic: float) -> float:
+    """The difference as a share of the real number; infinite where that is 0 and the other is not."""
     if not real:
-        return "–" if synthetic else percent(0.0)
-    share = (synthetic - real) / abs(real)
-    return ("+" if share >= 0 else "") + percent(share)
+        return math.inf if synthetic else 0.0
+    return (synthetic - real) / abs(real)

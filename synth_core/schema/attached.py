@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Field, StrictFloat, StrictInt, model_validator
+from pydantic import AfterValidator, Field, StrictFloat, StrictInt, field_validator, model_validator
 
 from synth_core.arrays import Floats
 from synth_core.documents import REAL, WHOLE, read_document
@@ -60,6 +60,13 @@ class Attached(Declaration):
     computed: str | None = Field(
         default=None, description="a comparison (`age >= 18`, which gives 1 or 0) or a sum (`wages + rents`) of columns"
     )
+
+    @field_validator("computed", mode="before")
+    @classmethod
+    def _check_text(cls, given: object) -> object:
+        if given is not None and not isinstance(given, str):
+            raise ValueError("write it as text, such as age >= 18, or wages + rents")
+        return given
 
     @cached_property
     def expression(self) -> Expression:

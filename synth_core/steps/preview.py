@@ -8,7 +8,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from synth_core.errors import SynthError
+from synth_core.documents import Unreadable, parse_document, read_document
+from synth_core.errors import SchemaError, SpecError, SynthError
 from synth_core.files import FORMULA_SIGNS
 from synth_core.ledger.sql import open_ledger
 from synth_core.models.feasibility import check_rules
@@ -41,7 +42,7 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path, record
 
     Time, memory and disk are estimated for `records`; without it, for as many as the account may have.
     """
-    spec = ReleaseSpec.load(wanted) if isinstance(wanted, Path) else ReleaseSpec.parse(dict(wanted))
+    spec = _load_spec(wanted) if isinstance(wanted, Path) else ReleaseSpec.parse(dict(wanted))
     declared = DeclaredSchema.load(Path(spec.schema_))
     check_rules(declared.on_grid)
     check_bins(spec, declared)
@@ -77,6 +78,20 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path, record
         ("What it takes", _what_it_takes(spec, schema, records=records or (account.largest_n if account else None))),
         (f"Account {spec.dataset}", account_lines),
     ]
+
+
+def _load_spec(path: Path) -> ReleaseSpec:
+    """The spec; what is wrong with its schema is said with what is wrong with it, so that both are mended in one go."""
+    try:
+        return ReleaseSpec.load(path)
+    except SpecError as wrong:
+        try:
+            DeclaredSchema.load(path.parent / str(parse_document(read_document(path))["schema"]))
+        except SchemaError as too:
+            raise SpecError(f"{wrong}; {too}") from None
+        except (Unreadable, KeyError, TypeError):
+            raise wrong from None
+        raise
 
 
 def _release_lines(spec: ReleaseSpec, schema: Schema) -> list[tuple[str, str]]:

@@ -80,14 +80,13 @@ def test_a_new_user_gets_through_in_fifteen_commands(synth, tmp_path, monkeypatc
     (tmp_path / "schema.yaml").write_text(CODEBOOK.replace("OCCUPATIONS", codes(0, 260)))
     (tmp_path / "release.yaml").write_text(SPEC.replace("epsilon", "epsilonn"))
 
-    # Everything that is wrong is said at once, with its line and what was meant.
+    # Everything that is wrong in both files is said at once, with its line and what was meant.
     said = walk("plan", "release.yaml", fails=True)
     assert "line 5: unknown key 'epsilonn'; did you mean 'epsilon'?" in said
-    edit("release.yaml", ("epsilonn", "epsilon"))
-    said = walk("plan", "release.yaml", fails=True)
     assert "line 6: column 'FLAG_0'" in said
     assert "did you mean 'categorical'" in said
     assert "line 7: column 'FLAG_01': nulable: unknown key; did you mean 'nullable'?" in said
+    edit("release.yaml", ("epsilonn", "epsilon"))
     edit("schema.yaml", ("categorial", "categorical"), ("nulable", "nullable"))
 
     # The plan prices the release, and warns of the column in which noise wins.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -17,7 +18,7 @@ from synth_core.evaluation.marginals import Subgroup
 from synth_core.privacy.wording import scientific
 from synth_core.report import charts
 from synth_core.report.exhibits import MAX_BARS, MAX_HEATMAP_COLUMNS, budget_exhibit, column_exhibits, pairs_exhibit
-from synth_core.report.internal import internal_report
+from synth_core.report.internal import headline, internal_report
 from synth_core.report.page import Guarantee, SpendLine, percent, points, subgroups_table
 from synth_core.schema import Categorical, Schema
 
@@ -281,6 +282,15 @@ def test_small_numbers_are_written_as_people_write_them():
 
 def test_what_is_written_as_zero_has_no_sign():
     assert [points(x) for x in (-0.00001, 0.0, 0.00006, -0.0123)] == ["0.00", "0.00", "+0.01", "−1.23"]
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [(0.0012, "0.12 points more often than"), (-0.003, "0.30 points less often than"), (-0.00001, "as often as")],
+)
+def test_a_difference_is_said_in_the_direction_it_has(evaluation, extra, words):
+    targets = tuple(replace(one, synthetic=one.real + extra) for one in evaluation.targets)
+    assert f"are wrong {words} from real rows" in headline(replace(evaluation, targets=targets), SCHEMA)
 
 
 def test_purposes_share_a_bar_and_each_round_has_a_line():

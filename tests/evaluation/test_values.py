@@ -15,6 +15,7 @@ from synth_core.evaluation.tables import CodedTable
 from synth_core.evaluation.true_errors import Evaluation, encode_table
 from synth_core.evaluation.values import compare_values
 from synth_core.report.internal import compare_and_report
+from synth_core.report.values import groups_table
 from synth_core.schema import Schema
 from synth_core.schema.codec import number_columns
 from synth_core.schema.columns.inside import place_name
@@ -136,6 +137,14 @@ def test_an_evaluation_with_numbers_is_read_as_it_was_written():
     raw = json.loads(evaluation.to_json())
     del raw["values"]
     assert Evaluation.from_json(json.dumps(raw)).values.columns == ()  # one of an earlier version
+
+
+def test_groups_whose_means_are_farthest_off_come_first_and_not_all_of_one_column():
+    found, _ = compare_and_report(people(500, 13), people(500, 14, dearer=1.5), SCHEMA, title="Test", progress=print)
+    rows = groups_table(found.values, SCHEMA).rows
+    assert len(rows) == sum(len(one.groups) for one in found.values.columns)
+    assert rows[0][0] == "income"
+    assert len({name for name, *_ in rows[:6]}) > 1
 
 
 def test_the_report_shows_means_quantiles_and_groups():

@@ -6,6 +6,7 @@ import base64
 import re
 
 import pytest
+import yaml
 from support.wide_table import write_wide_release
 
 from synth_core.release.paths import ReleasePaths
@@ -20,9 +21,15 @@ LEAST_LETTER = 9.0
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory):
-    """Both reports of the second of two releases, so that there is something to compare with."""
+    """Both reports of the second of two releases, so that there is something to compare with; means are bought."""
     folder = tmp_path_factory.mktemp("wide")
-    spec = write_wide_release(folder, method="independent", protect=[["SEX", "DVET"]])
+    spec = write_wide_release(folder, method="independent", protect=[["SEX", "DVET"]], moments_share=0.1)
+    schema = folder / "schema.yaml"
+    declared = yaml.safe_load(schema.read_text())
+    for column in declared["columns"]:
+        if column.get("kind") == "integer":
+            column["moments"] = True
+    schema.write_text(yaml.safe_dump(declared))
     for release in ("first", "second"):
         address = prepare(spec | {"release": release}, workspace=folder / "workspace")
         for step in STEPS:

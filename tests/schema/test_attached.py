@@ -111,6 +111,10 @@ def test_codes_beside_a_table_are_what_they_look_like(tmp_path):
         ({"name": "age", "computed": "wages"}, "attached 'age': a column of the schema has that name"),
         ({"name": "x", "computed": "rents + 1"}, "attached 'x': column 'rents' is not in the schema"),
         ({"name": "x", "computed": "region"}, "attached 'x': column 'region' holds no numbers in bins"),
+        (
+            {"name": "x", "computed": {"from": ["age"], "expression": "age >= 18"}},
+            "computed: write it as text, such as",
+        ),
         ({"name": "x", "computed": "1 + 2"}, "computed: a column is needed"),
         (
             {"name": "x", "computed": "1000000000000000000 * age"},
