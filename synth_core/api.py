@@ -117,8 +117,8 @@ def synthesize(
         largest_n: a public upper bound of the number of records, not computed from them; with it a delta above
             1 / (10 * largest_n) is refused. With a ledger, the account says it.
         delta_reason: why a larger delta than that is accepted.
-        protect: pairs or triples of columns that are measured whatever the method would choose, because relations
-            between rare values are lost otherwise.
+        protect: columns, pairs or triples of them that are measured whatever the method would choose, because relations
+            between rare values are lost otherwise, and so are means that hang on few records.
         protect_share: share of the budget that measures these tables, all of them together.
         reuse: earlier releases of the account, made from the same rows with the same schema; their noisy answers are
             used again, which costs nothing. Both are declared by naming them: nothing looks at the rows. A release

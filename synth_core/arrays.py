@@ -21,6 +21,8 @@ from synth_core.settings import Settings
 
 Floats: TypeAlias = NDArray[np.float64]
 """Double-precision numbers in host memory, of any shape."""
+Index: TypeAlias = NDArray[np.int64]
+"""Positions or numbers of things in host memory."""
 
 
 @dataclass(frozen=True, slots=True)

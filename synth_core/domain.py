@@ -143,12 +143,12 @@ class Domain:
         return tuple((attribute, groups) for attribute, groups in self.coarser if attribute in kept)
 
 
-MOST_OF_ONE = 3
+MAX_OF_ONE = 3
 """Entries of a list of the worst that may speak of the same attribute, unless there are no others."""
 
 
 def pick_varied(ranked: Sequence[T], attributes: Callable[[T], Iterable[str]], *, count: int) -> list[T]:
-    """The first of a ranking, none of whose attributes is in more than MOST_OF_ONE of them.
+    """The first of a ranking, none of whose attributes is in more than MAX_OF_ONE of them.
 
     Args:
         ranked: from the worst down.
@@ -162,7 +162,7 @@ def pick_varied(ranked: Sequence[T], attributes: Callable[[T], Iterable[str]], *
     seen: Counter[str] = Counter()
     for place, one in enumerate(ranked):
         own = set(attributes(one))
-        if len(picked) < count and all(seen[name] < MOST_OF_ONE for name in own):
+        if len(picked) < count and all(seen[name] < MAX_OF_ONE for name in own):
             picked.append(place)
             seen.update(own)
     chosen = set(picked)

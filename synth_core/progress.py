@@ -1,4 +1,4 @@
-"""A bar that shows how far a call is: in a notebook and on a terminal, and nowhere else.
+"""How far a call is: a bar in a notebook and on a terminal, nothing elsewhere; of a command, lines everywhere.
 
 On a terminal it is drawn by rich, where that is installed; in a notebook by the browser's own element.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
@@ -38,6 +39,28 @@ def live_progress(title: str, *, wanted: bool = True) -> Iterator[Advance]:
             yield lambda what, share: bar.update(task, completed=share, description=f"{title}: {what}")
     else:
         yield _unseen
+
+
+@contextmanager
+def report_progress(title: str) -> Iterator[Callable[[str], None]]:
+    """Report what a command does: a live line on a terminal, plain lines elsewhere.
+
+    Args:
+        title: what is being done; it stays on the screen, with the seconds taken.
+
+    Yields:
+        What to call with news.
+    """
+    with needing("cli"):
+        from rich.console import Console
+    console, start = Console(stderr=True), time.monotonic()
+    if sys.stderr.isatty():
+        with console.status(title) as status:
+            yield lambda message: status.update(f"{title} — {message}")
+    else:
+        console.print(title, markup=False, highlight=False)
+        yield lambda message: console.print(f"  {message}", markup=False, highlight=False)
+    console.print(f"{title} — {time.monotonic() - start:.1f} s", markup=False, highlight=False)
 
 
 def _unseen(what: str, share: float) -> None:

@@ -262,7 +262,7 @@ FAULTS = (
         "if ledger is not self.ledger or not self._goes_on(seen):", "if True:",
         ("tests/web/test_incremental_reading.py::"
          "test_a_page_decodes_the_records_that_are_new_or_shown_however_long_the_ledger_is",)),
-    Fault("edge 9b: the file for a spreadsheet is made of all records at once", "synth_core/web/views.py",
+    Fault("edge 9b: the file for a spreadsheet is made of all records at once", "synth_core/web/records.py",
         "    records = office.ledger.standing_from(1, most=PORTION)\n",
         "    records = office.ledger.standing_from(1, most=10**9)\n",
         ("tests/web/test_incremental_reading.py::"

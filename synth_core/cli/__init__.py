@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from synth_core import __version__
-from synth_core.cli import airflow_dags, audit, bench, evaluate, ledger, operations, release
+from synth_core.cli import audit, bench, evaluate, ledger, operations, release
 
 app = typer.Typer(
     name="synth",
@@ -28,7 +28,7 @@ for command in (
     *(release.init, release.plan, release.run, release.verify, release.methods),
     *(evaluate.evaluate, audit.audit),
     *(operations.approve, operations.cancel, operations.releases, operations.metrics, operations.doctor),
-    airflow_dags.airflow_dags,
+    operations.airflow_dags,
 ):
     app.command()(command)
 

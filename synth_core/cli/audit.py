@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from synth_core.cli.progress import report_progress
 from synth_core.errors import WallError
+from synth_core.progress import report_progress
 
 
 def audit(

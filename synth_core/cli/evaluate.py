@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from synth_core.cli.progress import report_progress
 from synth_core.errors import SourceError
 from synth_core.files import atomic_write
+from synth_core.progress import report_progress
 
 if TYPE_CHECKING:
     import pandas as pd

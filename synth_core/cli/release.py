@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from synth_core.cli.progress import report_progress
 from synth_core.errors import SpecError
+from synth_core.progress import report_progress
 from synth_core.steps import STEPS
 
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="The release spec, a YAML file.")]

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.compiled import compiled, part_of_kernel
 from synth_core.evaluation.distances import relative_entropy
+from synth_core.privacy.queries import Counts
 
 MAX_CELLS = 50_000
 """A table of as many rows is never thinned; from half as many cells a distance is known to about one in a hundred."""
@@ -28,8 +29,6 @@ DENSE_CELLS = 2 * MAX_CELLS
 BLOCK = 2048
 """Rows whose cells are found before they are counted: they stay in the first cache."""
 
-Counts: TypeAlias = NDArray[np.int64]
-"""Numbers of rows."""
 
 LARGEST_MARGINAL = 2**62
 """Positions of cells are 64-bit integers; a marginal with more cells than this cannot be judged."""

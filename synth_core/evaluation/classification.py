@@ -21,10 +21,8 @@ from synth_core.errors import needing
 from synth_core.evaluation.support_vectors import Lessons
 from synth_core.privacy.wall import wall
 
-TRAINING_ROWS = 20_000
-"""Upper limit of the rows that a classifier is trained on."""
-TEST_ROWS = 10_000
-"""Upper limit of the held-out real rows that it is tested on."""
+TRAINING_ROWS, TEST_ROWS = 20_000, 10_000
+"""Upper limits of the rows that a classifier is trained on, and of the held-out real rows that it is tested on."""
 MAX_CLASSES = 64
 """Columns with more codes are not targets unless asked for: one SVM is trained for each class."""
 _SPLIT_SEED = 2
@@ -116,12 +114,6 @@ def target_error(target: str, *, synthetic: Lessons, real: Lessons, held_out: Co
         return TargetError(
             target=target, tested=len(truth), **{name: float(missed.mean()) for name, missed in wrong.items()}
         )
-
-
-def misclassification_rate(target: str, *, training: Codes, test: Codes, domain: Domain) -> float:
-    """Share of the test rows whose target a linear SVM, trained on all other columns, predicts wrongly."""
-    predicted = Lessons.of(training, domain).predict(target, test)
-    return float((predicted != test[:, domain.position(target)]).mean())
 
 
 TREE_ROWS = 20_000

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
 
-Counts: TypeAlias = NDArray[np.integer[Any]] | NDArray[np.floating[Any]]
+Weights: TypeAlias = NDArray[np.integer[Any]] | NDArray[np.floating[Any]]
 
 MARGINALS = 300
 """Marginals drawn for each alpha (PrivMRF, Section 5); all of them where there are fewer."""
@@ -50,7 +50,7 @@ class Cell:
     right: float
 
 
-def tvd(left: Counts, right: Counts) -> float:
+def tvd(left: Weights, right: Weights) -> float:
     """Total variation distance: half the L1 distance of the two tables, each scaled to sum 1; from 0 to 1."""
     p, q = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
     if p.shape != q.shape:

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain, pick_varied
-from synth_core.evaluation.cells import LARGEST_MARGINAL, Cells, Counts, distances
+from synth_core.evaluation.cells import LARGEST_MARGINAL, Cells, distances
 from synth_core.evaluation.distances import Cell, Summary, alpha_way, summarize, tvd
 from synth_core.evaluation.tables import CodedTable
+from synth_core.privacy.queries import Counts
 
 YARDSTICK_MARGINALS = 60
 """Yardsticks vary little from marginal to marginal, so some of the cliques are enough for them."""

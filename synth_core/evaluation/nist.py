@@ -17,9 +17,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Codes, Domain
-from synth_core.evaluation.cells import Counts, distances
+from synth_core.evaluation.cells import distances
 from synth_core.evaluation.distances import alpha_way
 from synth_core.evaluation.tables import CodedTable, Conjunctions
+from synth_core.privacy.queries import Counts
 
 MILLION = 1e6
 """The best score of 2018."""

@@ -100,7 +100,7 @@ class PublicQuality:
         return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False, indent=1)
 
     @classmethod
-    def from_json(cls, text: str) -> PublicQuality:
+    def from_json(cls, text: str | bytes) -> PublicQuality:
         """Read what `to_json` wrote."""
         try:
             return _QUALITY.validate_json(text)

@@ -34,7 +34,7 @@ MAX_PASSES = 200
 MAX_MET_CELLS = 2000
 """Upper limit of the cells of all columns for which it is counted how often two meet: 32 MB, and a second to factor."""
 
-Cells: TypeAlias = NDArray[np.int32]
+CellNumbers: TypeAlias = NDArray[np.int32]
 """A row for each record, a column for each attribute: the numbers of its cells among those of all attributes."""
 
 
@@ -108,7 +108,7 @@ class Lessons:
         return np.asarray(known[find_largest(asked, machines)], dtype=np.int64)
 
 
-def cells_of(codes: Codes, domain: Domain) -> Cells:
+def cells_of(codes: Codes, domain: Domain) -> CellNumbers:
     """The cells of rows of codes, and the intercept's as the last."""
     begins = np.cumsum([0, *domain.sizes])
     cells = np.empty((len(codes), len(begins)), dtype=np.int32)
@@ -117,7 +117,7 @@ def cells_of(codes: Codes, domain: Domain) -> Cells:
     return cells
 
 
-def learn(cells: Cells, labels: NDArray[np.int64], times: Floats, curvature: Floats, *, machines: int) -> Floats:
+def learn(cells: CellNumbers, labels: NDArray[np.int64], times: Floats, curvature: Floats, *, machines: int) -> Floats:
     """The weights of some machines, a row for each cell; machine k says yes to the rows with label k.
 
     `curvature`, a matrix or its diagonal, is the largest that the objective has. With its Cholesky factor L the
@@ -147,7 +147,7 @@ def learn(cells: Cells, labels: NDArray[np.int64], times: Floats, curvature: Flo
 
 
 @compiled
-def count_meetings(cells: Cells, times: Floats, count: int) -> Floats:
+def count_meetings(cells: CellNumbers, times: Floats, count: int) -> Floats:
     """In how many rows two cells are, for all pairs of cells."""
     found = np.zeros((count, count))
     for r in range(cells.shape[0]):
@@ -158,7 +158,7 @@ def count_meetings(cells: Cells, times: Floats, count: int) -> Floats:
 
 
 @part_of_kernel
-def _score(cells: Cells, weights: Floats, scores: Floats) -> None:
+def _score(cells: CellNumbers, weights: Floats, scores: Floats) -> None:
     """Put the scores of one row, by all machines, into `scores`."""
     scores[:] = 0.0
     for cell in cells:
@@ -168,7 +168,9 @@ def _score(cells: Cells, weights: Floats, scores: Floats) -> None:
 
 
 @compiled
-def add_gradient(cells: Cells, labels: NDArray[np.int64], times: Floats, weights: Floats, gradient: Floats) -> float:
+def add_gradient(
+    cells: CellNumbers, labels: NDArray[np.int64], times: Floats, weights: Floats, gradient: Floats
+) -> float:
     """The squared hinge loss of all machines over all rows, whose gradient is added to `gradient`."""
     loss = 0.0
     scores = np.empty(weights.shape[1])
@@ -190,7 +192,7 @@ def add_gradient(cells: Cells, labels: NDArray[np.int64], times: Floats, weights
 
 
 @compiled
-def find_largest(cells: Cells, weights: Floats) -> NDArray[np.int64]:
+def find_largest(cells: CellNumbers, weights: Floats) -> NDArray[np.int64]:
     """For each row the machine with the largest score, the first of equal ones."""
     found = np.empty(cells.shape[0], np.int64)
     scores = np.empty(weights.shape[1])

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from synth_core.cluster import Cluster
 from synth_core.compiled import compiled
 from synth_core.domain import Clique, Codes, Domain, breaking_rows
-from synth_core.evaluation.cells import DENSE_CELLS, MAX_CELLS, Cells, Counts, Tally, merge_cells, occupied_cells
+from synth_core.evaluation.cells import DENSE_CELLS, MAX_CELLS, Cells, Tally, merge_cells, occupied_cells
+from synth_core.privacy.queries import Counts
 from synth_core.privacy.wall import wall
 from synth_core.storage.counting import Piece, add_counts, asked_columns, batched_cliques, count_pieces, read_piece
 

@@ -48,7 +48,7 @@ from synth_core.evaluation.nist import (
     regression_score,
 )
 from synth_core.evaluation.tables import CodedTable
-from synth_core.evaluation.values import Comparison, compare_values
+from synth_core.evaluation.values import ValueComparison, compare_values
 from synth_core.markup import table_html
 from synth_core.progress import live_progress
 from synth_core.schema import Schema
@@ -83,7 +83,7 @@ class Evaluation:
     correlations: tuple[tuple[float, ...], ...]
     scores: dict[str, float]
     closeness: Closeness | None = None
-    values: Comparison = field(default_factory=Comparison)
+    values: ValueComparison = field(default_factory=ValueComparison)
 
     @property
     def attributes(self) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ SHARES = (0.10, 0.50, 0.90, 0.99)
 CURVE_POINTS = 99
 """Points of a quantile curve: percentiles."""
 
-MOST_GROUPS = 10
+MAX_GROUPS = 10
 """Groups of rows whose means are compared: the largest."""
 
 LARGEST_GROUP = 0.9
@@ -99,7 +99,7 @@ class ValueErrors:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class ValueComparison:
     """The numbers of two tables: errors of each column, and for pairs of columns the correlations of both tables."""
 
     columns: tuple[ValueErrors, ...] = ()
@@ -138,7 +138,7 @@ def summarise_values(table: CodedTable, columns: Sequence[InsideBins]) -> list[V
     ]
 
 
-def compare_values(real: CodedTable, synthetic: CodedTable, columns: Sequence[InsideBins]) -> Comparison:
+def compare_values(real: CodedTable, synthetic: CodedTable, columns: Sequence[InsideBins]) -> ValueComparison:
     """Compare the numbers of two tables.
 
     Args:
@@ -150,7 +150,7 @@ def compare_values(real: CodedTable, synthetic: CodedTable, columns: Sequence[In
         Every error; it is confidential.
     """
     if not columns:
-        return Comparison()
+        return ValueComparison()
     groups = _largest_groups(real, [column.name for column in columns])
     sums = [table.total(_add_values, _added, columns=tuple(columns), groups=groups) for table in (real, synthetic)]
     found = [_column_errors(column, k, groups, sums) for k, column in enumerate(columns)]
@@ -158,7 +158,7 @@ def compare_values(real: CodedTable, synthetic: CodedTable, columns: Sequence[In
     correlations = tuple(
         (columns[j].name, columns[i].name, _correlation(sums[0], i, j), _correlation(sums[1], i, j)) for i, j in pairs
     )
-    return Comparison(columns=tuple(found), correlations=correlations)
+    return ValueComparison(columns=tuple(found), correlations=correlations)
 
 
 def _largest_groups(table: CodedTable, numeric: Sequence[str]) -> tuple[Group, ...]:
@@ -169,7 +169,7 @@ def _largest_groups(table: CodedTable, numeric: Sequence[str]) -> tuple[Group, .
         for code, rows in enumerate(counts.tolist())
         if 0 < rows < LARGEST_GROUP * table.rows
     ]
-    return tuple((name, code) for _, name, code in sorted(sizes, key=lambda one: -one[0])[:MOST_GROUPS])
+    return tuple((name, code) for _, name, code in sorted(sizes, key=lambda one: -one[0])[:MAX_GROUPS])
 
 
 def _column_errors(column: InsideBins, k: int, groups: Sequence[Group], sums: Sequence[_Sums]) -> ValueErrors:

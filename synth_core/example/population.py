@@ -14,6 +14,7 @@ import pandas as pd
 import yaml
 from numpy.typing import NDArray
 
+from synth_core.arrays import Floats
 from synth_core.errors import SpecError
 from synth_core.ledger.sql import open_ledger
 from synth_core.privacy.accounts import Account
@@ -21,8 +22,6 @@ from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
 
 Indices: TypeAlias = NDArray[np.int64]
-Floats: TypeAlias = NDArray[np.float64]
-
 EXAMPLE_ROWS = 50_000
 """People of the example, unless another number is asked for."""
 EXAMPLE_SEED = 1
@@ -37,18 +36,25 @@ CAP_EPSILON = 4.0
 """The account's cap, as an epsilon."""
 
 HEAD, PARTNER, CHILD, PARENT, LODGER = range(5)
+"""Places of people in their household."""
 ALONE, COUPLE, FAMILY, LONE_PARENT, THREE_GENERATIONS, SHARED = range(6)
+"""Forms of a household."""
 SINGLE, MARRIED, DIVORCED, WIDOWED = range(4)
+"""Marital states."""
 NONE, PRIMARY, LOWER_SECONDARY, UPPER_SECONDARY, VOCATIONAL, BACHELOR, POSTGRADUATE = range(7)
+"""Levels of education."""
 AT_HOME, STUDENT, EMPLOYED, SELF_EMPLOYED, UNEMPLOYED, HOUSEKEEPING, RETIRED = range(7)
+"""Activities."""
 FARMER = 5
 """The occupation of somebody who works a farm, among `OCCUPATION_ODDS`."""
 
 REGION_SHARES = np.array([0.34, 0.24, 0.18, 0.14, 0.10])
+"""Shares of the households in each region."""
 DISTRICT_SHARES = np.array(
     [[0.70, 0.18, 0.12], [0.52, 0.20, 0.28], [0.35, 0.45, 0.20], [0.25, 0.60, 0.15], [0.15, 0.30, 0.55]]
 )
-HOUSEHOLD_SHARES = np.array(  # by the head's age: under 30, under 50, under 65, older
+"""Shares of the households in the three districts of each region, the first of which is a city."""
+HOUSEHOLD_SHARES = np.array(
     [
         [0.38, 0.26, 0.12, 0.07, 0.00, 0.17],
         [0.17, 0.14, 0.50, 0.11, 0.03, 0.05],
@@ -56,8 +62,10 @@ HOUSEHOLD_SHARES = np.array(  # by the head's age: under 30, under 50, under 65,
         [0.47, 0.45, 0.03, 0.02, 0.00, 0.03],
     ]
 )
+"""Shares of the forms of a household, by the head's age: under 30, 50, 65, and older."""
 EDUCATION_CUTS = np.array([-2.2, -1.5, -0.7, 0.3, 0.9, 1.8])
-ACTIVITY_ODDS = np.array(  # by age from 16: under 20, 25, 50, 60, 65, 70, older; no odds for a child from 16 on
+"""Scores, of mean 0, at which the next level of education begins."""
+ACTIVITY_ODDS = np.array(
     [
         [-99.0, 2.5, 0.6, -2.5, 0.0, -2.0, -99.0],
         [-99.0, 1.0, 1.7, -1.0, 0.2, -1.0, -99.0],
@@ -68,7 +76,8 @@ ACTIVITY_ODDS = np.array(  # by age from 16: under 20, 25, 50, 60, 65, 70, older
         [-99.0, -6.0, -3.0, -2.0, -6.0, -1.0, 3.4],
     ]
 )
-OCCUPATION_ODDS = np.array(  # by education
+"""Logarithms of odds of each activity, by age from 16: under 20, 25, 50, 60, 65, 70, and older; a child has none."""
+OCCUPATION_ODDS = np.array(
     [
         [-3.0, -6.0, -3.0, -2.0, 0.6, 1.0, 0.3, 0.8, 2.2],
         [-2.5, -6.0, -2.5, -1.0, 0.9, 1.0, 0.6, 1.1, 1.8],
@@ -79,8 +88,10 @@ OCCUPATION_ODDS = np.array(  # by education
         [1.9, 3.8, 0.8, -0.5, -1.8, -2.8, -3.0, -4.0, -4.0],
     ]
 )
+"""Logarithms of odds of each occupation, by education."""
 OCCUPATION_ODDS_OF_MEN = np.array([0.4, -0.2, 0.1, -0.9, -0.8, 0.4, 1.7, 1.4, -0.1])
-INDUSTRY_ODDS = np.array(  # by occupation
+"""What is added to them for men."""
+INDUSTRY_ODDS = np.array(
     [
         [-1.0, 0.9, 0.4, 1.0, 0.2, 1.4, 0.4, -0.1],
         [-3.0, 0.2, -0.8, -1.0, -1.2, 1.4, 1.9, 1.6],
@@ -93,6 +104,7 @@ INDUSTRY_ODDS = np.array(  # by occupation
         [0.6, 0.9, 0.8, 0.7, 0.5, 0.3, -0.2, 0.2],
     ]
 )
+"""Logarithms of odds of each industry, by occupation."""
 INDUSTRY_ODDS_OF_REGIONS = np.array(
     [
         [-1.5, -0.5, 0.0, 0.1, 0.2, 0.9, 0.4, 0.0],
@@ -102,9 +114,13 @@ INDUSTRY_ODDS_OF_REGIONS = np.array(
         [0.9, -0.6, 0.2, 0.5, 0.6, -0.5, 0.0, 0.2],
     ]
 )
+"""What is added to them, by region."""
 LOG_PAY_OF_OCCUPATIONS = np.array([8.30, 8.10, 7.90, 7.65, 7.40, 7.30, 7.65, 7.60, 7.25])
+"""Mean logarithm of a month's pay, by occupation."""
 LOG_PAY_OF_EDUCATION = np.array([-0.20, -0.12, -0.05, 0.02, 0.08, 0.22, 0.38])
+"""What is added to it, by education."""
 LOG_PAY_OF_REGIONS = np.array([0.15, 0.05, 0.00, -0.10, -0.06])
+"""What is added to it, by region."""
 
 
 def population_schema() -> Schema:

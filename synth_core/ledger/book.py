@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -280,70 +279,6 @@ def cost_by_step(records: Sequence[Record]) -> dict[str, Fraction]:
     for record in counted_records(records):
         costs[record.step] += record.mu2
     return costs
-
-
-_ROUND = re.compile(r"round \d+(?=: )")
-_SHARD = re.compile(r"^shard \d+")
-_FINGERPRINT = re.compile(r" \(strategy \w+\)")
-
-
-@dataclass(frozen=True, slots=True)
-class RecordGroup:
-    """Records of a release that people read as one line: all of one round or one purpose of a step.
-
-    `mu2` is what they add to the release's price; of strata the dearest counts, and the others add nothing.
-    """
-
-    release: str
-    step: str
-    purpose: str
-    records: tuple[Record, ...]
-    mu2: Fraction
-
-
-def group_records(records: Sequence[Record]) -> list[RecordGroup]:
-    """Put records together that belong to one round or one purpose of a step.
-
-    Args:
-        records: of one account, oldest first; of each spend its latest.
-
-    Returns:
-        The groups in the order of their first records. Records of the account itself stand alone.
-    """
-    by_release: dict[str, list[Record]] = defaultdict(list)
-    for record in records:
-        by_release[record.release].append(record)
-    counted = {record.id for own in by_release.values() for record in counted_records(own)}
-    groups: dict[tuple[object, ...], list[Record]] = defaultdict(list)
-    for record in records:
-        alone = record.id if not record.step else None
-        groups[record.release, record.step, alone, _line(record)].append(record)
-    return [
-        RecordGroup(
-            own[0].release,
-            own[0].step,
-            _line(own[0]),
-            tuple(own),
-            sum((record.mu2 for record in own if record.id in counted), ZERO),
-        )
-        for own in groups.values()
-    ]
-
-
-def round_of(purpose: str) -> str:
-    """Returns the round that a purpose belongs to, such as "round 3", or the purpose itself without one."""
-    found = _ROUND.match(purpose)
-    return found[0] if found else plain_purpose(purpose)
-
-
-def plain_purpose(purpose: str) -> str:
-    """Returns a purpose as people read it, without the fingerprint that tells its strategy from others."""
-    return _FINGERPRINT.sub("", purpose)
-
-
-def _line(record: Record) -> str:
-    """What the line of a record is about; shards have one together."""
-    return _SHARD.sub("shards", round_of(record.purpose)) or record.reason
 
 
 RECENT = 6

@@ -35,11 +35,13 @@ WAIT_SECONDS = 20
 PAUSES = (0.01, 0.03, 0.1, 0.3, 1.0)
 """Seconds between the attempts of a transaction that lost a race."""
 
-SQLITE_BUSY = frozenset({5, 6})  # SQLITE_BUSY, SQLITE_LOCKED
+SQLITE_BUSY = frozenset({5, 6})
+"""SQLite's codes for a database or a table that another connection writes to."""
 POSTGRESQL_RETRY = frozenset({"40001", "40P01", "23505", "55P03"})  # serialisation, deadlock, duplicate, lock wait
 POSTGRESQL_LOST = ("08", "57P")  # connection exceptions, intervention of an operator
 SQLITE_FULL, POSTGRESQL_FULL = 13, "53100"
-SQLITE_BROKEN = 10  # an input or output that failed, which a full disk is too where SQLite maps its journal's index
+SQLITE_BROKEN = 10
+"""SQLite's code for an input or output that failed, which a full disk is too where it maps its journal's index."""
 
 T = TypeVar("T")
 

@@ -11,11 +11,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from synth_core.arrays import Index
 from synth_core.domain import Clique, Codes, Domain
 from synth_core.models.calibration import Factor, split_tables
 from synth_core.models.junction_tree import JunctionTree, junction_tree
 from synth_core.models.sampling import code_type, redraw_rows, sample_rows, sampling_steps
-from synth_core.models.sampling_kernels import EMPTY, Index, Step, draw_records
+from synth_core.models.sampling_kernels import EMPTY, Step, draw_records
 from synth_core.models.stored import StoredModel, domain_header, read_domain
 
 GENERATIONS = ("dealt", "with replacement", "without replacement")

@@ -17,14 +17,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.arrays import Arrays, default_backend, namespace
+from synth_core.arrays import Arrays, Floats, Index, default_backend, namespace
 from synth_core.domain import Clique
 from synth_core.models import kernels
 from synth_core.models.calibration import calibrate, inside_cliques, split_tables
 from synth_core.models.junction_tree import JunctionTree
-from synth_core.models.plan import Index, Layout, PassPlan, plan
-
-Vector = NDArray[np.float64]
+from synth_core.models.plan import Layout, PassPlan, plan
 
 SHARED_CELLS = 1_000_000
 """Cliques with at least this many cells are swept by all threads; below it, handing work over costs more."""
@@ -90,10 +88,10 @@ class CompiledOracle:
         )
         self._starts = layout.table_start[: len(plan.cliques)]
         self._lengths = np.diff(layout.table_start[: len(plan.cliques) + 1])
-        self._last: Vector | None = None
+        self._last: Floats | None = None
         self._around_mean = False
 
-    def __call__(self, potentials: Vector) -> tuple[Vector, float]:
+    def __call__(self, potentials: Floats) -> tuple[Floats, float]:
         """One pass."""
         if not self._starts.size:
             return GenericOracle(self.plan.tree, self.plan.cliques)(potentials)
@@ -110,7 +108,7 @@ class CompiledOracle:
         self._last = marginals
         return marginals, log_mass
 
-    def _pass(self, potentials: Vector, references: Vector) -> float:
+    def _pass(self, potentials: Floats, references: Floats) -> float:
         with np.errstate(over="ignore"):
             shifted = potentials - np.repeat(references, self._lengths)
             np.exp(shifted, out=self._work.cells[: self.plan.measured])
@@ -240,7 +238,7 @@ def _rows_before(layout: Layout, part: int, parts: int) -> Index:
     return np.where(_large(layout), shared, layout.rows)
 
 
-def _placed(cells: int, offset: int) -> Vector:
+def _placed(cells: int, offset: int) -> Floats:
     """Uninitialised cells that begin `offset` bytes after a page's border."""
     held = np.empty(cells + PAGE // 8)
     skipped = (offset - held.ctypes.data) % PAGE // 8

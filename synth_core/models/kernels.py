@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from synth_core.arrays import Floats
+from synth_core.arrays import Floats, Index
 from synth_core.compiled import compiled, part_of_kernel
 from synth_core.models.calibration import TINY
-from synth_core.models.plan import Index, Layout, Offsets
+from synth_core.models.plan import Layout, Offsets
 
 SMALLEST = np.finfo(np.float64).tiny
 """Rows of less mass than this, whose inverse is out of range, count for nothing beside a pass's mass above TINY."""

@@ -26,12 +26,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from synth_core.arrays import Index
 from synth_core.domain import Clique
 from synth_core.errors import FeasibilityError
 from synth_core.models.calibration import exclusions, host_of
 from synth_core.models.junction_tree import JunctionTree, bits, clique_of, mask_cells, mask_of
 
-Index = NDArray[np.int64]
 Offsets = NDArray[np.int32]
 
 LARGEST_OFFSET = 2**31 - 1
@@ -206,16 +206,11 @@ class _Builder:
         return cells
 
 
-OPERATION = 12.0
-"""Starting one operation on a row."""
-LINE = 4.0
-"""Starting one line within it."""
-CELL = 0.1
-"""Multiplying or adding one cell."""
-MOVE = 3.5
-"""Copying one cell by an index, there and back."""
+OPERATION_NS, LINE_NS, CELL_NS, MOVE_NS = 12.0, 4.0, 0.1, 3.5
+"""Nanoseconds to start an operation on a row, to start a line within it, to multiply or add one cell, and to copy a
+cell by an index, there and back."""
 LONGEST_ROW = 2048
-"""Cells of a row that still fit the first-level cache together with the lines they meet."""
+"""Upper limit of a row in cells: with the lines it meets, it still fits the first-level cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,9 +274,9 @@ def _priced(
     outer = whole & ~middle & ~inner
     rows, lines, block = map(cells, (outer, middle, inner))
     weights = tuple(k for k, scope in enumerate(scopes) if not scope & inner)
-    by_line = OPERATION + LINE * lines + CELL * lines * block
-    by_row = OPERATION + CELL * lines * block
-    narrow, wide = LINE + MOVE * block, LINE + MOVE * lines * block
+    by_line = OPERATION_NS + LINE_NS * lines + CELL_NS * lines * block
+    by_row = OPERATION_NS + CELL_NS * lines * block
+    narrow, wide = LINE_NS + MOVE_NS * block, LINE_NS + MOVE_NS * lines * block
 
     def time(depends: int, is_wide: bool, members: int) -> float:
         if is_wide:
@@ -290,7 +285,7 @@ def _priced(
 
     grouped = [k for k, scope in enumerate(scopes) if scope & inner]
     groups, spent = _grouped(grouped, scopes, outer, middle, time)
-    sweeps = 4 * rows * by_line + MOVE * rows * lines * len(weights)
+    sweeps = 4 * rows * by_line + MOVE_NS * rows * lines * len(weights)
     return sweeps + spent, Blocking(outer, middle, inner, weights, groups)
 
 

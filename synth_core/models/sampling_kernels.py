@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.arrays import Floats
+from synth_core.arrays import Floats, Index
 from synth_core.compiled import compiled, part_of_kernel
 
 Columns = NDArray[Any]
-Index = NDArray[np.int64]
 Index32 = NDArray[np.int32]
 
 
@@ -31,9 +30,8 @@ class Step(NamedTuple):
     table: Floats
 
 
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-MIX_2 = np.uint64(0x94D049BB133111EB)
+GOLDEN, MIX_1, MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+"""The step of SplitMix64's sequence, and the two factors by which it mixes a word."""
 
 
 @part_of_kernel

@@ -26,7 +26,7 @@ LEAST_VARIANCE = Fraction(1, 64)
 the discrete Gaussian are those of a continuous one whose sigma differs by a factor of about 1 / (24 * 32^2), well
 inside the margin."""
 
-MOST_VARIANCE = Fraction(2) ** 54
+MAX_VARIANCE = Fraction(2) ** 54
 """Upper limit of the variance in squared records: larger noise exceeds every count and every table of the sampler."""
 
 MECHANISMS = ("discrete_gaussian", "discrete_laplace", "exponential", "none")
@@ -100,7 +100,7 @@ class Mechanism:
             return
         if self.scale < LEAST_VARIANCE * max(weights):
             raise SpecError(f"noise needs a variance of at least {LEAST_VARIANCE}; give the step a smaller share")
-        if self.scale > MOST_VARIANCE * min(weights):
+        if self.scale > MAX_VARIANCE * min(weights):
             raise SpecError("the noise would exceed every count; give the step a larger share of the budget")
 
     def to_json(self) -> dict[str, Any]:
@@ -136,7 +136,7 @@ NONE = Mechanism("none", sensitivity=Fraction(0), scale=Fraction(0), count=0)
 """The event of a step that asks nothing; it is recorded all the same."""
 
 
-def exact_share(value: float) -> Fraction:
+def exact_share(value: float | Fraction) -> Fraction:
     """Returns the fraction that a decimal number of a spec or an option says: 0.1 is 1/10, not the float next to it."""
     return Fraction(str(value))
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, astuple, dataclass
 from fractions import Fraction
 
 from synth_core.errors import SpecError
-from synth_core.privacy.budget import MOST_VARIANCE, exact_share, group_mu2, mu2_of
+from synth_core.privacy.budget import MAX_VARIANCE, exact_share, group_mu2, mu2_of
 from synth_core.release.spec import ReleaseSpec
 
 MANY_ANSWERS = 1_000_000
@@ -69,6 +69,6 @@ def divide_budget(spec: ReleaseSpec, *, rows_per_unit: int = 1) -> ReleaseBudget
     parts = {"bins": bins, "moments": moments, "quality": quality, "stratum_rows": rows, "level_above": above}
     budget = ReleaseBudget(**parts, method=left - rows - above)
     for name, part in asdict(budget).items():
-        if 0 < part < MANY_ANSWERS / MOST_VARIANCE:
+        if 0 < part < MANY_ANSWERS / MAX_VARIANCE:
             raise SpecError(f"the part for {name} is too small: noise would exceed every count; raise it, or epsilon")
     return budget

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.documents import parse_document
+from synth_core.documents import parse_document, parse_json, read_document
 from synth_core.errors import SpecError
 from synth_core.files import write_text
 from synth_core.settings import Settings
@@ -120,7 +120,7 @@ def estimate_release(shape: Shape, *, speed: float | None = None) -> Estimate:
     Args:
         shape: The release.
         speed: How fast the machine is, 1 for the one on which the costs were measured; None takes SYNTH_SPEED, or
-            measures this one once.
+            measures this one.
 
     Returns:
         Seconds, memory and disk.
@@ -150,7 +150,7 @@ def estimate_release(shape: Shape, *, speed: float | None = None) -> Estimate:
 
 
 def machine_speed() -> float:
-    """How fast this machine is: as SYNTH_SPEED says, or measured once in a fraction of a second and remembered."""
+    """How fast this machine is: as SYNTH_SPEED says, or as the quickest measurement of it has found."""
     said = Settings.from_environment().speed
     if said is None:
         return float(_costs()["yardstick"]) / remembered_speed(measure_speed)
@@ -228,14 +228,17 @@ def _seconds(codes: NDArray[np.int64], matrix: NDArray[np.float64]) -> float:
 
 
 def remembered_speed(measure: Callable[[], float]) -> float:
-    """What was measured once on this machine, kept in the user's folder of caches; measured anew where none can be."""
+    """The least that was ever measured on this machine, since other work only slows it down.
+
+    It is kept in the user's folder of caches, where there is one.
+    """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "synth-core" / "speed.json"
     name = f"{platform.node()} {platform.machine()} {os.cpu_count()}"
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        kept = json.loads(cache.read_text(encoding="utf-8"))
-        if kept["machine"] == name and float(kept["seconds"]) > 0:
-            return float(kept["seconds"])
     seconds = measure()
+    with suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
+        kept = parse_json(read_document(cache))
+        if kept["machine"] == name and 0 < float(kept["seconds"]) <= seconds:
+            return float(kept["seconds"])
     with suppress(OSError):
         cache.parent.mkdir(parents=True, exist_ok=True)
         write_text(cache, json.dumps({"machine": name, "seconds": seconds}))

@@ -20,6 +20,7 @@ from synth_core.errors import SpecError
 CRON = re.compile(r"\S+( \S+){4}")
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 PERIODS = {"month": 1, "quarter": 3, "half-year": 6, "year": 12}
+"""Months of each period."""
 WORDS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 LAST = -1
 """Place of the last day of a period, counted from its end."""

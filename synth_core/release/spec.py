@@ -45,8 +45,8 @@ def _read_table(value: object) -> object:
     """The columns of a protected table, which may be one text with commas, as in a form."""
     names = tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
     if isinstance(names, list | tuple):
-        if not 2 <= len(names) <= 3:
-            raise ValueError("a protected table has two or three columns, such as [sex, veteran]")
+        if not 1 <= len(names) <= 3:
+            raise ValueError("a protected table has one to three columns, such as [sex, veteran] or [income]")
         if len({str(name) for name in names}) < len(names):
             raise ValueError("a column is named twice in a protected table; name different ones")
     return names
@@ -123,8 +123,9 @@ class ReleaseSpec(BaseModel):
     )
     protect: tuple[Protected, ...] = _field(
         "Protected tables",
-        "pairs or triples of columns that are measured whatever the method would choose, because relations between "
-        "rare values are lost otherwise; for the methods that can (`synth plan` refuses the others)",
+        "columns, pairs or triples of them that are measured whatever the method would choose, because relations "
+        "between rare values are lost otherwise, and so are means that hang on few records; for the methods that can "
+        "(`synth plan` refuses the others)",
         (),
         examples=[[["sex", "veteran"]]],
     )

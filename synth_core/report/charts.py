@@ -21,7 +21,7 @@ WIDE, NARROW = 345.0, 266.0
 BINS = 30
 """Bars of a histogram."""
 
-MOST_NUMBERS = 24
+MAX_NUMBERS = 24
 """Columns of a heatmap up to which its cells have room for their numbers."""
 
 LEAST_CELL = 17.0
@@ -140,7 +140,7 @@ def heatmap(
         canvas.box(x, y, 0.94 * cell, 0.94 * cell, WARNING, opacity=share)
         if (column, row) in marked:
             canvas.corner(x + 0.94 * cell, y, 0.22 * cell, INK)
-        if count <= MOST_NUMBERS:
+        if count <= MAX_NUMBERS:
             ink = PAPER if share > _DARKEST_SHARE else INK
             number = f"{values[row][column] * 100:.1f}"
             canvas.text(x + 0.47 * cell, y + 0.47 * cell, number, ink, anchor="middle", size=6.5)
@@ -276,11 +276,23 @@ def _scale(largest: float, begin: float, end: float) -> Callable[[float], float]
 
 def _ticks(largest: float, most: int, *, whole: bool = False) -> list[float]:
     """Returns round numbers from 0 to `largest`, at most `most` steps of 1, 2, 2.5 or 5 times a power of ten."""
-    rough = largest / most
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * nice for nice in (1, 2, 2.5, 5, 10, 20) if power * nice >= rough * (1 - 1e-9))
+    step = _round_step(largest / most)
     step = max(1.0, math.ceil(step)) if whole else step
     return [float(f"{number * step:.6g}") for number in range(math.floor(largest / step + 1e-9) + 1)]
+
+
+def round_numbers(low: float, high: float, most: int) -> list[float]:
+    """Returns round numbers from `low` to `high`, at most `most` steps; the only number there is where both are one."""
+    if low == high:
+        return [low]
+    step = _round_step((high - low) / most)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
+
+
+def _round_step(rough: float) -> float:
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(power * nice for nice in (1, 2, 2.5, 5, 10, 20) if power * nice >= rough * (1 - 1e-9))
 
 
 INK, MUTED, RULE, PAPER = "ink", "muted", "rule", "paper"
@@ -289,9 +301,9 @@ REFERENCE, SYNTHETIC, WARNING = "reference", "synthetic", "warning"
 SIZE = 9.0
 """Points of ordinary text."""
 
-LETTER, CAPITAL = 0.56, 0.14
-"""Width of a letter, on average and as a share of the text's size, and how much wider a capital is: enough room for
-most fonts."""
+LETTER, DIGIT, CAPITAL, WIDEST = 0.6, 0.64, 0.72, 0.98
+"""Width of a small letter, a digit, a capital and the widest letters as a share of the text's size: enough room for
+wide fonts. Signs are as wide as letters, although most are less."""
 
 Anchor = Literal["start", "middle", "end"]
 
@@ -363,7 +375,9 @@ class Canvas:
 
 def text_width(words: str, size: float = SIZE) -> float:
     """Returns about how many points a text takes."""
-    return (len(words) * LETTER + sum(map(str.isupper, words)) * CAPITAL) * size
+    return size * sum(
+        WIDEST if c in "mwMW%" else CAPITAL if c.isupper() else DIGIT if c.isdigit() else LETTER for c in words
+    )
 
 
 def shorten(words: str, longest: int) -> str:

@@ -16,7 +16,7 @@ from synth_core.arrays import Floats
 from synth_core.domain import pick_varied
 from synth_core.evaluation.classification import TargetError
 from synth_core.evaluation.marginals import MarginalErrors
-from synth_core.ledger.book import plain_purpose, round_of
+from synth_core.ledger.groups import plain_purpose, round_of
 from synth_core.privacy.wording import loss_text
 from synth_core.report import charts
 from synth_core.report.page import MAX_LISTED, SpendLine, Table, percent, points

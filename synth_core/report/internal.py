@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from synth_core.evaluation import CodedTable, Evaluation, compare_tables, declared_measures, rule_violations
 from synth_core.evaluation.true_errors import broken_comparisons, encode_table
-from synth_core.evaluation.values import Comparison
+from synth_core.evaluation.values import ValueComparison
 from synth_core.report import exhibits
 from synth_core.report import values as value_exhibits
 from synth_core.report.page import (
@@ -106,14 +106,15 @@ def headline(evaluation: Evaluation, schema: Schema) -> str:
         said.append(f"It serves those with {group.attribute} = {caption} worst: {percent(group.error)} on average.")
     if evaluation.targets:
         extra = float(np.mean([target.synthetic - target.real for target in evaluation.targets]))
-        said.append(f"Classifiers that learn from it are wrong {points(extra)} points more often than from real rows.")
+        more = f"{points(extra)} points more often than" if float(f"{extra:.4f}") else "as often as"
+        said.append(f"Classifiers that learn from it are wrong {more} from real rows.")
     broken = sum(evaluation.violations.values())
     if evaluation.violations:
         said.append(f"{broken:,} of its rows break a declared rule." if broken else "No row breaks a declared rule.")
     return " ".join(said)
 
 
-def _values(values: Comparison, schema: Schema) -> dict[str, Any]:
+def _values(values: ValueComparison, schema: Schema) -> dict[str, Any]:
     """What the page shows of numbers; nothing without a column of numbers."""
     if not values.columns:
         return {"means": None}

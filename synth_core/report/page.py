@@ -87,10 +87,11 @@ MAX_LISTED = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Numbers as text, the first cell of each row being its name."""
+    """Numbers as text, the first `words` cells of each row being words, its name above all."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    words: int = 1
 
 
 def worst_cells_table(schema: Schema, cells: Sequence[Cell]) -> Table:
@@ -180,8 +181,14 @@ def percent(share: float) -> str:
 
 
 def points(difference: float) -> str:
-    """A difference of two shares in percentage points, with its sign."""
-    return f"{difference * 100:+.2f}".replace("-", "−")
+    """A difference of two shares in percentage points, with its sign; one that is written as 0 has none."""
+    return signed(100 * difference, 2)
+
+
+def signed(value: float, digits: int) -> str:
+    """A number with its sign and this many decimals; one that is written as 0 has no sign."""
+    text = f"{value:+.{digits}f}".replace("-", "−")
+    return text if text.strip("+−0.") else text[1:]
 
 
 def _score(value: float) -> str:

@@ -31,6 +31,7 @@ from synth_core.report.page import (
     privacy_tile,
     rules_table,
 )
+from synth_core.report.values import number
 from synth_core.schema import Schema
 
 
@@ -142,7 +143,9 @@ def pairs_table(attributes: Sequence[str], *, asked: Collection[frozenset[str]],
         always = [other for other in measured if {name, other} in kept]
         modelled = [other for other in others if {name, other} not in asked]
         rows.append((name, listed(always), listed([o for o in measured if o not in always]), listed(modelled)))
-    return Table(head=("column", "protected with", "also measured with", "modelled only with"), rows=tuple(rows))
+    return Table(
+        head=("column", "protected with", "also measured with", "modelled only with"), rows=tuple(rows), words=4
+    )
 
 
 def _tiles(quality: PublicQuality, guarantee: Guarantee, *, columns: int) -> list[Tile]:
@@ -223,7 +226,7 @@ def compared_answers(quality: PublicQuality) -> str:
 
 def means_table(means: Sequence[MeanError]) -> Table:
     """The means whose sums were bought, with their margins."""
-    rows = tuple((one.column, f"{one.mean:,.6g}", f"±{one.margin:,.3g}") for one in means)
+    rows = tuple((one.column, number(one.mean), f"±{number(one.margin)}") for one in means)
     return Table(head=("column", "mean", "95% within"), rows=rows)
 
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from synth_core.evaluation.values import SHARES, Comparison, ValueErrors
-from synth_core.report.charts import MUTED, NARROW, REFERENCE, RULE, SYNTHETIC, Canvas
+from synth_core.evaluation.values import SHARES, ValueComparison, ValueErrors
+from synth_core.report.charts import MUTED, NARROW, REFERENCE, RULE, SYNTHETIC, Canvas, round_numbers
 from synth_core.report.exhibits import Exhibit
-from synth_core.report.page import Table, percent
+from synth_core.report.page import Table, percent, signed
 from synth_core.schema import Schema
 
 HEIGHT = 150.0
 """Points of a quantile curve's height."""
 
+MOST_TICKS = 6
+"""Upper limit of the marks of a scale of logarithms that has 2 and 5 between powers of ten."""
+
 SKEWED = 20.0
 """Ratio of the 98th to the 50th percentile from which a curve is drawn on a scale of logarithms."""
 
 
-def value_exhibits(values: Comparison) -> tuple[Exhibit, ...]:
+def value_exhibits(values: ValueComparison) -> tuple[Exhibit, ...]:
     """One exhibit for each column of numbers: its percentiles in both tables.
 
     Args:
@@ -30,7 +33,7 @@ def value_exhibits(values: Comparison) -> tuple[Exhibit, ...]:
     return tuple(_exhibit(one) for one in values.columns)
 
 
-def means_table(values: Comparison) -> Table:
+def means_table(values: ValueComparison) -> Table:
     """The means of all columns, how far they are off, and the distances of the distributions."""
     return Table(
         head=("column", "real mean", "synthetic mean", "off by", "Kolmogorov–Smirnov", "Wasserstein"),
@@ -48,7 +51,7 @@ def means_table(values: Comparison) -> Table:
     )
 
 
-def groups_table(values: Comparison, schema: Schema) -> Table:
+def groups_table(values: ValueComparison, schema: Schema) -> Table:
     """Means in the largest groups of rows."""
     rows = [
         (
@@ -61,14 +64,14 @@ def groups_table(values: Comparison, schema: Schema) -> Table:
         for one in values.columns
         for group in one.groups
     ]
-    return Table(head=("mean of", "where", "real", "synthetic", "off by"), rows=tuple(rows))
+    return Table(head=("mean of", "where", "real", "synthetic", "off by"), rows=tuple(rows), words=2)
 
 
-def correlations_table(values: Comparison) -> Table:
+def correlations_table(values: ValueComparison) -> Table:
     """Correlations of the numbers of each pair of columns."""
     return Table(
         head=("columns", "real", "synthetic"),
-        rows=tuple((f"{a}, {b}", f"{real:+.3f}", f"{made:+.3f}") for a, b, real, made in values.correlations),
+        rows=tuple((f"{a}, {b}", signed(real, 3), signed(made, 3)) for a, b, real, made in values.correlations),
     )
 
 
@@ -86,6 +89,7 @@ def quantile_curves(reference: Sequence[float], synthetic: Sequence[float]) -> s
     middle = sorted(reference)[len(reference) // 2]
     skewed = low > 0 and middle > 0 and high > SKEWED * middle
     along = math.log10 if skewed else float
+    ticks = _decades(low, high) if skewed else round_numbers(low, high, 4)
     begin, end = along(low), along(high)
     span = end - begin or 1.0
     canvas, left, right, top, bottom = Canvas(NARROW, HEIGHT), 44.0, NARROW - 8, 6.0, HEIGHT - 26
@@ -94,8 +98,7 @@ def quantile_curves(reference: Sequence[float], synthetic: Sequence[float]) -> s
     def y(value: float) -> float:
         return bottom - (bottom - top) * (along(value) - begin) / span
 
-    for share in (0, 0.25, 0.5, 0.75, 1):
-        value = 10 ** (begin + share * span) if skewed else begin + share * span
+    for value in ticks:
         canvas.line([(left, y(value)), (right, y(value))], RULE, width=0.6)
         canvas.text(left - 4, y(value), number(value), MUTED, anchor="end", size=8)
     for percentile in (1, 25, 50, 75, 99):
@@ -105,6 +108,16 @@ def quantile_curves(reference: Sequence[float], synthetic: Sequence[float]) -> s
     for curve, colour, width in ((reference, REFERENCE, 2.4), (synthetic, SYNTHETIC, 1.2)):
         canvas.line(list(zip(xs, map(y, curve), strict=True)), colour, width=width)
     return canvas.svg()
+
+
+def _decades(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times powers of ten from `low` to `high`, or powers alone where those would be many."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for several in ((1, 2, 5), (1,)):
+        found = [nice * 10.0**power for power in powers for nice in several if low <= nice * 10.0**power <= high]
+        if len(found) <= MOST_TICKS:
+            break
+    return found
 
 
 def number(value: float) -> str:

@@ -18,20 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, StrictFloat, StrictInt, model_validator
 
+from synth_core.arrays import Floats
 from synth_core.documents import REAL, WHOLE, read_document
 from synth_core.errors import SchemaError
 from synth_core.names import one_line
 from synth_core.schema.columns.base import Declaration, Value
-from synth_core.schema.columns.categorical import MAX_VALUES, Categorical
-from synth_core.schema.columns.inside import InsideBins
+from synth_core.schema.columns.categorical import MAX_VALUES
 from synth_core.schema.value_rules import Expression, read_expression
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from synth_core.schema.columns import AnyColumn
-
-Floats = NDArray[np.float64]
 
 
 class Lookup(Declaration):
@@ -84,22 +82,22 @@ class Attached(Declaration):
             self._check_numbers(columns)
             return
         column = columns[self.lookup.column]
-        if not isinstance(column, Categorical):
+        if column.listed is None:
             raise SchemaError(
                 f"attached {self.name!r}: column {column.name!r} has no list of values; compute it instead"
             )
-        for value in column.values:
+        for value in column.listed:
             if value not in self.lookup.values:
                 raise SchemaError(f"attached {self.name!r}: {value!r} of {column.name!r} has no entry; add one")
         for value in self.lookup.values:
-            if value not in column.values:
+            if value not in column.listed:
                 raise SchemaError(f"attached {self.name!r}: {value!r} is no value of {column.name!r}; remove it")
 
     def _check_numbers(self, columns: Mapping[str, AnyColumn]) -> None:
         largest = abs(self.expression.constant)
         for name, factor in self.expression.factors.items():
-            column = columns[name]
-            if not isinstance(column, InsideBins):
+            column = columns[name].numbers
+            if column is None:
                 raise SchemaError(f"attached {self.name!r}: column {name!r} holds no numbers in bins")
             ends = getattr(column, "bounds", None) or (column.edges[0], column.edges[-1])
             largest += abs(factor) * max(abs(float(end)) for end in ends)
@@ -110,12 +108,12 @@ class Attached(Declaration):
         """Whether it may hold nothing."""
         return any(columns[name].size > columns[name].declared for name in self.needs)
 
-    def from_codes(self, column: Categorical, codes: NDArray[Any]) -> pa.Array:
+    def from_codes(self, column: AnyColumn, codes: NDArray[Any]) -> pa.Array:
         """Returns what is looked up for each row."""
         import pyarrow as pa
 
         assert self.lookup is not None  # noqa: S101 - checked by the caller
-        found = [self.lookup.values[value] for value in column.values]
+        found = [self.lookup.values[value] for value in column.listed or ()]
         if any(isinstance(value, float) for value in found):
             found = [float(value) for value in found]
         entries = pa.array([*found, *[None] * (column.size - column.declared)])

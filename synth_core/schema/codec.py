@@ -38,7 +38,7 @@ from synth_core.errors import SchemaError
 from synth_core.schema import Schema
 from synth_core.schema.attached import Attached
 from synth_core.schema.cells import frame_cells
-from synth_core.schema.columns import AnyColumn, Categorical
+from synth_core.schema.columns import AnyColumn
 from synth_core.schema.columns.inside import place_name
 from synth_core.schema.columns.numbers import NumberBase
 from synth_core.schema.densities import Densities, fit_uniform
@@ -66,8 +66,9 @@ def encode_numbers(frame: pd.DataFrame | pa.Table, schema: Schema, *, source: st
     found, places = {}, {}
     for column in schema.columns:
         cells = _cells(frame, column, source)
-        if isinstance(column, NumberBase) and column.place_count > 1:
-            found[column.name], places[place_name(column.name)] = column.encode_places(cells, source=source)
+        numbers = column.numbers
+        if numbers is not None and numbers.place_count > 1:
+            found[column.name], places[place_name(column.name)] = numbers.encode_places(cells, source=source)
         else:
             found[column.name] = column.encode(cells, names=names, source=source)
     return found | places
@@ -75,7 +76,7 @@ def encode_numbers(frame: pd.DataFrame | pa.Table, schema: Schema, *, source: st
 
 def number_columns(schema: Schema) -> list[NumberBase]:
     """The schema's columns of numbers."""
-    return [column for column in schema.columns if isinstance(column, NumberBase)]
+    return [numbers for column in schema.columns if (numbers := column.numbers) is not None]
 
 
 def summed_columns(schema: Schema) -> list[NumberBase]:
@@ -132,7 +133,6 @@ def _attached_cells(
     """What the decoded row gives of an attached column."""
     if one.lookup is not None:
         column = schema.column(one.lookup.column)
-        assert isinstance(column, Categorical)  # noqa: S101 - checked by the schema
         return one.from_codes(column, codes[:, schema.domain.position(column.name)])
     numbers = {name: schema.column(name).numbers_in(cells[name].to_pandas()) for name in one.needs}
     return one.from_numbers(numbers, whole=all(schema.column(name).kind == "integer" for name in one.needs))

@@ -22,13 +22,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from synth_core.arrays import Floats
+
 Flags = NDArray[np.bool_]
 
 PARTS = 32
 """Equal parts of a bin's scale, in each of which a density has a mass and a slope."""
 
-MOST_SHAPED = 2_000
+MAX_SHAPED = 2_000
 """Upper limit of the bins that get a density of their own; where there are more, they are narrow and stay uniform."""
 
 JUMP = 4.0
@@ -198,7 +199,7 @@ def fit_densities(
         The densities; where nothing is in reach of a bin, uniform.
     """
     seen = np.flatnonzero(~hidden)
-    if len(masses) > MOST_SHAPED or not len(seen):
+    if len(masses) > MAX_SHAPED or not len(seen):
         return fit_uniform(scales)
     found = fit_uniform(scales, parts=PARTS)
     mass, low, high = np.maximum(masses, 0.0)[seen], edges[:-1][seen], edges[1:][seen]

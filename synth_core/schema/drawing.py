@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from synth_core.arrays import Floats
 from synth_core.compiled import compiled
-
-Floats = NDArray[np.float64]
 
 
 @compiled

@@ -27,17 +27,17 @@ import yaml
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, ModelWrapValidatorHandler, ValidationError, ValidationInfo, model_validator
 
-from synth_core.documents import Unreadable, find_line, parse_document, read_document
+from synth_core.documents import Unreadable, parse_document, read_document
 from synth_core.domain import Domain, Impossible
 from synth_core.errors import SchemaError
 from synth_core.markup import table_html
-from synth_core.names import one_line, suggest
+from synth_core.names import one_line
 from synth_core.schema.attached import Attached, Lookup, inline_tables
-from synth_core.schema.columns import INSTEAD, KINDS, AnyColumn, Column
+from synth_core.schema.checks import check_columns, check_declared_rules, describe_errors
+from synth_core.schema.columns import AnyColumn, Column
 from synth_core.schema.columns.base import Declaration
-from synth_core.schema.columns.inside import InsideBins
 from synth_core.schema.columns.numbers import NumberBase
-from synth_core.schema.rules import AnyRule, Dependency, Rule, check_complete, columns_of
+from synth_core.schema.rules import AnyRule, Dependency, Rule, columns_of
 from synth_core.schema.template import declare_columns
 from synth_core.schema.value_rules import Group, ValueRule, group_rules
 
@@ -169,7 +169,7 @@ class DeclaredSchema(Declaration):
         try:
             return handler(data)
         except ValidationError as error:
-            raise SchemaError(_readable(error, data, text=info.context)) from None
+            raise SchemaError(describe_errors(error, data, text=info.context, keys=_KEYS)) from None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -263,7 +263,7 @@ class Schema(DeclaredSchema):
     @cached_property
     def value_groups(self) -> list[Group]:
         """The rules about numbers, those that share columns together."""
-        numbers = {column.name: column for column in self.columns if isinstance(column, InsideBins)}
+        numbers = {column.name: own for column in self.columns if (own := column.numbers) is not None}
         return group_rules([rule for rule in self.rules if isinstance(rule, ValueRule)], numbers)
 
     def column(self, name: str) -> AnyColumn:
@@ -333,8 +333,8 @@ class Schema(DeclaredSchema):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _check_columns(self)
-        _check_rules(self)
+        check_columns(self)
+        check_declared_rules(self)
         for number, one in enumerate(self.attached):
             one.check({column.name: column for column in self.columns})
             if one.name in {other.name for other in self.attached[:number]}:
@@ -354,56 +354,6 @@ SHOWN = 6
 
 def _more(size: int) -> str:
     return f", … {size - SHOWN:,} more" if size > SHOWN else ""
-
-
-def _check_columns(schema: Schema) -> None:
-    """A domain refuses names that are given twice."""
-    Domain(tuple(c.name for c in schema.columns), tuple(c.size for c in schema.columns))
-    seen: set[str] = set()
-    for column in schema.columns:
-        if column.role is None:
-            continue
-        if column.role in seen:
-            raise SchemaError(f"column {column.name!r}: another column has the role {column.role}; keep one of them")
-        seen.add(column.role)
-        if column.role == "income" and column.levels is None:
-            raise SchemaError(f"column {column.name!r}: an income is a number; declare it as integer or real")
-        if column.role == "group" and column.declared != 2:
-            raise SchemaError(f"column {column.name!r}: a group column has two values; leave the role out")
-
-
-def _check_rules(schema: Schema) -> None:
-    names, seen = {column.name for column in schema.columns}, set()
-    for rule in schema.rules:
-        if rule.name in seen:
-            raise SchemaError(f"rule {rule.name!r}: declared twice; give each rule its own name")
-        seen.add(rule.name)
-        if isinstance(rule, ValueRule):
-            _check_value_rule(rule, schema)
-            continue
-        for name, items, _ in (part for parts in rule.combinations for part in parts):
-            if name not in names:
-                raise SchemaError(f"rule {rule.name!r}: column {name!r} is not in the schema")
-            try:
-                schema.column(name).covered_codes(items)
-            except ValueError as error:
-                raise SchemaError(f"rule {rule.name!r}: column {name!r}: {error}") from None
-        if isinstance(rule, Dependency):
-            try:
-                check_complete(rule, schema.column(rule.column))
-            except ValueError as error:
-                raise SchemaError(f"rule {rule.name!r}: column {rule.column!r}: {error}") from None
-
-
-def _check_value_rule(rule: ValueRule, schema: Schema) -> None:
-    for name in rule.columns:
-        if name not in {column.name for column in schema.columns}:
-            raise SchemaError(f"rule {rule.name!r}: column {name!r} is not in the schema")
-        column = schema.column(name)
-        if not isinstance(column, InsideBins):
-            raise SchemaError(f"rule {rule.name!r}: column {name!r} holds no numbers in bins; declare it as integer")
-        if column.private_bins is not None:
-            raise SchemaError(f"rule {rule.name!r}: column {name!r} has bins that are bought; list their edges instead")
 
 
 def _impossible_bins(group: Group) -> Iterator[Impossible]:
@@ -440,52 +390,11 @@ def _parsed(text: str) -> dict[str, Any]:
     return raw
 
 
-_ANY_KIND = f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
-_WORDING = {
-    "missing": "is missing",
-    "union_tag_not_found": f"kind is missing; say {_ANY_KIND}",
-    "union_tag_invalid": f"unknown kind; say {_ANY_KIND}",
-    "too_short": "must not be empty",
-    "string_too_short": "must not be empty",
-}
 _KEYS = {
     key
     for kind in (DeclaredSchema, Attached, Lookup, *get_args(AnyColumn), *get_args(AnyRule))
     for key in getattr(kind, "model_fields", ())
 }
-_TAGS = {*KINDS, "count", "edges", "quantiles", "value", "range", "rule", "dependency", "comparison"}
-
-
-def _readable(error: ValidationError, data: object, *, text: str | None) -> str:
-    """Everything that is wrong, each as `line 7: column 'age': bins: …`, with lines of the text if it is given."""
-    found, problems = [], error.errors(include_url=False)
-    for problem in problems:
-        loc = problem["loc"]
-        if any(other["loc"][: len(loc)] == loc != other["loc"] for other in problems):
-            continue  # wrong because of what is wrong inside
-        line = [] if text is None else [f"line {find_line(text, loc)}"]
-        where = [str(key) for key in _place(loc, data) if key not in _TAGS]
-        message = _WORDING.get(problem["type"], problem["msg"].removeprefix("Value error, "))
-        if problem["type"] == "union_tag_invalid":
-            tag = problem.get("ctx", {}).get("tag", "")
-            message += INSTEAD.get(tag.lower(), suggest(tag, KINDS))
-        elif problem["type"] == "extra_forbidden":
-            message = f"unknown key{suggest(loc[-1], _KEYS) or '; remove it'}"
-        found.append(": ".join([*line, *where, message]))
-    return "; ".join(dict.fromkeys(found))
-
-
-def _place(loc: tuple[int | str, ...], data: object) -> tuple[int | str, ...]:
-    """The error's location with `columns, 3` replaced by the column's name, as far as it has one."""
-    if len(loc) < 2 or not isinstance(loc[1], int):
-        return loc
-    word = str(loc[0]).removesuffix("s")
-    try:
-        item = data[loc[0]][loc[1]]  # type: ignore[index]
-        name = item["name"] if isinstance(item, dict) else item.name
-    except (AttributeError, KeyError, TypeError):
-        return (f"{word} {loc[1] + 1}", *loc[2:])
-    return (f"{word} {name!r}", *loc[2:])
 
 
 def _keyed_by_text(value: Any) -> Any:

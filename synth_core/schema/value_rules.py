@@ -1,10 +1,11 @@
 """Rules about numbers themselves: sums of columns that compare, such as `children < people`.
 
 A rule holds where all of its columns hold a number. Bins alone cannot keep it, so it acts twice. Combinations of bins
-in which no numbers can hold are excluded records, as those of other rules are. In all others numbers are drawn again,
-jointly, until they hold; what is left after `TRIES` draws is fitted column by column, each within the bounds that the
-others leave it (bounds propagation, sound for any linear rule). The same fitting decides beforehand which combinations
-of bins can hold, so that what was found possible can be made.
+in which no numbers can hold are excluded records, as those of other rules are. In all others rows exchange numbers
+inside bins (`schema.exchange`); where that does not help, numbers are drawn again, jointly, until they hold; what is
+left after `TRIES` draws is fitted column by column, each within the bounds that the others leave it (bounds
+propagation, sound for any linear rule). The same fitting decides beforehand which combinations of bins can hold, so
+that what was found possible can be made.
 """
 
 from __future__ import annotations
@@ -20,15 +21,17 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from synth_core.arrays import Floats
 from synth_core.errors import SchemaError
 from synth_core.schema.columns.base import Declaration
 from synth_core.schema.columns.inside import InsideBins
 from synth_core.schema.densities import Densities
+from synth_core.schema.exchange import exchange_numbers
 
 TRIES = 8
 """Joint draws of a row's numbers before they are fitted column by column."""
 
-MOST_CELLS = 100_000
+MAX_CELLS = 100_000
 """Upper limit of the combinations of bins that rules about numbers may join."""
 
 CLOSE = 1e-9
@@ -42,7 +45,6 @@ STARTS = (0.5, 0.0, 1.0)
 
 _TOKEN = re.compile(r"\s*(?:(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)|`([^`]+)`|([^\W\d]\w*)|(<=|>=|==|<|>|[-+*]))")
 
-Floats = NDArray[np.float64]
 Numbers = Mapping[str, Floats]
 """Numbers by column, one for each row."""
 
@@ -206,11 +208,11 @@ class Group:
     def impossible(self) -> NDArray[np.bool_]:
         """Which combinations of bins no numbers can have, an axis for each column."""
         cells = int(np.prod(self.shape))
-        if cells > MOST_CELLS:
+        if cells > MAX_CELLS:
             names = ", ".join(repr(rule.name) for rule in self.rules)
             raise SchemaError(
                 f"rules {names} join {', '.join(c.name for c in self.columns)} into {cells:,} combinations of bins, "
-                f"over the limit of {MOST_CELLS:,}; give these columns fewer bins, or compare fewer of them"
+                f"over the limit of {MAX_CELLS:,}; give these columns fewer bins, or compare fewer of them"
             )
         codes = {c.name: at.ravel() for c, at in zip(self.columns, np.indices(self.shape), strict=True)}
         _, broken = self._fitted(codes, {})
@@ -228,7 +230,10 @@ class Group:
         Raises:
             SchemaError: If some cannot be made to hold, which the schema's check excludes.
         """
-        rows = np.flatnonzero(self._broken(self._known(numbers, codes)))
+        if all(rule.form.comparator != "==" for rule in self.rules):  # no other row has just the number that is missing
+            rows = exchange_numbers(numbers, codes, rng, broken=lambda *some: self._broken(self._known(*some)))
+        else:
+            rows = np.flatnonzero(self._broken(self._known(numbers, codes)))
         for _ in range(TRIES):
             if not len(rows):
                 return

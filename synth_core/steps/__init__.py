@@ -95,10 +95,10 @@ def _select(run: StepRun) -> Path:
 
 def _fit(run: StepRun) -> Path:
     """Measures these marginals with noise and fits the model to the answers."""
-    from synth_core.steps import conversation, moments, strata
+    from synth_core.steps import conversation, strata
 
     path = strata.fit(run) if run.spec.strata else conversation.fit(run)
-    moments.buy_moments(run)
+    conversation.buy_moments(run)
     return path
 
 

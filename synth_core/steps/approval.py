@@ -74,7 +74,7 @@ def draft(run: StepRun) -> Draft:
                 f"release {run.spec.release!r}: {path.name} is missing; run the steps up to `evaluate` first"
             )
     sums = {path.relative_to(run.paths.home).as_posix(): sha256_file(path) for path in files}
-    quality = PublicQuality.from_json(run.paths.quality.read_text(encoding="utf-8"))
+    quality = PublicQuality.from_json(run.paths.quality.read_bytes())
     return Draft(_digest(run, sums), _in_words(run, run.records(), quality))
 
 

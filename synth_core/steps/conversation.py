@@ -1,7 +1,8 @@
 """Steps 2 to 4: the three phases of a method, each a step that reads and leaves a public artifact.
 
 `score` asks the curator for noisy scores, with the counting spread over the partitions by Dask; `select` decides which
-marginals are worth measuring; `fit` measures them and fits the model to the noisy answers.
+marginals are worth measuring; `fit` measures them, fits the model to the noisy answers, and buys sums of numbers where
+columns declare them.
 """
 
 from __future__ import annotations
@@ -13,10 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from synth_core.cluster import Cluster
+from synth_core.files import write_text
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.maximum_entropy import FitProgress as FitProgress
 from synth_core.models.maximum_entropy import estimate
+from synth_core.models.mixture import load_model
+from synth_core.privacy.curator import Curator
+from synth_core.release.strata import Division
 from synth_core.steps.context import StepRun
+from synth_core.storage.counting import PartitionCounts
 from synth_core.synthesizers.base import (
     Fit,
     Progress,
@@ -28,6 +34,7 @@ from synth_core.synthesizers.base import (
     save_structure,
     silent,
 )
+from synth_core.synthesizers.moments import ask_moments, count_errors, summed_domain, write_moments
 
 GPU_CELLS = 300_000
 """Minimum cells of a clique that is sent to a GPU worker: a guess of where that pays, never measured on a GPU."""
@@ -52,6 +59,23 @@ def fit(run: StepRun) -> Path:
     tools = cluster_tools(run.cluster, run.progress)
     model = run.method.fit(run.curator("fit"), run.plan, load_structure(run.paths.structure), tools)
     return run.finish("fit", run.paths.model, model.save)
+
+
+def buy_moments(run: StepRun) -> None:
+    """Ask for the sums of all columns that declare them and write the answers; nothing without such a column.
+
+    They are about all records, also where there are strata, and are kept as a public file for those that draw rows.
+    They are asked when the model is there: what it says of the columns decides how their budget is divided.
+    """
+    if not run.budget.moments:
+        return
+    parts = len(Division.load(run.paths.division).parts) if run.spec.strata else 1
+    errors = count_errors(run.method, run.domain, run.plan, parts=parts)
+    counts = PartitionCounts(run.partitions, summed_domain(run.schema), run.cluster)
+    curator = Curator(counts=counts, ledger=run.ledger, spending=run.spending("fit"))
+    marginal = load_model(run.paths.model).marginal
+    answers = ask_moments(curator, run.schema, run.budget.moments, marginal=marginal, errors=errors)
+    write_text(run.paths.moments, write_moments(answers))
 
 
 def cluster_tools(cluster: Cluster, progress: Progress = silent) -> Tools:

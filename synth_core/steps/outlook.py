@@ -22,6 +22,7 @@ from synth_core.release.manifest import previous_manifest
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
+from synth_core.schema.columns.numbers import NumberBase
 from synth_core.synthesizers.base import CountNoise, Synthesizer
 from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE, all_pairs
 
@@ -101,6 +102,17 @@ class _Cell:
         return " × ".join(self.names), text
 
 
+def _column_line(schema: Schema, cell: _Cell, records: float) -> Line:
+    """The line of a column, with how far the noise of its counts may move its mean if it holds numbers."""
+    name, text = cell.line
+    column = schema.column(name)
+    if not isinstance(column, NumberBase) or column.private_bins or column.moments:
+        return name, text
+    middles = column.mean_numbers(column.densities())
+    off = cell.noise * math.sqrt(((middles - middles.mean()) ** 2).sum()) / records
+    return name, f"{text}, its mean ±{_in_short(off)}"
+
+
 def foresee(
     spec: ReleaseSpec,
     schema: Schema,
@@ -141,13 +153,17 @@ def foresee(
     protected = {domain.clique(table) for table in spec.protect}
     named = [one for one in larger if one.names in protected]
     largest = [one for one in larger if one not in named][:LISTED_PAIRS]
-    lines += [one.line for one in [*columns[:LISTED_COLUMNS], *named, *largest]]
+    lines += [_column_line(schema, one, records.number / strata) for one in columns[:LISTED_COLUMNS]]
+    lines += [one.line for one in [*named, *largest]]
+    if any(", its mean ±" in text for _, text in lines):
+        lines.append(("means", "may be off by that for the noise of counts; less with protect or with moments: true"))
     if len(columns) > LISTED_COLUMNS:
         lines.append((f"{len(columns) - LISTED_COLUMNS} other columns", "more records for each value"))
     warnings = _warnings(spec, schema, [*columns, *named, *_worst_pairs(schema, columns, largest)])
     if larger:
         least = least_visible(domain, plan.total_mu2, records.number / strata)
-        seen = f"what moves less than {min(least, 1.0):.0%} of the records between cells is hidden by noise"
+        share = f"{100 * min(least, 1.0):.2g}"
+        seen = f"noise hides what moves less than {share} % of the records between the cells of a pair"
         lines.append(("dependence", seen))
         if least > MOST_DEPENDENCE:
             times = Fraction(math.ceil(100 * (least / MOST_DEPENDENCE) ** 2), 100)

@@ -160,7 +160,7 @@ def _previous(paths: ReleasePaths, spec: ReleaseSpec) -> Previous | None:
         return None
     files = ReleasePaths(paths.workspace, manifest["release"])
     try:
-        quality = PublicQuality.from_json((files.public / files.quality.name).read_text(encoding="utf-8"))
+        quality = PublicQuality.from_json((files.public / files.quality.name).read_bytes())
         schema = Schema.load(files.public / files.schema.name)
     except (OSError, ValueError, SynthError):
         return Previous(manifest=manifest)
@@ -179,7 +179,7 @@ def _artifacts(run: StepRun) -> list[Path]:
 
 def _lawful_quality(run: StepRun) -> PublicQuality:
     """The public quality of a table in which no row breaks a rule; another one is refused."""
-    quality = PublicQuality.from_json(run.paths.quality.read_text(encoding="utf-8"))
+    quality = PublicQuality.from_json(run.paths.quality.read_bytes())
     for rule, rows in quality.violations.items():
         if rows:
             raise PublishError(

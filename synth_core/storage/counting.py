@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from synth_core.arrays import Index
 from synth_core.cluster import Cluster
 from synth_core.compiled import compiled, part_of_kernel
 from synth_core.domain import Clique, Codes, Domain
@@ -58,7 +59,6 @@ KEY_BLOCK = 2048
 
 Lanes = NDArray[Any]
 """A matrix of which each row, a lane, holds the joint codes of some columns, one entry for each record."""
-Index = NDArray[np.int64]
 
 
 class _Counts:

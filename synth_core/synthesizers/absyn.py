@@ -52,7 +52,7 @@ from synth_core.synthesizers.correlation import (
     widen_cliques,
     worth_their_noise,
 )
-from synth_core.synthesizers.independent import OneWayFirst, distances, one_way_plan
+from synth_core.synthesizers.independent import OneWayFirst, Shares, distances
 from synth_core.synthesizers.structure import BY_SIZE, all_pairs
 
 EXACT, PARALLEL = "exact", "parallel"
@@ -66,7 +66,7 @@ ROOM = 100_000
 class ABSyn(OneWayFirst):
     """One-way marginals, scores of pairs, selection, one weighted batch of pairs, one fit; then perhaps triples."""
 
-    one_way: float = option(0.12, "one_way")
+    one_way: float = option(0.12)
     scores: float = option(0.04, "pair_scores")
     singles: bool = option(True, "Whether one-way marginals are measured again in the batch of pairs.")
     triples: float = option(0.23, "Share of the budget for triples; more makes pairs noisier, 0 measures none.")
@@ -74,7 +74,7 @@ class ABSyn(OneWayFirst):
     noisy_reference: bool = option(True, "Whether noisy one-way marginals score the pairs (sensitivity 1/2, not 2).")
     interactions: bool = option(True, "Whether only the noise that agreement of tables leaves counts against a table.")
     fill: bool = option(False, "Whether the pairs that triangulation adds to the graph are measured too.")
-    rare: float = option(3.0, "rare")
+    rare: float = option(3.0)
     rare_share: float = option(0.0075, "Upper limit of a merged code's share of the records; larger merges more codes.")
     largest_clique: float = option(1e6, "Upper limit of one clique in cells; larger keeps more dependence, is slower.")
     largest_graph: float = option(4e6, "limit_cells")
@@ -87,16 +87,11 @@ class ABSyn(OneWayFirst):
         if self.estimation not in (EXACT, PARALLEL):
             raise SpecError(f"options: estimation must be {EXACT} or {PARALLEL}, not {self.estimation!r}")
 
-    def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
-        """Most goes to the pairs; a single attribute has only its own marginal."""
+    def _shares(self) -> tuple[Shares, str]:
         shares = {"one-way": self.one_way, "scores": self.scores}
         if self.triples:
             shares |= {"triples": self.triples, "triple scores": self.triple_scores}
-        return one_way_plan(domain, total_mu2, shares, rest="pairs")
-
-    def can_protect(self, domain: Domain) -> bool:
-        """Pairs are selected around what was measured before, and all tables are made to agree."""
-        return True
+        return shares, "pairs"
 
     def _pairs(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> PairScores:
         """The R-scores of all pairs (Algorithm 3, lines 6-8); one-way marginals are its Algorithm 2, line 6."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 
@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
-from synth_core.models.junction_tree import TriangulatedGraph, mask_of
+from synth_core.models.junction_tree import mask_of
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Model
+from synth_core.models.triangulation import TriangulatedGraph
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
-from synth_core.privacy.queries import Misfit
 from synth_core.synthesizers.base import Structure, Tools, last_fit, noise_sigma, option, sum_onto
-from synth_core.synthesizers.independent import OneWayFirst, one_way_plan
+from synth_core.synthesizers.mwem import Rounds
 from synth_core.synthesizers.structure import MEAN_ABSOLUTE, fits, graph_with, with_clique
 from synth_core.synthesizers.workloads import Workload
 
@@ -38,29 +38,17 @@ TOGETHER = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class AIM(OneWayFirst):
-    """Rounds of {choose, measure, refit} over all sets of attributes inside a declared workload of marginals."""
+class AIM(Rounds):
+    """Rounds over all sets of attributes inside a declared workload, dearer ones where cheap ones change too little."""
 
-    workload: Workload = option(TRIPLES, "workload", parse=Workload.parse)
-    one_way: float = option(0.1, "one_way")
-    choices: float = option(0.1, "choices")
+    workload: Workload = option(TRIPLES, parse=Workload.parse)
     rounds_per_attribute: float = option(4.0, "Upper limit of rounds for each column; more begin with more noise each.")
     annealing: int = option(2, "Factor of a round's budget after a change within its noise; larger ends sooner.")
-    penalty: float = option(1.0, "penalty")
     candidates: int = option(2000, "Upper limit of the candidates of a round, drawn at random; more take longer.")
     largest_model: float = option(4e6, "Most cells of the junction tree when all is spent; larger costs memory, time.")
-    pooling: int = option(3, "pooling")
-    last_gain: float = option(0.125, "last_gain")
+    pooling: int = option(3)
+    last_gain: float = option(0.125)
     passes: int = option(150, "Most passes of inference in a round, a quarter of the last fit's; more fit closer.")
-
-    def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
-        """Most goes to the marginals that the rounds measure; a single attribute has only its own."""
-        shares = {"one-way": self.one_way, "choices": self.choices}
-        return one_way_plan(domain, total_mu2, shares, rest="marginals")
-
-    def can_protect(self, domain: Domain) -> bool:
-        """The rounds go on from whatever was measured before."""
-        return True
 
     def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
         """The same share of choices and marginals goes to each round; `left` is what later ones may spend."""
@@ -80,13 +68,11 @@ class AIM(OneWayFirst):
             limits = scores.total / noise, self.largest_model * float(1 - left)
             pool = self._pool(graph, sets, limits, rng=np.random.default_rng(number))
             queries = [
-                Misfit(clique, table, self.penalty * noise * table.size, weights[clique])
-                for clique, table in zip(pool, tables(model, pool), strict=True)
+                replace(query, weight=weights[query.clique])
+                for query in self._queries(pool, tables(model, pool), noise=noise)
             ]
-            (worst,) = curator.choose(queries, plan.mu2("choices") * share, purpose=f"round {number}: choice")
-            measurements += curator.measure(
-                [worst.clique], plan.mu2("marginals") * share, purpose=f"round {number}: marginal"
-            )
+            worst, noisy = self._measure_worst(curator, plan, queries, number=number, share=share)
+            measurements += noisy
             graph = with_clique(graph, worst.clique)
             model = tools.estimate(domain, measurements, warm=model, max_passes=self.passes)
             change = float(np.abs(model.marginal(worst.clique) - worst.reference).sum())
@@ -134,9 +120,6 @@ class AIM(OneWayFirst):
             if len(pool) == self.candidates:
                 break
         return pool or [(attribute,) for attribute in domain]
-
-    def _rounds(self, domain: Domain) -> int:
-        return max(1, round(self.rounds_per_attribute * len(domain)))
 
     def _sigma(self, plan: BudgetPlan, share: Fraction) -> float:
         return noise_sigma(plan.mu2("marginals") * share, count=1)

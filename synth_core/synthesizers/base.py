@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import Field, asdict, dataclass, field, fields, replace
 from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
@@ -175,20 +175,26 @@ def noise_by_table(domain: Domain, *, column: float, pair: float | None = None) 
     return {**{(name,): column for name in domain}, **cast(dict[Clique, float], pairs)}
 
 
-def option(default: T, meaning: str, *, parse: Callable[[Any], T] | None = None) -> T:
+def option(default: T, meaning: str | None = None, *, parse: Callable[[Any], T] | None = None) -> T:
     """A field of a method's dataclass that a spec may set.
 
     Args:
         default: its value unless a preset or a spec says otherwise.
         meaning: one sentence with the unit, and what changes when the value grows, shown wherever options are listed;
-            or a key of `SHARED_MEANINGS`.
+            or a key of `SHARED_MEANINGS`, which is the field's own name if nothing is given.
         parse: reads the plain value of a spec; None takes it as it is.
 
     Returns:
-        The field, with the sentence as its metadata "help".
+        The field; `option_meaning` has the sentence.
     """
-    declared: Any = field(default=default, metadata={"help": SHARED_MEANINGS.get(meaning, meaning), "parse": parse})
+    declared: Any = field(default=default, metadata={"help": meaning, "parse": parse})
     return cast(T, declared)
+
+
+def option_meaning(field: Field[Any]) -> str:
+    """The sentence that says what an option changes."""
+    meaning: str = field.metadata.get("help") or field.name
+    return SHARED_MEANINGS.get(meaning, meaning)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

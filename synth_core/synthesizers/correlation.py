@@ -15,9 +15,11 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from synth_core.arrays import Floats
 from synth_core.compiled import compiled, part_of_kernel
 from synth_core.domain import Clique, Domain
-from synth_core.models.junction_tree import TriangulatedGraph, bits
+from synth_core.models.junction_tree import bits
+from synth_core.models.triangulation import TriangulatedGraph
 from synth_core.synthesizers.structure import (
     BY_SIZE,
     MEAN_ABSOLUTE,
@@ -27,11 +29,10 @@ from synth_core.synthesizers.structure import (
     with_clique,
 )
 
-Matrix = NDArray[np.float64]
 Edge = tuple[int, int]
 
 
-def normalise_scores(domain: Domain, pairs: Iterable[tuple[str, str, float]], *, total: float) -> Matrix:
+def normalise_scores(domain: Domain, pairs: Iterable[tuple[str, str, float]], *, total: float) -> Floats:
     """The R-scores of Eq. 6, cut to [0, 1], from dependence 1/2 sum |c_ab - r_a s_b / n| in records.
 
     The paper's R is twice the dependence divided by the number of records, and at most 2 (m - 1) / m, where m is the
@@ -42,7 +43,7 @@ def normalise_scores(domain: Domain, pairs: Iterable[tuple[str, str, float]], *,
     return np.clip(np.divide(scores, largest, out=np.zeros_like(scores), where=largest > 0), 0.0, 1.0)
 
 
-def connect_paths(paths: Matrix, edge: Edge, strength: float) -> Matrix:
+def connect_paths(paths: Floats, edge: Edge, strength: float) -> Floats:
     """The largest products of normalised scores along paths (Eq. 8, Algorithm 1) when one more edge may be used.
 
     Scores are at most 1, so a best path is simple and crosses the new edge at most once, in one direction or the other:
@@ -64,12 +65,12 @@ class Terms:
 
     total: float
     mu2: float
-    loads: Matrix
+    loads: Floats
     largest_clique: float
     largest_graph: float = np.inf
     fill_measured: bool = True
 
-    def noise(self, spread: Matrix) -> Matrix:
+    def noise(self, spread: Floats) -> Floats:
         """Expected absolute noise in records over all measured pairs, from sums of loads^(2/3)."""
         return np.asarray(MEAN_ABSOLUTE * spread**1.5 / np.sqrt(self.mu2))
 
@@ -86,7 +87,7 @@ def load(domain: Domain, clique: Clique, *, interactions: bool) -> float:
     return math.sqrt(cells * free) if interactions else float(cells)
 
 
-def pair_loads(domain: Domain, *, interactions: bool) -> Matrix:
+def pair_loads(domain: Domain, *, interactions: bool) -> Floats:
     """The loads of all pairs."""
     loads = np.zeros((len(domain), len(domain)))
     for (i, a), (j, b) in combinations(enumerate(domain), 2):
@@ -100,7 +101,7 @@ def worth_their_noise(gains: Sequence[float], loads: Sequence[float], *, mu2: fl
     return order[: int(np.argmax([0.0, *worth]))]
 
 
-def widen_cliques(domain: Domain, cliques: Iterable[Clique], strengths: Matrix, *, room: float) -> tuple[Clique, ...]:
+def widen_cliques(domain: Domain, cliques: Iterable[Clique], strengths: Floats, *, room: float) -> tuple[Clique, ...]:
     """The cliques after more pairs are joined, the strongest first, while they have at most `room` cells together.
 
     Three columns may depend on each other though no pair of them does, or none that is not explained by others: then
@@ -118,7 +119,7 @@ def widen_cliques(domain: Domain, cliques: Iterable[Clique], strengths: Matrix, 
 
 
 def strongest_triples(
-    domain: Domain, cliques: Iterable[Clique], strengths: Matrix, *, largest: float, count: int
+    domain: Domain, cliques: Iterable[Clique], strengths: Floats, *, largest: float, count: int
 ) -> list[Clique]:
     """Up to `count` triples inside the cliques, of at most `largest` cells: those whose pairs depend most."""
     found = {triple for clique in cliques for triple in combinations(clique, 3)}
@@ -135,12 +136,12 @@ class Selection:
 
     graph: TriangulatedGraph
     measured: NDArray[np.bool_]
-    paths: Matrix
+    paths: Floats
     spread: float
     error: float
 
 
-def select_pairs(domain: Domain, scores: Matrix, terms: Terms, *, begun: Iterable[Clique] = ()) -> tuple[Clique, ...]:
+def select_pairs(domain: Domain, scores: Floats, terms: Terms, *, begun: Iterable[Clique] = ()) -> tuple[Clique, ...]:
     """The pairs that Algorithm 3 selects: greedily the one after which the expected error is least, while it falls.
 
     The error, in records, is the noise on measured pairs plus the CR-scores of the others. A pair whose clique is too
@@ -196,7 +197,7 @@ def _named(graph: TriangulatedGraph, pair: Edge) -> tuple[str, str]:
     return names[pair[0]], names[pair[1]]
 
 
-def _with(state: Selection, scores: Matrix, edges: tuple[Edge, ...], *, spread: float, error: float) -> Selection:
+def _with(state: Selection, scores: Floats, edges: tuple[Edge, ...], *, spread: float, error: float) -> Selection:
     graph = state.graph.with_edge(*_named(state.graph, edges[0]))
     measured, paths = state.measured.copy(), state.paths
     for i, j in edges:
@@ -211,14 +212,14 @@ def _flat(offers: list[tuple[Edge, ...]]) -> tuple[NDArray[np.int64], NDArray[np
     return np.cumsum([0, *map(len, offers)]), np.array(edges, dtype=np.int64)
 
 
-def _largest_dependence(domain: Domain) -> Matrix:
+def _largest_dependence(domain: Domain) -> Floats:
     sizes = np.array(domain.sizes, dtype=np.float64)
     smaller = np.minimum.outer(sizes, sizes)
     return np.asarray((smaller - 1) / smaller)
 
 
 @part_of_kernel
-def _left_by_one(scores: Matrix, weights: Matrix, paths: Matrix, i: int, j: int) -> float:
+def _left_by_one(scores: Floats, weights: Floats, paths: Floats, i: int, j: int) -> float:
     """The same after one edge."""
     strength, value = scores[i, j], 0.0
     for a in range(paths.shape[0]):
@@ -231,7 +232,7 @@ def _left_by_one(scores: Matrix, weights: Matrix, paths: Matrix, i: int, j: int)
 
 
 @part_of_kernel
-def _connect(scores: Matrix, paths: Matrix, edges: NDArray[np.int64], after: Matrix) -> None:
+def _connect(scores: Floats, paths: Floats, edges: NDArray[np.int64], after: Floats) -> None:
     """Put the paths with all these edges into `after`."""
     count = paths.shape[0]
     to_i, to_j = np.empty(count), np.empty(count)
@@ -250,8 +251,8 @@ def _connect(scores: Matrix, paths: Matrix, edges: NDArray[np.int64], after: Mat
 
 @compiled
 def _left_by_each(
-    scores: Matrix, weights: Matrix, paths: Matrix, starts: NDArray[np.int64], edges: NDArray[np.int64]
-) -> Matrix:
+    scores: Floats, weights: Floats, paths: Floats, starts: NDArray[np.int64], edges: NDArray[np.int64]
+) -> Floats:
     """For each offer, the weighted CR-scores of pairs outside of it, after its edges were added to the paths.
 
     A CR-score (Eq. 7) is what paths do not explain yet of a pair's normalised score. A noisy score can fall below its

@@ -50,13 +50,13 @@ class Transcript:
 class DualQuery:
     """Rounds of picking queries; after t rounds they are picked with a rate of t * eta, so that each costs as t^2."""
 
-    workload: Workload = option(ALL_PAIRS, "workload", parse=Workload.parse)
+    workload: Workload = option(ALL_PAIRS, parse=Workload.parse)
     rounds: int = option(40, "Number of rounds, the first of which asks nothing; more pick less sharply in each.")
     picks: int = option(25, "Queries picked in each round; more average out chance, and each is picked less sharply.")
     number: float = option(0.02, "Share of the budget for the noisy number of records; more makes it more exact.")
     restarts: int = option(4, "Random rows from which the search for a record starts; more find a better one, slower.")
-    passes: int = option(200, "passes")
-    limit_cells: int = option(LIMIT_CELLS, "limit_cells")
+    passes: int = option(200)
+    limit_cells: int = option(LIMIT_CELLS)
 
     def __post_init__(self) -> None:
         if self.rounds < 2 or self.picks < 1:

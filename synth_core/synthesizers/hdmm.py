@@ -33,10 +33,10 @@ COEFFICIENT_BITS = 18
 class HDMM:
     """One batch of linear measurements, chosen before any data is opened."""
 
-    workload: Workload = option(ALL_PAIRS, "workload", parse=Workload.parse)
+    workload: Workload = option(ALL_PAIRS, parse=Workload.parse)
     graphical: bool = option(True, "Whether a graphical model is fitted instead of least squares on each table.")
-    limit_cells: int = option(LIMIT_CELLS, "limit_cells")
-    last_fit: float = option(0.8, "last_fit")
+    limit_cells: int = option(LIMIT_CELLS)
+    last_fit: float = option(0.8)
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """One share; a workload whose model would be too large is refused here, before anything is spent."""

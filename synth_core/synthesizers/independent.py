@@ -5,6 +5,7 @@ Most other methods begin with the same one-way marginals and ask what independen
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -20,6 +21,9 @@ from synth_core.privacy.budget import BudgetPlan, exact_share
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 from synth_core.synthesizers.base import PairScores, Scores, Structure, Tools, noise_by_table, noise_sigma, noise_text
+
+Shares = Mapping[str, float | Fraction]
+"""Shares of a budget by name; decimal numbers are taken as they are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +61,6 @@ class Independent:
         return [("noise on each one-way count", noise_text(plan.mu2("one-way"), count=len(domain)))]
 
 
-def one_way_plan(domain: Domain, total_mu2: Fraction, shares: Mapping[str, float], *, rest: str) -> BudgetPlan:
-    """The budget of a method that begins with one-way marginals; a single attribute has only its own.
-
-    Args:
-        domain: the public domain.
-        total_mu2: all that may be spent.
-        shares: decimal shares by name, "one-way" among them.
-        rest: name of what gets all that these leave.
-
-    Returns:
-        Named exact shares that sum to 1.
-    """
-    if len(domain) == 1:
-        return BudgetPlan(total_mu2, (("one-way", Fraction(1)),))
-    exact = [(name, exact_share(share)) for name, share in shares.items()]
-    return BudgetPlan(total_mu2, (*exact, (rest, 1 - sum((share for _, share in exact), Fraction(0)))))
-
-
 def one_way_scores(curator: Curator, mu2: Fraction) -> Scores:
     """Measure every attribute's own marginal; together they give the number of records."""
     singles = [(attribute,) for attribute in curator.domain]
@@ -89,6 +75,16 @@ class OneWayFirst:
     """
 
     __slots__ = ()
+
+    def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
+        """Most goes to the last of the shares; a single attribute has only its own marginal."""
+        if len(domain) == 1:
+            return BudgetPlan(total_mu2, (("one-way", Fraction(1)),))
+        return self._divided(total_mu2)
+
+    def can_protect(self, domain: Domain) -> bool:
+        """Whatever was measured before is measured, to these methods: they select and fit around it."""
+        return True
 
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
         """Measure the one-way marginals, then what depends on what."""
@@ -113,6 +109,15 @@ class OneWayFirst:
         )
         pair = self._pair_sigma(domain, plan) if len(domain) > 1 else None
         return noise_by_table(domain, column=0.0, pair=pair) | columns
+
+    def _divided(self, total_mu2: Fraction) -> BudgetPlan:
+        shares, rest = self._shares()
+        exact = [(name, exact_share(share)) for name, share in shares.items()]
+        return BudgetPlan(total_mu2, (*exact, (rest, 1 - sum((share for _, share in exact), Fraction(0)))))
+
+    @abstractmethod
+    def _shares(self) -> tuple[Shares, str]:
+        """Decimal shares of the budget by name, and the name of what gets all that these leave."""
 
     def _column_sigmas(self, domain: Domain, plan: BudgetPlan) -> list[float]:
         return [noise_sigma(plan.mu2("one-way"), count=len(domain))] * len(domain)

@@ -182,11 +182,13 @@ def method_options(method: str) -> list[tuple[str, dict[str, Any], str]]:
     Returns:
         For each option its name, its value in each preset that has it, and one sentence on what it changes.
     """
+    from synth_core.synthesizers.base import option_meaning
+
     built = {preset: synthesizer(method, preset) for preset in METHODS[method].presets}
     meanings: dict[str, str] = {}
     values: dict[str, dict[str, Any]] = {}
     for preset, one in built.items():
         for field in fields(cast(Any, one)):
-            meanings.setdefault(field.name, field.metadata.get("help", ""))
+            meanings.setdefault(field.name, option_meaning(field))
             values.setdefault(field.name, {})[preset] = getattr(one, field.name)
     return [(name, values[name], meaning) for name, meaning in meanings.items()]

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from synth_core.arrays import Floats
 from synth_core.documents import parse_json
 from synth_core.domain import Domain
 from synth_core.errors import SourceError
@@ -36,8 +36,6 @@ from synth_core.schema.columns.inside import place_name
 from synth_core.schema.columns.numbers import NumberBase
 from synth_core.schema.densities import USUAL_STRAY
 from synth_core.synthesizers.base import CountNoise, Synthesizer, noise_sigma
-
-Floats = NDArray[np.float64]
 
 PURPOSE = "sums of numbers inside bins"
 """What the ledger says of the questions."""

@@ -19,7 +19,7 @@ from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 from synth_core.synthesizers.base import Scores, Structure, Tools, noise_sigma, noise_text, option
 from synth_core.synthesizers.compression import Compression
-from synth_core.synthesizers.independent import OneWayFirst, products
+from synth_core.synthesizers.independent import OneWayFirst, Shares, products
 from synth_core.synthesizers.structure import all_pairs
 
 
@@ -27,22 +27,15 @@ from synth_core.synthesizers.structure import all_pairs
 class MST(OneWayFirst):
     """A tree of pairs; `rare` says below how many sigmas a code is merged with others."""
 
-    one_way: float = option(0.25, "one_way")
+    one_way: float = option(0.25)
     choices: float = option(0.05, "Share of the budget for the tree's edges; more chooses dependent pairs more surely.")
-    rare: float = option(3.0, "rare")
+    rare: float = option(3.0)
     by_size: float = option(2 / 3, "Power of a pair's cells in its budget; 0 is even, larger favours large pairs.")
-    last_fit: float = option(0.3, "last_fit")
+    last_fit: float = option(0.3)
 
-    def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
-        """Three shares; a single attribute has only its own."""
-        if len(domain) == 1:
-            return BudgetPlan(total_mu2, (("one-way", Fraction(1)),))
+    def _shares(self) -> tuple[Shares, str]:
         one_way, choices = (Fraction(share).limit_denominator(1000) for share in (self.one_way, self.choices))
-        return BudgetPlan(total_mu2, (("one-way", one_way), ("choices", choices), ("pairs", 1 - one_way - choices)))
-
-    def can_protect(self, domain: Domain) -> bool:
-        """The fit takes what was measured before, beside the tree's pairs."""
-        return True
+        return {"one-way": one_way, "choices": choices}, "pairs"
 
     def _structure(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """Grow the tree: each edge is chosen among the pairs that join two parts, by misfit with independence."""

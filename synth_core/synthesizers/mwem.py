@@ -16,43 +16,72 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import log_softmax
 
+from synth_core.arrays import Floats
 from synth_core.domain import Clique, Domain, forbidden_cells
 from synth_core.errors import FeasibilityError
 from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import affordable_cliques, junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Model
-from synth_core.privacy.budget import BudgetPlan, exact_share
+from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 from synth_core.synthesizers.base import Structure, Tools, noise_sigma, noise_text, option
-from synth_core.synthesizers.independent import OneWayFirst
+from synth_core.synthesizers.independent import OneWayFirst, Shares
 from synth_core.synthesizers.structure import MEAN_ABSOLUTE
 from synth_core.synthesizers.workloads import ALL_PAIRS, Workload
 
 
 @dataclass(frozen=True, slots=True)
-class MWEM(OneWayFirst):
+class Rounds(OneWayFirst):
     """Rounds of {choose, measure, refit} over a declared workload of marginals."""
 
-    workload: Workload = option(ALL_PAIRS, "workload", parse=Workload.parse)
+    workload: Workload = option(ALL_PAIRS, parse=Workload.parse)
     rounds_per_attribute: float = option(2.0, "Rounds for each column, a marginal each; more cover more, noisier.")
-    one_way: float = option(0.1, "one_way")
-    choices: float = option(0.1, "choices")
-    penalty: float = option(1.0, "penalty")
-    limit_cells: int = option(4_000_000, "limit_cells")
-    last_fit: float = option(0.6, "last_fit")
+    one_way: float = option(0.1)
+    choices: float = option(0.1)
+    penalty: float = option(1.0)
+
+    def _shares(self) -> tuple[Shares, str]:
+        return {"one-way": self.one_way, "choices": self.choices}, "marginals"
+
+    def _rounds(self, domain: Domain) -> int:
+        return max(1, round(self.rounds_per_attribute * len(domain)))
+
+    def _queries(self, cliques: Sequence[Clique], tables: Sequence[Floats], *, noise: float) -> list[Misfit]:
+        """How far the model's tables are off, beyond `noise` in each cell: the mean of what measuring them adds."""
+        return [
+            Misfit(clique, table, penalty=self.penalty * noise * table.size)
+            for clique, table in zip(cliques, tables, strict=True)
+        ]
+
+    def _measure_worst(
+        self, curator: Curator, plan: BudgetPlan, queries: Sequence[Misfit], *, number: int, share: Fraction
+    ) -> tuple[Misfit, list[Measurement]]:
+        """Choose the query with the largest misfit and measure its marginal, with this share of both budgets."""
+        (worst,) = curator.choose(queries, plan.mu2("choices") * share, purpose=f"round {number}: choice")
+        mu2 = plan.mu2("marginals") * share
+        return worst, curator.measure([worst.clique], mu2, purpose=f"round {number}: marginal")
+
+
+@dataclass(frozen=True, slots=True)
+class MWEM(Rounds):
+    """A fixed number of rounds; the model is refitted from all measurements in each."""
+
+    limit_cells: int = option(4_000_000)
+    last_fit: float = option(0.6)
     graphical: bool = option(True, "Whether a graphical model is refitted each round, not multiplicative weights.")
     passes: int = option(100, "Passes of multiplicative weights over measurements in a round; more fit closer, slower.")
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
-        """Most goes to the marginals that the rounds measure."""
-        one_way, choices = exact_share(self.one_way), exact_share(self.choices)
-        shares = (("one-way", one_way), ("choices", choices), ("marginals", 1 - one_way - choices))
-        return BudgetPlan(total_mu2, shares)
+        """Most goes to the marginals that the rounds measure, of a single attribute too."""
+        return self._divided(total_mu2)
+
+    def can_protect(self, domain: Domain) -> bool:
+        """Multiplicative weights would need one table of the whole of what overlaps."""
+        return False
 
     def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
         """Each round measures the marginal with the largest misfit beyond its own noise; it may be one again."""
@@ -63,14 +92,9 @@ class MWEM(OneWayFirst):
         model = self._refit(domain, measurements, total=total, warm=None, until=1.0, tools=tools)
         for number in range(1, rounds + 1):
             candidates = self._affordable(domain, cliques, measurements) if self.graphical else cliques
-            queries = [
-                Misfit(clique, table, penalty=self.penalty * MEAN_ABSOLUTE * sigma * table.size)
-                for clique, table in zip(candidates, model.marginals(candidates), strict=True)
-            ]
-            (worst,) = curator.choose(queries, plan.mu2("choices") / rounds, purpose=f"round {number}: choice")
-            measurements += curator.measure(
-                [worst.clique], plan.mu2("marginals") / rounds, purpose=f"round {number}: marginal"
-            )
+            queries = self._queries(candidates, model.marginals(candidates), noise=MEAN_ABSOLUTE * sigma)
+            worst, noisy = self._measure_worst(curator, plan, queries, number=number, share=Fraction(1, rounds))
+            measurements += noisy
             until = self.last_fit if number == rounds else 1.0
             model = self._refit(domain, measurements, total=total, warm=model, until=until, tools=tools)
             tools.progress(f"round {number} of {rounds}: {', '.join(worst.clique)} measured")
@@ -86,9 +110,6 @@ class MWEM(OneWayFirst):
 
     def _pair_sigma(self, domain: Domain, plan: BudgetPlan) -> float:
         return self._sigma(domain, plan)
-
-    def _rounds(self, domain: Domain) -> int:
-        return max(1, round(self.rounds_per_attribute * len(domain)))
 
     def _sigma(self, domain: Domain, plan: BudgetPlan) -> float:
         return noise_sigma(plan.mu2("marginals"), count=self._rounds(domain))
@@ -120,7 +141,6 @@ class MWEM(OneWayFirst):
         return weights_model(domain, measurements, total=total, warm=warm, passes=self.passes, limit_cells=limit)
 
 
-Log = NDArray[np.float64]
 EXCLUDED = -1e4
 """Potential of an excluded cell: finite, because potentials are multiplied by marginals of 0; the rules do the rest."""
 
@@ -141,7 +161,7 @@ def weights_model(
     """
     cliques = [*domain.rule_cliques, *(m.clique for m in measurements)]
     groups = join_groups(domain, cliques, limit_cells=limit_cells)
-    tables: list[Log] = []
+    tables: list[Floats] = []
     for group in groups:
         inside = [m for m in measurements if set(m.clique) <= set(group)]
         table = _start(domain, group, warm)
@@ -168,7 +188,7 @@ def join_groups(domain: Domain, cliques: Sequence[Clique], *, limit_cells: int) 
     return tuple(groups)
 
 
-def _start(domain: Domain, group: Clique, warm: MarkovRandomField | None) -> Log:
+def _start(domain: Domain, group: Clique, warm: MarkovRandomField | None) -> Floats:
     """The product of the earlier groups that this one joins, or what the rules leave of the uniform distribution."""
     table = np.where(forbidden_cells(domain, group), -np.inf, 0.0)
     if warm is None:
@@ -180,7 +200,7 @@ def _start(domain: Domain, group: Clique, warm: MarkovRandomField | None) -> Log
     return table
 
 
-def _updated(table: Log, group: Clique, measurement: Measurement, total: float) -> Log:
+def _updated(table: Floats, group: Clique, measurement: Measurement, total: float) -> Floats:
     others = tuple(axis for axis, attribute in enumerate(group) if attribute not in measurement.clique)
     shares = np.exp(log_softmax(table)).sum(axis=others, keepdims=True)
     step = (measurement.noisy.reshape(shares.shape) / total - shares) / 2

@@ -17,14 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from synth_core.arrays import Floats
 from synth_core.domain import Codes, Domain
 from synth_core.schema import Schema
 from synth_core.schema.codec import Marginal, guess_densities, number_columns
 from synth_core.schema.columns.numbers import NumberBase
 from synth_core.schema.densities import USUAL_STRAY, Densities
 from synth_core.synthesizers.moments import Moments
-
-Floats = NDArray[np.float64]
 
 HEAPING_PASSES = 8
 """Passes in which a density is tilted until heaping moves its mean to the one that was bought."""

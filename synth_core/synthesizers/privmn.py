@@ -58,11 +58,11 @@ class PrivMN:
     reach in any pair with probability `alpha`. A cluster holds at most n / (usefulness * sigma) cells.
     """
 
-    one_way: float = option(0.1, "one_way")
+    one_way: float = option(0.1)
     dependence: float = option(0.1, "pair_scores")
     theta: float = option(0.05, "Least share of the largest possible dependence of a joined pair; larger joins fewer.")
     alpha: float = option(0.05, "Probability that noise alone joins any independent pair; larger joins more pairs.")
-    usefulness: float = option(4.0, "usefulness")
+    usefulness: float = option(4.0)
     pure: bool = option(False, "Whether tables get Laplace noise, which is private without a delta and costs more.")
     nearest: bool = option(
         True, "Whether the nearest non-negative table, in turns with agreement, is taken instead of the paper's rule."

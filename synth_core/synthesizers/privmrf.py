@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
 from synth_core.measurement import EarlierRelease, Measurement
-from synth_core.models.junction_tree import TriangulatedGraph, junction_tree
+from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Model
+from synth_core.models.triangulation import TriangulatedGraph
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator, weighted_gaussian
 from synth_core.privacy.queries import Query
@@ -40,7 +41,7 @@ from synth_core.synthesizers.base import (
     option,
 )
 from synth_core.synthesizers.compression import Compression
-from synth_core.synthesizers.independent import OneWayFirst, one_way_plan, products
+from synth_core.synthesizers.independent import OneWayFirst, Shares, products
 from synth_core.synthesizers.precision import (
     MAX_STEPS,
     STEP,
@@ -89,14 +90,8 @@ class PrivMRF(OneWayFirst):
     pair_aim: float = option(0.03, "Noise on a pair's dependence as a share of the records; larger leaves it noisier.")
     emphasis: float = option(4.0, "How often small tables count in the last fit where few are measured; 1 is as is.")
 
-    def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
-        """Most goes to the marginals; a single attribute has only its own."""
-        shares = {"one-way": self.one_way, "pairs": self.pairs, "choices": self.choices}
-        return one_way_plan(domain, total_mu2, shares, rest="marginals")
-
-    def can_protect(self, domain: Domain) -> bool:
-        """The rounds go on from whatever was measured before."""
-        return True
+    def _shares(self) -> tuple[Shares, str]:
+        return {"one-way": self.one_way, "pairs": self.pairs, "choices": self.choices}, "marginals"
 
     @property
     def can_reuse(self) -> bool:

@@ -46,12 +46,12 @@ PAPER_EMPHASIS = 4.0
 class PaperPrivMRF:
     """Algorithm 6 with the constants of Section 3.6."""
 
-    theta: float = option(6.0, "theta")
+    theta: float = option(6.0)
     k: int = option(400, "Candidate marginals drawn in each round (Algorithm 4); more miss less with noisier misfits.")
     t_per_attribute: float = option(0.8, "Rounds for each column; more measure more marginals, each with more noise.")
     tau_c: float = option(1e7, "Upper limit of a clique in cells (Algorithm 1); larger keeps more dependence, slower.")
-    early_fit: float = option(1.2, "early_fit")
-    last_gain: float = option(0.125, "last_gain")
+    early_fit: float = option(1.2)
+    last_gain: float = option(0.125)
     distinct: bool = option(
         False, "Whether each attribute's first marginal is another one, as printed, and stays if another one holds it."
     )

@@ -3,7 +3,8 @@
 Relations between rare values are small beside the noise of finding them, so a method that looks for the largest ones
 loses them without a word. `Protecting` wraps a method: it sets a share of the budget aside, measures the named tables
 after the method's first questions, and hands their answers on with the scores. A method that can use them says so
-by `can_protect`; the others are refused by name.
+by `can_protect`; the others are refused by name. A table may be a single column: what its mean hangs on, a top code
+say, may be few records, and what is known of its counts is pooled before the method goes on.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from typing import Protocol, runtime_checkable
 
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
-from synth_core.measurement import EarlierRelease
+from synth_core.measurement import EarlierRelease, Measurement
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.mixture import Model
 from synth_core.names import suggest
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator, weighted_gaussian
-from synth_core.synthesizers.base import CanReuse, CountNoise, Scores, Structure, Synthesizer, Tools
+from synth_core.synthesizers.base import CanReuse, CountNoise, Scores, Structure, Synthesizer, Tools, pool_tables
 from synth_core.synthesizers.structure import BY_SIZE
 
 SHARE = "protected"
@@ -74,7 +75,7 @@ class Protecting:
     def _protected(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Scores:
         tables, weights = self._batch(curator.domain)
         measured = curator.measure(tables, plan.mu2(SHARE), purpose="protected tables", weights=weights)
-        return replace(scores, measurements=(*scores.measurements, *measured))
+        return replace(scores, measurements=_with_pooled_columns(scores.measurements, measured))
 
     def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """The method's choice, beside the tables it has already."""
@@ -97,9 +98,14 @@ class Protecting:
         return [*self.method.preview(domain, self._inner(plan)), *lines]
 
     def count_noise(self, domain: Domain, plan: BudgetPlan) -> dict[Clique, float]:
-        """The method's own noise where it can say, and that of the protected tables."""
+        """The method's own noise where it can say, and that of the protected tables; columns are asked about twice."""
         own = self.method.count_noise(domain, self._inner(plan)) if isinstance(self.method, CountNoise) else {}
-        return {**own, **self.noise(domain, plan)}
+        protected = self.noise(domain, plan)
+        twice: dict[Clique, float] = {table: own[table] for table in protected if len(table) == 1 and table in own}
+        pooled: dict[Clique, float] = {
+            table: (sigma**-2 + protected[table] ** -2) ** -0.5 for table, sigma in twice.items()
+        }
+        return {**own, **protected, **pooled}
 
     def noise(self, domain: Domain, plan: BudgetPlan) -> dict[Clique, float]:
         """The standard deviation in records of the noise on each count of each protected table."""
@@ -133,3 +139,11 @@ class Protecting:
                 f"protect: together the tables need a model of {cells:,} cells, at most {MAX_CELLS:,} are allowed; "
                 "name fewer or smaller ones, or coarser columns"
             )
+
+
+def _with_pooled_columns(asked: Sequence[Measurement], protected: Sequence[Measurement]) -> tuple[Measurement, ...]:
+    """All measurements; a column that is protected has one, of both that were made of it."""
+    both = (*asked, *protected)
+    names = {m.clique for m in protected if len(m.clique) == 1}
+    pooled = pool_tables([m for m in both if m.clique in names], order=1)
+    return (*(m for m in both if m.clique not in names), *pooled)

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from synth_core.arrays import Floats
 from synth_core.domain import Clique, Domain
-from synth_core.models.junction_tree import TriangulatedGraph, clique_of
+from synth_core.models.junction_tree import clique_of
+from synth_core.models.triangulation import TriangulatedGraph
 
 Masks = NDArray[np.int64]
 

@@ -15,12 +15,12 @@ from fractions import Fraction
 from itertools import combinations
 
 from synth_core.domain import Clique, Domain
-from synth_core.models.junction_tree import TriangulatedGraph
 from synth_core.models.mixture import Model
+from synth_core.models.triangulation import TriangulatedGraph
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
 from synth_core.synthesizers.base import PairScores, Scores, Structure, Tools, last_fit, noise_sigma, noise_text, option
-from synth_core.synthesizers.independent import OneWayFirst, distances, one_way_plan
+from synth_core.synthesizers.independent import OneWayFirst, Shares, distances
 from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE, all_pairs, best_batch, graph_with
 
 PRICES = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
@@ -31,23 +31,17 @@ PRICES = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 class Swift(OneWayFirst):
     """One-way marginals, distances, one batch; sets of up to `ways` attributes inside the tree are measured."""
 
-    one_way: float = option(0.1, "one_way")
+    one_way: float = option(0.1)
     distances: float = option(0.05, "Share of the budget for distances from independence; more selects more surely.")
     ways: int = option(3, "Largest number of columns of a measured set; larger captures more with noisier tables.")
     larger: float = option(0.4, "Weight of what sets of three or more columns add to pairs; larger measures more.")
     largest_model: float = option(1e6, "limit_cells")
-    pooling: int = option(3, "pooling")
-    last_gain: float = option(0.125, "last_gain")
-    passes: int = option(600, "passes")
+    pooling: int = option(3)
+    last_gain: float = option(0.125)
+    passes: int = option(600)
 
-    def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
-        """Most goes to the batch; a single attribute has only its own marginal."""
-        shares = {"one-way": self.one_way, "distances": self.distances}
-        return one_way_plan(domain, total_mu2, shares, rest="marginals")
-
-    def can_protect(self, domain: Domain) -> bool:
-        """The clique tree is grown around what was measured before."""
-        return True
+    def _shares(self) -> tuple[Shares, str]:
+        return {"one-way": self.one_way, "distances": self.distances}, "marginals"
 
     def _pairs(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> PairScores:
         pairs, mu2 = all_pairs(curator.domain), plan.mu2("distances") / 2

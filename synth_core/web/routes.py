@@ -28,17 +28,8 @@ from synth_core.release.paths import SIGNED
 from synth_core.release.verify import Verification, check_release
 from synth_core.web import metrics
 from synth_core.web.pages import address, render
-from synth_core.web.views import (
-    AccountView,
-    RecordFilter,
-    ReleaseLine,
-    account_view,
-    account_views,
-    csv_portions,
-    record_page,
-    release_lines,
-    release_view,
-)
+from synth_core.web.records import RecordFilter, csv_portions, record_page
+from synth_core.web.views import AccountView, ReleaseLine, account_view, account_views, release_lines, release_view
 
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'; sandbox"
 """A report is one self-contained file with its styles inside; it runs no script and belongs to no origin."""

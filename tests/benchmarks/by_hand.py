@@ -19,8 +19,9 @@ from synth_core.domain import Domain
 from synth_core.measurement import Measurement
 from synth_core.models import maximum_entropy as engine
 from synth_core.models.inference import marginal_oracle
-from synth_core.models.junction_tree import TriangulatedGraph, junction_tree
+from synth_core.models.junction_tree import junction_tree
 from synth_core.models.losses import Problem, merge_measurements
+from synth_core.models.triangulation import TriangulatedGraph
 
 SIZES = (2, 3, 4, 5, 7, 9, 16)
 

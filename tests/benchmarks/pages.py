@@ -150,7 +150,7 @@ def growth(releases: int) -> dict[str, list[float]]:
 
 def long(workspace: Path) -> None:
     """The part of a process of its own: every page twice; prints a line of JSON for each."""
-    from synth_core.web.views import RecordFilter, csv_portions
+    from synth_core.web.records import RecordFilter, csv_portions
 
     client, office = client_of(workspace)
     say("start", [])

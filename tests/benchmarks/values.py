@@ -70,7 +70,8 @@ def adult() -> tuple[pd.DataFrame, dict[str, Any]]:
     """Adult with ages and hours as they were; gain and loss are known in hundredths of their range alone.
 
     What is declared is known without the records: ages are top coded at 90 and gains at the end of their range, most
-    people have neither gain nor loss, and hours are said in round numbers, 40 above all.
+    people have neither gain nor loss, and hours are said in round numbers, 40 above all. Edges of gains and losses end
+    where some one record in a hundred is left, as docs/howto/declare-a-schema.md asks for.
     """
     frame = pd.read_csv(ADULT)
     frame["age"] += 16  # the codes begin at 16 years and at 1 hour
@@ -82,8 +83,8 @@ def adult() -> tuple[pd.DataFrame, dict[str, Any]]:
             "atoms": [40],
             "heaping": {"every": 5, "share": 0.8},
         },
-        "capital-gain": {"bins": [0, 2, 4, 6, 8, 10, 15, 20, 30, 50, 100], "atoms": [0, 99]},
-        "capital-loss": {"bins": [0, 20, 30, 35, 40, 45, 50, 60, 100], "atoms": [0]},
+        "capital-gain": {"bins": [0, 2, 4, 6, 8, 10, 15, 20, 100], "atoms": [0, 99]},
+        "capital-loss": {"bins": [0, 20, 30, 35, 40, 45, 100], "atoms": [0]},
     }
     kept = ["workclass", "education-num", "marital-status", "relationship", "sex", "income>50K", *numbers]
     columns = [
@@ -105,6 +106,10 @@ TABLES = {
     "adult": adult,
     **{f"survey {index:g}": lambda index=index: survey(index) for index in TAILS},
 }
+
+PROTECTED = {"adult": (("capital-gain",), ("capital-loss",))}
+"""Columns whose counts are measured with a tenth of the budget where no sums are bought: most of their totals hangs on
+few records, half a percent of them at the top code of gains."""
 
 
 def changed(plain: dict[str, Any], **keys: Any) -> Schema:
@@ -128,6 +133,7 @@ def judged(table: str, way: str, run: int) -> list[dict[str, Any]]:
         delta=DELTA,
         moments_share=SHARE if way == "bought" else 0.0,
         seed=run,
+        protect=() if way == "bought" else PROTECTED.get(table, ()),
     )
     cpu = time.process_time() - begun
     tables = {way: found.table}
@@ -179,7 +185,7 @@ def grouped(table: str, run: int) -> dict[str, Any]:
     """
     frame, plain = TABLES[table]()
     schema = changed(plain)
-    found = synthesize(frame, schema, epsilon=EPSILON, delta=DELTA, seed=run)
+    found = synthesize(frame, schema, epsilon=EPSILON, delta=DELTA, seed=run, protect=PROTECTED.get(table, ()))
     rows = found.model.sample(len(frame), np.random.default_rng(run))
     by = next((name for name in schema.domain if name.startswith("educ")), schema.domain.attributes[0])
     at = rows[:, schema.domain.position(by)]
@@ -266,8 +272,13 @@ def page(results: list[dict[str, Any]]) -> str:
         f"{SHARE:.0%} of the budget on sums of all these columns. A ninth decile of 0 has none.",
         "",
         "Adult's ages and hours are whole numbers; capital gain and loss are distributed here in hundredths of their",
-        "range, numbers from 0 to 99. The survey has 100,000 rows; a tenth of its incomes lies in a Pareto tail",
-        "of the index named, cut at 10,000,000, and its last bin is 200,000 to 10,000,000.",
+        "range, numbers from 0 to 99. Where no sums are bought, both are protected (`protect`, a tenth of the",
+        "budget): four ninths of all gains are those of one record in two hundred, and the noise of its count is",
+        "that of the mean. Not protected, and with edges up to the largest numbers, means of gains were 7.0% / 20.6%",
+        "off and those of losses 4.9% / 9.3% (densities, ten runs).",
+        "",
+        "The survey has 100,000 rows; a tenth of its incomes lies in a Pareto tail of the index named, cut at",
+        "10,000,000, and its last bin is 200,000 to 10,000,000.",
         "",
         "| table | column | mean: uniform | densities | bought | p90: uniform | densities | bought | runs |",
         "|---|---|---|---|---|---|---|---|---|",

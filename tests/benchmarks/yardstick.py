@@ -1,4 +1,4 @@
-"""How the benchmarks judge a table: the mean error of a fixed draw of marginals, the same for every method."""
+"""How the benchmarks judge a table: errors of a fixed draw of marginals, and of linear classifiers."""
 
 import itertools
 import math
@@ -7,7 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from synth_core.domain import Domain
+from synth_core.evaluation.classification import usual_targets
 from synth_core.evaluation.distances import tvd
+from synth_core.evaluation.support_vectors import Lessons
 
 LARGE = 1_000_000
 """Of a marginal with more cells only those are held that some table has: most are empty."""
@@ -36,3 +39,14 @@ def mean_tvd(real: np.ndarray, made: np.ndarray, sizes: Sequence[int], alpha: in
             keys, cells = np.split(both, [len(real)]), len(codes)
         errors.append(tvd(*(np.bincount(key, minlength=cells) for key in keys)))
     return float(np.mean(errors))
+
+
+def wrong_predictions(
+    training: np.ndarray, test: np.ndarray, domain: Domain, targets: Sequence[str] = ()
+) -> dict[str, float]:
+    """Shares of the test rows that linear SVMs, each trained on all other columns, predict wrongly, by target."""
+    lessons = Lessons.of(training, domain)
+    return {
+        name: float((lessons.predict(name, test) != test[:, domain.position(name)]).mean())
+        for name in targets or usual_targets(domain)
+    }

@@ -14,7 +14,7 @@ from support.wide_table import wide_table
 from synth_core import Schema, compare
 from synth_core.ledger.sql import open_ledger
 
-MOST_COMMANDS = 15
+MAX_COMMANDS = 15
 
 CODEBOOK = """\
 columns:
@@ -128,4 +128,4 @@ def test_a_new_user_gets_through_in_fifteen_commands(synth, tmp_path, monkeypatc
     evaluation = compare(people, extract, schema, targets=["SEX"])
     assert "True errors: confidential" in evaluation._repr_html_()
     assert evaluation.pairs[schema.domain.position("SEX")][schema.domain.position("DVET")] < 0.05
-    assert walk.commands <= MOST_COMMANDS
+    assert walk.commands <= MAX_COMMANDS

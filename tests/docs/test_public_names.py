@@ -6,6 +6,7 @@ import inspect
 import itertools
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import synth_core
@@ -64,18 +65,25 @@ def test_an_unknown_name_is_refused():
             _ = importlib.import_module(package).nothing_of_that_name
 
 
+KNOWN = {"frozenset": frozenset, "range": range, "np": np}
+
+
 def is_number(value):
+    """Whether it is a number, or holds nothing but numbers."""
     try:
-        return isinstance(eval(compile(ast.Expression(value), "", "eval"), {"__builtins__": {}}), int | float)
-    except (NameError, TypeError):
+        found = eval(compile(ast.Expression(value), "", "eval"), {"__builtins__": {}, **KNOWN})
+    except (AttributeError, NameError, TypeError):
         return False
+    items = list(found.values() if isinstance(found, dict) else np.ravel(list(np.atleast_1d(found).flat)))
+    return bool(items) and all(isinstance(item, int | float | np.number) for item in items)
 
 
 def unexplained_numbers(source):
     body = ast.parse(source).body
     for statement, following in itertools.pairwise([*body, ast.Pass()]):
         if isinstance(statement, ast.Assign) and is_number(statement.value):
-            name = statement.targets[0].id
+            target = statement.targets[0]
+            name = (target if isinstance(target, ast.Name) else target.elts[0]).id
             text = following.value.value if isinstance(following, ast.Expr) else ""
             if not name.startswith("_") and not (text[:1].isupper() and text.endswith(".")):
                 yield name
@@ -84,4 +92,6 @@ def unexplained_numbers(source):
 def test_every_number_with_a_name_has_a_sentence():
     found = {p.name: list(unexplained_numbers(p.read_text("utf-8"))) for p in CODE.rglob("*.py")}
     assert not {name: numbers for name, numbers in found.items() if numbers}
-    assert list(unexplained_numbers('A = 2**10\n"""Bytes of a block."""\nB = 3\n')) == ["B"]
+    assert list(
+        unexplained_numbers('A = 2**10\n"""Bytes of a block."""\nB, C = 3, 4\nD = (5, 6.0)\nE = ("a", "b")\n')
+    ) == ["B", "D"]

@@ -18,7 +18,7 @@ from synth_core.privacy.wording import scientific
 from synth_core.report import charts
 from synth_core.report.exhibits import MAX_BARS, MAX_HEATMAP_COLUMNS, budget_exhibit, column_exhibits, pairs_exhibit
 from synth_core.report.internal import internal_report
-from synth_core.report.page import Guarantee, SpendLine, percent, subgroups_table
+from synth_core.report.page import Guarantee, SpendLine, percent, points, subgroups_table
 from synth_core.schema import Categorical, Schema
 
 HOSTILE = '<script>alert("x")</script> & "quoted" $x_{2$'
@@ -277,6 +277,10 @@ def test_a_heatmap_of_many_columns_keeps_those_with_the_largest_distances():
 def test_small_numbers_are_written_as_people_write_them():
     assert scientific(1e-5) == "1\u00a0×\u00a010⁻⁵"
     assert scientific(2.5e-10) == "2.5\u00a0×\u00a010⁻¹⁰"
+
+
+def test_what_is_written_as_zero_has_no_sign():
+    assert [points(x) for x in (-0.00001, 0.0, 0.00006, -0.0123)] == ["0.00", "0.00", "+0.01", "−1.23"]
 
 
 def test_purposes_share_a_bar_and_each_round_has_a_line():

@@ -58,6 +58,14 @@ def test_an_axis_says_what_its_lines_are(largest, written):
     assert [one.text for one in elements(svg, "text")] == ["a", *written]
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [(0, 100_782, [0, 50_000, 100_000]), (1, 6, [2, 4, 6]), (-3, 9, [0, 5]), (7, 7, [7])],
+)
+def test_axes_that_begin_anywhere_have_round_numbers(low, high, ticks):
+    assert charts.round_numbers(low, high, 4) == ticks
+
+
 @pytest.mark.parametrize("most", [1, 2, 17, 1000])
 def test_numbers_of_things_are_whole(most):
     ticks = charts._ticks(most, 3, whole=True)
@@ -70,7 +78,7 @@ def test_a_heatmap_has_one_place_for_each_pair_and_writes_numbers_where_there_is
     small = charts.heatmap(["a", "b", "c"], [[0.1, 0.2, 0.3], [0.2, 0.4, 0.5], [0.3, 0.5, 0.6]])
     assert len(elements(small, "rect")) == 2 * 6
     assert {"10.0", "20.0", "60.0"} <= {one.text for one in elements(small, "text")}
-    names = [f"column{number}" for number in range(charts.MOST_NUMBERS + 1)]
+    names = [f"column{number}" for number in range(charts.MAX_NUMBERS + 1)]
     large = charts.heatmap(names, [[0.5] * len(names)] * len(names))
     assert {one.text for one in elements(large, "text")} == set(names)
 

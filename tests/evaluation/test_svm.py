@@ -8,7 +8,7 @@ from sklearn.svm import LinearSVC
 
 from synth_core.domain import Domain
 from synth_core.evaluation import support_vectors
-from synth_core.evaluation.classification import TargetError, misclassification_rate
+from synth_core.evaluation.classification import TargetError
 from synth_core.evaluation.support_vectors import Lessons
 
 DOMAIN = Domain.of({"a": 3, "b": 3, "c": 2, "d": 300})
@@ -49,7 +49,8 @@ def test_the_tolerance_costs_less_than_the_chance_of_the_held_out_rows(tables, t
     truth = tables["test"][:, DOMAIN.position(target)]
     expected = float(np.mean(by_scikit_learn(target, **tables) != truth))
     margin = TargetError(target=target, synthetic=expected, real=0.0, majority=0.0, tested=len(truth)).margin
-    assert misclassification_rate(target, **tables) == pytest.approx(expected, abs=margin / 2)
+    found = Lessons.of(tables["training"], DOMAIN).predict(target, tables["test"])
+    assert float(np.mean(found != truth)) == pytest.approx(expected, abs=margin / 2)
 
 
 def test_many_cells_take_memory_that_grows_with_their_number(tables):
@@ -78,11 +79,12 @@ def test_equal_rows_count_as_often_as_they_occur(tables):
 def test_all_machines_of_a_target_learn_in_the_same_few_passes(monkeypatch, tables):
     passes, work = [], support_vectors.add_gradient
     monkeypatch.setattr(support_vectors, "add_gradient", lambda *args: passes.append(args[3].shape[1]) or work(*args))
-    misclassification_rate("a", **tables)
+    lessons = Lessons.of(tables["training"], DOMAIN)
+    lessons.predict("a", tables["test"])
     assert set(passes) == {3}
     assert len(passes) < 40
     passes.clear()
-    misclassification_rate("c", **tables)
+    lessons.predict("c", tables["test"])
     assert set(passes) == {1}, "of two values one machine decides"
 
 
@@ -94,4 +96,4 @@ def test_a_value_that_nobody_has_is_never_predicted(tables):
 def test_a_constant_target_needs_no_machine(monkeypatch):
     monkeypatch.setattr(support_vectors, "learn", lambda *_, **__: pytest.fail("no machine is needed"))
     rows = np.zeros((9, 4), dtype=int)
-    assert misclassification_rate("a", training=rows, test=rows, domain=DOMAIN) == 0
+    assert set(Lessons.of(rows, DOMAIN).predict("a", rows)) == {0}

@@ -53,6 +53,17 @@ def test_nothing_is_wider_than_the_page_and_what_is_wider_scrolls(window, report
     assert window.execute_script(free) == 0
 
 
+@pytest.mark.parametrize("name", ["public", "internal"])
+def test_no_word_of_a_picture_is_cut_off(window, reports, name):
+    show(window, reports[name], DESK)
+    script = (
+        "return [...document.querySelectorAll('svg')].flatMap(svg => { const room = svg.getBoundingClientRect();"
+        " return [...svg.querySelectorAll('text')].filter(one => { const own = one.getBoundingClientRect();"
+        " return own.left < room.left - 0.5 || own.right > room.right + 0.5 }) }).map(one => one.textContent)"
+    )
+    assert window.execute_script(script) == []
+
+
 @pytest.mark.parametrize("width", [PHONE, DESK])
 @pytest.mark.parametrize("name", ["public", "internal"])
 def test_the_heatmap_can_be_read(window, reports, name, width):
@@ -91,4 +102,4 @@ def test_it_prints_on_one_page(window, reports, name):
 def test_the_public_report_says_which_pairs_are_protected_and_what_moved(reports):
     html = reports["public"].read_text(encoding="utf-8")
     assert "How far columns have moved" in html
-    assert re.search(r"<th scope=\"row\">SEX</th><td>DVET</td>", html)
+    assert re.search(r"<th scope=\"row\">SEX</th><td class=\"words\">DVET</td>", html)

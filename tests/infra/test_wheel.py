@@ -35,9 +35,9 @@ ROOMS = {"cli": "cli", "bench": "cli", "__main__": "cli", "web": "web", "synth_a
 
 DATABASE = {
     f"synth_core/{name}.py"
-    for name in ("ledger/chain", "ledger/database", "ledger/sql", "ledger/tables", "release/verify")
+    for name in ("ledger/chain", "ledger/database", "ledger/restore", "ledger/sql", "ledger/tables", "release/verify")
 }
-"""Modules that `synthesize` imports only where it is given a ledger."""
+"""Modules that `synthesize` imports only where it is given a ledger, or not at all."""
 
 FULL = ("cluster", "evaluation", "ledger", "report", "cli", "web", "airflow")
 """Extras whose packages our own code imports; those of the others are plugins of a database, of Airflow or of Dask."""

@@ -83,8 +83,8 @@ def test_other_releases_and_those_who_never_began_for_one_are_not_ended(
     ended: tuple[SqlLedger, Runner],
 ) -> None:
     ledger, runner = ended
-    ledger.reserve(request("elsewhere", release="second", runner=runner))
-    ledger.reserve(request("no beginning", runner=RUNNER))
+    assert ledger.reserve(request("elsewhere", release="second", runner=runner)).state is State.RESERVED
+    assert ledger.reserve(request("no beginning", runner=RUNNER)).state is State.RESERVED
 
 
 def test_a_release_that_held_nothing_is_not_ended_by_closing_it(ledger: SqlLedger) -> None:

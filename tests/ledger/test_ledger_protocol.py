@@ -314,7 +314,9 @@ def test_an_unsound_declaration_is_refused(changes: dict[str, object], refusal: 
 
 @pytest.mark.parametrize("n", [1, 3, 7, 49, 10_000, 90_000_001])
 def test_delta_may_be_a_tenth_of_one_over_n(n: int) -> None:
-    MemoryLedger().declare(account(delta=1 / (10 * n), largest_n=n), actor="board")
+    ledger = MemoryLedger()
+    ledger.declare(account(delta=1 / (10 * n), largest_n=n), actor="board")
+    assert ledger.balance(DATASET).account.delta == 1 / (10 * n)
 
 
 def test_a_cap_needs_a_reason_and_covers_what_is_committed(ledger: SqlLedger) -> None:

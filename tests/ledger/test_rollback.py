@@ -131,7 +131,9 @@ def test_a_manifest_that_was_never_signed_was_never_published(workspace: Path, t
     (workspace / "public" / "pilot" / "manifest.sig").unlink()
     del ledger
     rolled_back(workspace, tmp_path / "copy")
-    answered(open_ledger(workspace), "more")
+    reopened = open_ledger(workspace)
+    answered(reopened, "more")
+    assert [record.purpose for record in reopened.records() if record.state.value == "measured"][1:] == ["more"]
 
 
 def test_a_head_in_a_second_place_is_not_rolled_back(workspace: Path, tmp_path: Path, second_place: Path) -> None:

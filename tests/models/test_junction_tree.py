@@ -10,7 +10,8 @@ from support.work_counter import count_calls
 
 from synth_core.domain import Domain
 from synth_core.errors import FeasibilityError
-from synth_core.models.junction_tree import JunctionTree, TriangulatedGraph, affordable_cliques, junction_tree
+from synth_core.models.junction_tree import JunctionTree, affordable_cliques, junction_tree
+from synth_core.models.triangulation import TriangulatedGraph
 
 
 def largest(graph):

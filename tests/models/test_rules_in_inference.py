@@ -17,12 +17,13 @@ from synth_core.measurement import Measurement, without_impossible
 from synth_core.models import inference
 from synth_core.models.calibration import Factor, Linear, Log, calibrate
 from synth_core.models.inference import marginal_oracle
-from synth_core.models.junction_tree import TriangulatedGraph, junction_tree
+from synth_core.models.junction_tree import junction_tree
 from synth_core.models.loopy import ClusterGraphField
 from synth_core.models.losses import Problem
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.maximum_entropy import estimate
 from synth_core.models.sampling import redraw_rows, sample_rows
+from synth_core.models.triangulation import TriangulatedGraph
 
 LIBRARIES = [NUMPY, replace(NUMPY, threads=2), generic(np), generic(array_api_strict)]
 NAMES = ["compiled", "threads", "numpy", "strict"]

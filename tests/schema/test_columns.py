@@ -50,6 +50,8 @@ def test_captions_name_every_code():
     assert text.captions == ("first", "b", "other", "missing")
     assert one(kind="integer", bins=[0, 1, 18, 100]).captions == ("0", "1–17", "18–99")
     assert one(kind="real", bins=[0, 0.5, 2]).captions == ("[0, 0.5)", "[0.5, 2]")
+    with_atom = one(kind="real", bins=[0, 80_000, 1_000_000], atoms=[0])
+    assert with_atom.captions == ("0", "(0, 80000)", "[80000, 1000000]")
 
 
 @pytest.mark.parametrize(("size", "dtype"), [(2, np.uint8), (256, np.uint8), (257, np.uint16), (70_000, np.uint32)])

@@ -19,12 +19,16 @@ from support.live_airflow import FORM, Live, assert_sound, kill, ledger_of_the_s
 
 from infra.local.rest import FINISHED
 from infra.local.services import dask_cluster
+from synth_core.ledger.book import charged_records
 from synth_core.privacy.accounts import State
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(3600)]
 
 BEFORE = {"score": "ingest", "fit": "select"}
 """The step before one that asks."""
+
+ROUNDS = {"epsilon": 0.5, "method": "aim"}
+"""A release whose `fit` asks several questions, one after the other."""
 
 Seen = Callable[[str, object], None]
 
@@ -71,7 +75,7 @@ def test_a_finished_fit_that_is_cleared_costs_nothing(live, seen):
 def test_a_task_that_is_killed_is_tried_again_without_a_second_answer(live, step, seen):
     seen("case", f"SIGKILL to the process of `{step}`")
     release = f"killed-in-{step}"
-    run = live.trigger(release, epsilon=0.5)
+    run = live.trigger(release, **ROUNDS)
     with in_the_middle(live, run, step, release) as before:
         kill(psutil.Process(live.task(run, step)["pid"]))
     assert live.finished(run) == "success"
@@ -128,7 +132,7 @@ def test_a_dask_scheduler_that_is_lost_in_the_middle_is_waited_for(live, until_t
     """The step fails with a cluster error, waits as a deferred task, and goes on when a new scheduler answers."""
     seen("case", "SIGKILL to the Dask scheduler during `fit`; a new one 10 s after the step began to wait")
     release = "lost-dask"
-    run = live.trigger(release, epsilon=0.5)
+    run = live.trigger(release, **ROUNDS)
     with in_the_middle(live, run, "fit", release) as before:
         (scheduler,) = [one for one in psutil.process_iter() if is_dask_scheduler(one, live.dask.address)]
         kill(scheduler)
@@ -144,8 +148,8 @@ def test_a_dask_scheduler_that_is_lost_in_the_middle_is_waited_for(live, until_t
 
 def test_a_run_that_is_cancelled_in_the_middle_keeps_its_charge_and_can_be_resumed(live, seen):
     seen("case", "the run is marked failed during `fit`; another run resumes the release")
-    release = "cancelled"
-    run = live.trigger(release, epsilon=0.5)
+    release, before_it = "cancelled", live.ledger.balance("people").charged_mu2
+    run = live.trigger(release, **ROUNDS)
     with in_the_middle(live, run, "fit", release) as before:
         process = live.task(run, "fit")["pid"]
         live.api.end_run(FORM, run, state="failed")
@@ -153,11 +157,15 @@ def test_a_run_that_is_cancelled_in_the_middle_keeps_its_charge_and_can_be_resum
         live.until(lambda: not psutil.pid_exists(process))  # it is told at its next heartbeat
     assert_sound(live, release, published=False)
     assert not live.paths(release).manifest.exists()
-    charged = live.ledger.balance("people").charged_mu2
-    resumed = live.trigger(release, epsilon=0.5)
+    spent = charged_records(live.ledger.records(release=release))
+    assert live.ledger.balance("people").charged_mu2 == before_it + sum(one.mu2 for one in spent), "it keeps its charge"
+    resumed = live.trigger(release, **ROUNDS)
     assert live.finished(resumed) == "success"
     assert set(before) <= set(answers(live, release)), "an answer was lost"
-    assert live.ledger.balance("people").charged_mu2 > charged, "the rest of the release has its price"
+    after = charged_records(live.ledger.records(release=release))
+    attempts = {(one.key, one.attempt) for one in after}
+    assert {(one.key, one.attempt) for one in spent} <= attempts, "a charge was taken back"
+    assert live.ledger.balance("people").charged_mu2 == before_it + sum(one.mu2 for one in after), "paid what was asked"
     judge(live, release, seen)
 
 

@@ -81,9 +81,11 @@ def _sum(lines: list[str]) -> str:
     killed = sum(int(times) for part, _, _, times, *_ in cells if part == "kills")
     sound = sum(failed == "0" for *_, failed, _, _, _, _ in cells)
     missed = sum(failed == "not reached" for *_, failed, _, _, _, _ in cells)
+    ended = sorted(on for *_, on, _ in cells)
     return (
-        f"\n{len(cells)} cases: {sound} without a failure, {len(cells) - sound - missed} with one, {missed} not "
-        f"reached. {killed} processes were killed at system calls in `kills`.\n"
+        f"\n{len(cells)} cases, ended from {ended[0]} to {ended[-1]}: {sound} without a failure, "
+        f"{len(cells) - sound - missed} with one, {missed} not reached.\n"
+        f"{killed} processes were killed at system calls in `kills`.\n"
     )
 
 

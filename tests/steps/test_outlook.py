@@ -1,6 +1,8 @@
 """`synth plan` says of each column and the largest pairs what noise leaves of them, from public numbers alone."""
 
 import json
+import math
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -37,26 +39,53 @@ def publish(folder, release, total, *, dataset="survey", at="2026-01-01"):
     (home / "manifest.sig").write_text("signed")
 
 
+def after_another(folder, **changes):
+    """The spec of a release after one that found 20,000 records, and what is said of it.
+
+    No row is read: the source does not exist.
+    """
+    spec = write_wide_release(folder, rows=100, **changes)
+    (folder / "people.csv").unlink()
+    publish(folder, "before", 20_000.0)
+    return spec, sections(folder, spec)
+
+
 def test_a_column_of_many_values_is_warned_of_with_its_remedy(tmp_path):
-    """No row is read: the source does not exist."""
-    spec = write_wide_release(tmp_path, rows=100, epsilon=0.5, protect=[["SEX", "DVET"]])
-    (tmp_path / "people.csv").unlink()
-    publish(tmp_path, "before", 20_000.0)
-    said = sections(tmp_path, spec)
+    _, said = after_another(tmp_path, epsilon=0.5, protect=[["SEX", "DVET"]])
     assert said[LEAVES]["records"] == "20,000, as release before has published, with noise"
     assert said[LEAVES]["OCCP"] == "271 values, 74 records each, noise ±90: noise wins"
     assert said[LEAVES]["SEX"] == "2 values, 10,000 records each, noise ±460"
+    assert said[LEAVES]["dependence"].startswith("noise hides what moves less than 0.49 % of")
     assert said[LEAVES]["SEX × DVET"].startswith("6 cells, 3,333 records each, noise ±50")
     assert said[LEAVES]["OCCP × AGEP"].startswith("5,420 cells, 3.7 records each")
     assert list(said[WINS]) == ["OCCP"]
     assert said[WINS]["OCCP"].startswith("merge values, with `recode` or in the source, or spend more: epsilon ")
 
 
+def test_the_plan_says_how_far_noise_may_move_a_mean(tmp_path):
+    """Twenty bins from 0–4 to 95–99, by hand; protecting the column lowers it, and bought sums say it themselves."""
+    spec = write_wide_release(tmp_path, rows=100, epsilon=0.5)
+    publish(tmp_path, "before", 20_000.0)
+
+    def said(**changes):
+        return sections(tmp_path, {**spec, **changes})[LEAVES]
+
+    count, off = re.search(r"noise ±(\d+), its mean ±([\d.]+)$", said()["AGEP"]).groups()
+    spread = math.sqrt(sum((5 * k - 47.5) ** 2 for k in range(20)))
+    assert float(off) == pytest.approx(int(count) * spread / 20_000, rel=0.05)
+    assert "means" in said()
+    protected = said(protect=[["AGEP"]])["AGEP"]
+    assert float(protected.split("its mean ±")[1]) < 0.7 * float(off)
+    assert "its mean" not in said()["SEX"]
+    schema = yaml.safe_load(Path(spec["schema"]).read_text())
+    schema["columns"][1]["moments"] = True
+    Path(spec["schema"]).write_text(yaml.safe_dump(schema))
+    assert "its mean" not in said(moments_share=0.1)["AGEP"]
+
+
 def test_a_pair_in_which_noise_wins_has_its_remedy_where_its_columns_have_none(tmp_path):
     """OCCP loses to the noise with nine other columns; it is said once, for the largest pair."""
-    spec = write_wide_release(tmp_path, rows=100, epsilon=2.0)
-    publish(tmp_path, "before", 20_000.0)
-    said = sections(tmp_path, spec)
+    _, said = after_another(tmp_path, epsilon=2.0)
     assert said[LEAVES]["OCCP × AGEP"].endswith("noise wins")
     assert said[LEAVES]["OCCP × PINCP_DECILE_OF_HOUSEHOLD"].endswith("noise wins")
     assert list(said[WINS]) == ["OCCP × AGEP"]
@@ -64,19 +93,16 @@ def test_a_pair_in_which_noise_wins_has_its_remedy_where_its_columns_have_none(t
 
 
 def test_the_epsilon_that_is_named_is_enough(tmp_path):
-    spec = write_wide_release(tmp_path, rows=100, epsilon=0.5)
-    publish(tmp_path, "before", 20_000.0)
-    named = float(sections(tmp_path, spec)[WINS]["OCCP"].split("epsilon ")[1].split()[0])
+    spec, said = after_another(tmp_path, epsilon=0.5)
+    named = float(said[WINS]["OCCP"].split("epsilon ")[1].split()[0])
     assert "OCCP" not in sections(tmp_path, {**spec, "epsilon": named})[WINS]
     assert "OCCP" in sections(tmp_path, {**spec, "epsilon": 0.8 * named})[WINS]
 
 
 def test_a_budget_too_small_for_any_dependence_is_warned_of(tmp_path):
     """The epsilon that is named shows the strongest dependence; a little less does not."""
-    spec = write_wide_release(tmp_path, rows=100, epsilon=0.5)
-    publish(tmp_path, "before", 20_000.0)
-    said = sections(tmp_path, spec)
-    assert said[LEAVES]["dependence"].startswith("what moves less than ")
+    spec, said = after_another(tmp_path, epsilon=0.5)
+    assert said[LEAVES]["dependence"].startswith("noise hides what moves less than ")
     assert "dependence" not in said[WINS]
     publish(tmp_path, "newer", 150.0, at="2026-02-01")
     warned = sections(tmp_path, spec)[WINS]["dependence"]

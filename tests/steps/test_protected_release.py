@@ -16,8 +16,8 @@ from synth_core.steps.preview import preview_release
 @pytest.mark.parametrize(
     ("protect", "said"),
     [
-        ([["sex"]], "protect.0: a protected table has two or three columns, such as [sex, veteran]"),
-        ([["a", "b", "c", "d"]], "a protected table has two or three columns"),
+        ([[]], "protect.0: a protected table has one to three columns, such as [sex, veteran] or [income]"),
+        ([["a", "b", "c", "d"]], "a protected table has one to three columns"),
         ([["sex", "sex"]], "protect.0: a column is named twice in a protected table; name different ones"),
         ("sex", "protect: Input should be a valid tuple"),
     ],
@@ -29,8 +29,8 @@ def test_what_is_no_table_is_refused_with_the_form(tmp_path, protect, said):
 
 
 def test_a_form_may_say_a_table_in_one_line(tmp_path):
-    spec = ReleaseSpec.parse(write_release(tmp_path, protect=["sex, job", ["age", "job"]]))
-    assert spec.protect == (("sex", "job"), ("age", "job"))
+    spec = ReleaseSpec.parse(write_release(tmp_path, protect=["sex, job", ["age", "job"], "age"]))
+    assert spec.protect == (("sex", "job"), ("age", "job"), ("age",))
     spec.save(tmp_path / "spec.yaml")
     assert ReleaseSpec.load(tmp_path / "spec.yaml").protect == spec.protect
 
@@ -59,7 +59,9 @@ def test_a_release_measures_and_publishes_its_protected_tables(tmp_path):
     certificate = paths.certificate.read_text()
     assert "protected tables" in certificate
     report = paths.public_report.read_text()
-    assert '<th scope="row">sex</th><td>job</td><td>–</td><td>age</td>' in report
+    assert (
+        '<th scope="row">sex</th><td class="words">job</td><td class="words">–</td><td class="words">age</td>' in report
+    )
     assert "Of 3 pairs of columns 1 were measured together" in report
 
 

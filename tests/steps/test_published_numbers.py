@@ -27,7 +27,7 @@ from synth_core.release.verify import verify_release
 from synth_core.steps import STEPS, context, prepare, run_step
 from synth_core.steps import publish as publishing
 from synth_core.steps.preview import NO_LARGEST_N, preview_release
-from synth_core.web.views import to_csv
+from synth_core.web.records import to_csv
 
 pytestmark = pytest.mark.slow
 

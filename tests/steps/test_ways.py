@@ -156,7 +156,7 @@ def ways(tmp_path_factory):
     return {"row": row, "whole": whole, "spend": spend}
 
 
-@pytest.mark.parametrize(("name", "hops", "files"), [("row", 30, 18), ("whole", 36, 25), ("spend", 16, 9)])
+@pytest.mark.parametrize(("name", "hops", "files"), [("row", 30, 18), ("whole", 37, 26), ("spend", 16, 9)])
 def test_the_way_stays_short(ways, name, hops, files):
     way = ways[name]
     told = "\n".join([*(f"{giver} -> {place}" for giver, place in sorted(way.hops)), *sorted(way.files)])

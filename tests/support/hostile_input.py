@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from support import sound_inputs
+from support.hostile_workspace import TEXTS, WorkspaceReaders, client_of
 from support.small_release import people, run_all, write_release
 from synth_core.errors import SynthError
 from synth_core.privacy.accounts import Head
@@ -50,71 +52,7 @@ def mutated(sound: bytes, rng: np.random.Generator) -> bytes:
     return bytes(text)
 
 
-SCHEMA = """
-columns:
-  - {name: sex, kind: categorical, values: [f, m], labels: {f: female, m: male}}
-  - {name: age, kind: integer, bounds: [0, 99], bins: 10, heaping: {every: 5, share: 0.6}, moments: true}
-  - {name: partner, kind: integer, bins: [0, 20, 40, 60, 100], not_in_universe: N, nullable: true}
-  - {name: wages, kind: real, bins: [0, 100, 1000, 100000], atoms: [0], tail: pareto, moments: true, unseen: clip}
-  - {name: rents, kind: real, bins: [0, 100, 1000, 100000], unseen: clip}
-  - {name: work, kind: categorical, values: [in, out], reads: job, recode: {farm: out, shop: in}, unseen: other}
-  - {name: load, kind: categorical, values: [full, part], nullable: true,
-     compare: {left: age, is: ">=", right: 35, then: full, otherwise: part}}
-unit_column: person
-unit_kind: integer
-rules:
-  - {name: no partner below 20, when: {age: {max: 19}}, only: {partner: N}}
-  - {name: close in age, compare: age - partner < 60}
-  - {name: rents are the smaller, compare: "rents <= wages + 5000"}
-attached:
-  - {name: adult, computed: age >= 20}
-  - {name: income, computed: wages + 2 * rents}
-  - {name: density, lookup: {from: sex, table: density.csv}}
-"""
-"""A schema with every kind of declaration but bins that are bought."""
-
-DENSITY = "sex,density\nf,12.5\nm,3\n"
-
-ROWS = """person,sex,age,partner,wages,rents,job
-1,f,34,36,1200.5,0,farm
-2,m,12,N,0,0,shop
-2,m,70,,99999,20.25,shop
-"""
-
-PLAN = """
-release: r3
-dataset: people
-source: rows.csv
-schema: schema.yaml
-method: mst
-epsilon: 0.5
-delta: 1e-06
-strata: {by: sex, pool_below: 5}
-protect: [[age, job]]
-protect_share: 0.1
-quality_share: 0.05
-evaluate: quick
-shards: 3
-csv: true
-escape_formulas: true
-approval: true
-schedule: {calendar: third Tuesday after quarter end, timezone: Europe/Vienna}
-deadline_hours: 12
-"""
-
-DECLARED = """
-values: {sex: {f: female, m: male}, job: [farm, shop, office]}
-bounds: {age: [0, 99]}
-bins: {age: 5}
-nullable: [job]
-leave_out: [name]
-"""
-"""What a notebook declares of a frame."""
-
-MOMENTS = b'{"age": {"sums": [1.5, -2, 0, 0, 1, 2, 3, 4, 5, 6], "sigma": 2.5}}'
-
-
-class Readers:
+class Readers(WorkspaceReaders):
     """A small published release, its files as sound inputs, and one method for each reader."""
 
     def __init__(self, folder: Path) -> None:
@@ -122,6 +60,7 @@ class Readers:
         rows = people(80).assign(job=lambda table: table["job"].fillna("farm"))
         spec = write_release(folder, frame=rows, method="independent", epsilon=0.5)
         run_all(spec, self.workspace)
+        from synth_core.events.office import Office
         from synth_core.ledger.sql import open_ledger
         from synth_core.release.paths import ReleasePaths
         from synth_core.release.spec import ReleaseSpec
@@ -133,24 +72,14 @@ class Readers:
         (folder / "taking.yaml").write_text(taking)
         rows.to_csv(folder / "rows.csv", index=False)
         rows.to_parquet(folder / "rows.parquet")
-        for name, text in (("every.yaml", SCHEMA), ("density.csv", DENSITY)):
+        for name, text in (("every.yaml", sound_inputs.SCHEMA), ("density.csv", sound_inputs.DENSITY)):
             (folder / name).write_text(text)
         self.ledger = open_ledger(self.workspace)
         self.backed: Head | None = None  # the end of the ledger of `sound("backup")`
         self.charged = self.ledger.balance("people").charged_mu2
-        self.client = self._client()
-
-    def _client(self) -> Any:
-        from fastapi.testclient import TestClient
-
-        from synth_core.events.office import Office
-        from synth_core.web.application import create_app
-        from synth_core.web.routes import Visitor
-
+        self.watch()
         office = Office(self.workspace)
-        who = Visitor("vera", may_edit=True)
-        app = create_app(office=lambda: office, visitor=lambda: who, secret=lambda: "s" * 32)
-        return TestClient(app, raise_server_exceptions=True)
+        self.client = client_of(lambda: office)
 
     def spec(self, content: bytes) -> None:
         from synth_core.steps import cancel, cost, prepare
@@ -184,7 +113,7 @@ class Readers:
         try:
             self._draw(Schema.load(self.folder / "every.yaml"))
         finally:
-            self.written("density.csv", DENSITY.encode())
+            self.written("density.csv", sound_inputs.DENSITY.encode())
 
     def _draw(self, schema: Any) -> None:
         """Draw some rows of any codes from densities of any counts."""
@@ -274,21 +203,10 @@ class Readers:
         load_model(self.written("fuzzed.npz", content))
 
     def manifest(self, content: bytes) -> None:
-        self._published("manifest.json", content)
+        self.published("manifest.json", content)
 
     def certificate(self, content: bytes) -> None:
-        self._published("certificate.json", content)
-
-    def _published(self, name: str, content: bytes) -> None:
-        from synth_core.release.verify import check_release
-
-        path = self.paths.public / name
-        sound = path.read_bytes()
-        path.write_bytes(content)
-        try:
-            assert check_release(self.paths.public).sound == (content == sound), "a changed file verifies"
-        finally:
-            path.write_bytes(sound)
+        self.published("certificate.json", content)
 
     def scores(self, content: bytes) -> None:
         from synth_core.synthesizers.base import load_scores
@@ -303,7 +221,7 @@ class Readers:
     def quality(self, content: bytes) -> None:
         from synth_core.evaluation.public import PublicQuality
 
-        PublicQuality.from_json(self.written("quality.json", content).read_text(encoding="utf-8", errors="replace"))
+        PublicQuality.from_json(self.written("quality.json", content).read_bytes())
 
     def head(self, content: bytes) -> None:
         from synth_core.ledger.head import read_head
@@ -355,42 +273,38 @@ class Readers:
         self.backed = self.ledger.head()
         return (self.folder / "b").read_bytes()
 
-    def written(self, name: str, content: bytes) -> Path:
-        path = self.folder / name
-        path.write_bytes(content)
-        return path
-
     def sound(self, kind: str) -> bytes:
         """An input of that kind that is as it should be."""
         files = {
             "spec": self.folder / "r2.yaml",
             "schema": self.folder / "schema.yaml",
             "csv": self.folder / "rows.csv",
+            "compared": self.folder / "people.csv",
             "parquet": self.folder / "rows.parquet",
             "head": self.workspace / "ledger.sqlite.head",
-            "manifest": self.paths.manifest,
         }
-        texts = {"numbers": SCHEMA, "lookup": DENSITY, "frame": DECLARED, "plan": PLAN, "records": ROWS}
-        if kind in texts:
-            return texts[kind].encode()
-        if kind == "moments":
-            return MOMENTS
-        if kind == "division":
-            return self._division()
-        if kind == "backup":
-            return self._backup()
-        if kind == "rest":
-            return b"records?dataset=people&release=r1&step=fit&state=measured&page=1&name=r1&dag=d&run=r"
-        if kind == "export":
-            self.ledger.export(self.folder / "export.jsonl", internal=True)
-            return (self.folder / "export.jsonl").read_bytes()
+        made = {
+            "division": self._division,
+            "backup": self._backup,
+            "export": self._export,
+            "speed": self.sound_speed,
+        }
+        if kind in TEXTS:
+            return TEXTS[kind]
+        if kind in made:
+            return made[kind]()
         path = files.get(kind) or getattr(self.paths, kind)
         return bytes(path.read_bytes())
+
+    def _export(self) -> bytes:
+        self.ledger.export(self.folder / "export.jsonl", internal=True)
+        return (self.folder / "export.jsonl").read_bytes()
 
 
 KINDS = (
     *("spec", "schema", "csv", "parquet", "model", "manifest", "certificate", "scores", "structure", "quality"),
     *("head", "export", "rest", "numbers", "lookup", "frame", "plan", "records", "moments", "division", "backup"),
+    *("journal", "form", "notices", "speed", "snapshot", "signature", "public_key", "compared"),
 )
 
 
@@ -408,7 +322,7 @@ def judged(readers: Readers, kind: str, content: bytes) -> tuple[str, str]:
         return "failed", f"{type(error).__name__}: {error}"
     finally:
         signal.alarm(0)
-    if kind in ("csv", "parquet", "frame") and CANARY in text:
+    if kind in ("csv", "parquet", "frame", "compared") and CANARY in text:
         return "failed", "a refusal quotes a cell"
     if kind in ("spec", "plan") and readers.ledger.balance("people").charged_mu2 != readers.charged:
         return "failed", "something was charged"

@@ -158,7 +158,7 @@ class _Submitted:
 
     def submit(self, in_one_thread, work, item, *, priority, resources, pure):
         self.asked.append((item, resources, priority))
-        return type("Done", (), {"result": staticmethod(lambda: in_one_thread(work, item))})
+        return type("Done", (), {"result": staticmethod(lambda timeout: in_one_thread(work, item))})
 
 
 COLUMNS = Domain.of(dict.fromkeys("uvwxyz", 3))

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synth_core.domain import Domain
-from synth_core.models.junction_tree import TriangulatedGraph, junction_tree
+from synth_core.models.junction_tree import junction_tree
+from synth_core.models.triangulation import TriangulatedGraph
 from synth_core.synthesizers.correlation import (
     Terms,
     connect_paths,

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 
 import pytest
 
-from synth_core.synthesizers.base import option
+from synth_core.synthesizers.base import SHARED_MEANINGS, option, option_meaning
 from synth_core.synthesizers.methods import METHODS, method_options
 
 
@@ -26,6 +26,9 @@ def test_an_option_carries_its_default_and_its_meaning():
     @dataclass(frozen=True, slots=True)
     class One:
         share: float = option(0.2, "A share.")
+        penalty: float = option(1.0)
+        tau: float = option(1e6, "limit_cells")
 
-    (field,) = fields(One)
-    assert (One().share, field.metadata["help"]) == (0.2, "A share.")
+    assert One() == One(0.2, 1.0, 1e6)
+    shared = [SHARED_MEANINGS[name] for name in ("penalty", "limit_cells")]
+    assert [option_meaning(field) for field in fields(One)] == ["A share.", *shared]

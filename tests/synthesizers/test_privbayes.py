@@ -25,7 +25,8 @@ from synth_core.synthesizers.base import Scores, Tools, noise_text
 from synth_core.synthesizers.consistency import as_published, reconcile
 from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, by_size
 from synth_core.synthesizers.methods import synthesizer
-from synth_core.synthesizers.privbayes import Growth, sampling_misfit, shared_by_versions, within_groups
+from synth_core.synthesizers.network import Growth, shared_by_versions
+from synth_core.synthesizers.privbayes import sampling_misfit, within_groups
 
 BUDGET = mu2_of(2.0, 1e-6)
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from synth_core.domain import Domain
 from synth_core.ledger.memory import MemoryLedger
-from synth_core.models.junction_tree import TriangulatedGraph, junction_tree
+from synth_core.models.junction_tree import junction_tree
+from synth_core.models.triangulation import TriangulatedGraph
 from synth_core.privacy.accounts import Account, State
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import Curator, Spending

@@ -55,6 +55,29 @@ def test_a_protected_table_is_kept(people, method, preset):
     assert sum((record.mu2 for record in asked), Fraction(0)) == told.plan.mu2(SHARE)
 
 
+@pytest.mark.parametrize(("method", "preset"), ABLE, ids=lambda value: value)
+def test_a_protected_column_is_kept(people, method, preset):
+    domain, codes = people
+    built = synthesizer(method, preset, protect=[("veteran",)])
+    told = conversation(built, domain, codes, epsilon=1.0)
+    (sigma,) = built.noise(domain, told.plan).values()
+    off = told.model.marginal(("veteran",)) - exact(codes, ("veteran",), domain)
+    assert np.abs(off).max() < 5 * sigma < 70
+
+
+def test_one_measurement_is_left_of_a_column_that_is_asked_about_twice(people):
+    """It has less noise than either answer, and the plan says so."""
+    domain, codes = people
+    built = synthesizer("swift", protect=[("veteran",), RARE])
+    told = conversation(built, domain, codes, epsilon=1.0)
+    (pooled,) = (m for m in told.structure.scores.measurements if m.clique == ("veteran",))
+    sigma = built.count_noise(domain, told.plan)["veteran",]
+    assert pooled.sigma == pytest.approx(sigma, rel=1e-3)
+    assert sigma < min(
+        built.noise(domain, told.plan)["veteran",], synthesizer("swift").count_noise(domain, told.plan)["veteran",]
+    )
+
+
 def test_what_is_not_protected_is_lost(people):
     """Two columns that are made independent give each sex half of the veterans; the bound above would not hold."""
     domain, codes = people
@@ -121,7 +144,7 @@ def test_tables_that_need_too_large_a_model_are_refused():
 def test_rules_that_need_a_large_model_anyway_are_no_reason_to_refuse():
     excluded = Impossible("wide", (("a", (0,)), ("b", (0,)), ("c", (0,))))
     domain = Domain(("a", "b", "c"), (120, 120, 120), (excluded,))
-    synthesizer("privmrf", protect=[("a", "b")]).plan(domain, mu2_of(0.5, 1e-6))
+    assert "protected" in dict(synthesizer("privmrf", protect=[("a", "b")]).plan(domain, mu2_of(0.5, 1e-6)).shares)
 
 
 def test_without_tables_it_is_the_method_itself():

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from support.brute_force import structures
 
 from synth_core.domain import Domain
-from synth_core.models.junction_tree import TriangulatedGraph, clique_of
+from synth_core.models.junction_tree import clique_of
+from synth_core.models.triangulation import TriangulatedGraph
 from synth_core.synthesizers.structure import (
     Candidates,
     all_pairs,

@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 
 import pytest
@@ -19,8 +20,8 @@ from synth_core.privacy.wording import left_figure, loss_figure
 from synth_core.synthesizers.methods import synthesizer
 from synth_core.web.application import create_app
 from synth_core.web.pages import size
+from synth_core.web.records import record_lines, to_csv
 from synth_core.web.routes import RECORDS_ON_A_PAGE, Visitor, issue_token
-from synth_core.web.views import record_lines, to_csv
 
 SECRET = "s" * 32
 PEOPLE = {"viewer": Visitor("vera", may_edit=False), "editor": Visitor("edith", may_edit=True)}
@@ -91,6 +92,20 @@ def test_every_address_turns_strangers_away(shown, finished_workspace):
             answer = shown.request(method, route.path.lstrip("/") or "/")
             assert answer.status_code == 401, route.path
             assert "people" not in answer.text
+
+
+def test_every_release_is_reached_by_the_links_older_and_newer(shown, monkeypatch):
+    monkeypatch.setattr("synth_core.web.routes.RELEASES_ON_A_PAGE", 1)
+    address, names = "releases", []
+    while address:
+        answer = ask(shown, address)
+        assert answer.status_code == 200
+        names += set(re.findall(r'href="release\?name=([^"&]+)"', answer.text))  # a chart and a table
+        older = re.search(r'href="([^"]+)" rel="next"', answer.text)
+        address = unescape(older[1]) if older else ""
+    assert sorted(names) == ["failed-1", "going-1", "r1"]
+    newer = re.search(r'href="([^"]+)" rel="prev"', answer.text)
+    assert ask(shown, unescape(newer[1])).status_code == 200
 
 
 @pytest.mark.slow

@@ -1,6 +1,9 @@
 """Pages and metrics read what is new: what they cost does not grow with what they have shown before."""
 
+import html
 import json
+import re
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from fastapi.testclient import TestClient
@@ -131,15 +134,39 @@ def test_a_page_decodes_the_records_that_are_new_or_shown_however_long_the_ledge
     assert sum(held) == 31
 
 
+@pytest.mark.parametrize(
+    ("address", "named"), [("/releases", {}), ("/dag?dag=census_release", {"dag": ["census_release"]})]
+)
+def test_a_list_of_releases_goes_on_over_pages(office, monkeypatch, address, named):
+    """Each release once, newest first, and links that keep what the address names."""
+    from synth_core.web import routes
+
+    monkeypatch.setattr(routes, "RELEASES_ON_A_PAGE", 2)
+    for number in range(3):
+        spend(office.ledger, f"more-{number}", "fit", mu2=mu2_of(0.01, 1e-6))
+    who = Visitor("vera", may_edit=False)
+    client = TestClient(create_app(office=lambda: office, visitor=lambda: who, secret=lambda: "s" * 32))
+    listed = []
+    while address:
+        page = client.get(address).text
+        listed += re.findall(r'<th scope="row"><a href="release\?name=([^"]+)"', page)
+        link = re.search(r'href="([^"]+)" rel="next"', page)
+        address = f"/{html.unescape(link[1])}" if link else ""
+        query = parse_qs(urlsplit(address).query)
+        assert not link or {name: query[name] for name in query if name != "page"} == named
+    assert listed[:3] == ["more-2", "more-1", "more-0"]
+    assert len(listed) == len(set(listed)) > 3
+
+
 @pytest.mark.parametrize("finish", [True, False])
 def test_a_tally_says_what_a_count_of_all_records_says(office, finish):
     from collections import Counter
 
-    from synth_core.web.views import standing
+    from synth_core.ledger.groups import latest_records
 
     for number in range(3):
         spend(office.ledger, "going-1", f"step-{number}", mu2=mu2_of(0.01, 1e-6), finish=finish)
-        counted = Counter((record.dataset, record.state.value) for record in standing(office.ledger.records()))
+        counted = Counter((record.dataset, record.state.value) for record in latest_records(office.ledger.records()))
         assert office.entries() == counted
 
 

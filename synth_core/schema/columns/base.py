@@ -189,6 +189,16 @@ class ColumnBase(Declaration):
         return None
 
     @property
+    def numbers(self) -> NumberBase | None:
+        """The column itself if it holds numbers in bins."""
+        return None
+
+    @property
+    def listed(self) -> tuple[Value, ...] | None:
+        """Its values, if they are declared one by one."""
+        return None
+
+    @property
     def shows_other(self) -> bool:
         """Whether OTHER is written as such; otherwise it has no decoded form but a missing value."""
         return False

@@ -93,6 +93,11 @@ class Categorical(ColumnBase):
         return super().derived_from if self.compare is None else self.compare.columns
 
     @property
+    def listed(self) -> tuple[Value, ...]:
+        """Its values."""
+        return self.values
+
+    @property
     def declared(self) -> int:
         """How many values are declared."""
         return len(self.values)

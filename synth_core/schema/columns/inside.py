@@ -23,10 +23,10 @@ from synth_core.schema.densities import WIDE, Densities, Scales, fit_densities, 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MOST_PLACES = 2**12
+MAX_PLACES = 2**12
 """Upper limit of the cells of a bin's scale."""
 
-MOST_PLACE_CELLS = 2**20
+MAX_PLACE_CELLS = 2**20
 """Upper limit of the cells of all bins of a column together."""
 
 HEAPED = 0.5
@@ -120,7 +120,7 @@ class InsideBins(ColumnBase):
         """Cells of a bin's scale: a power of 2, and 1 where every bin holds one number only."""
         if self.single_bins.all():
             return 1
-        return min(MOST_PLACES, 1 << max(0, (MOST_PLACE_CELLS // self.declared).bit_length() - 1))
+        return min(MAX_PLACES, 1 << max(0, (MAX_PLACE_CELLS // self.declared).bit_length() - 1))
 
     @property
     def atom_bins(self) -> NDArray[np.bool_]:

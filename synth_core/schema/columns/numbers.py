@@ -167,6 +167,11 @@ class NumberBase(InsideBins):
         return self if isinstance(self.bins, PrivateQuantiles) else None
 
     @property
+    def numbers(self) -> Self:
+        """The column itself."""
+        return self
+
+    @property
     def quantiles(self) -> PrivateQuantiles:
         """How the bins are bought, where they are."""
         wanted: PrivateQuantiles = self.bins
@@ -417,11 +422,11 @@ class Real(NumberBase):
 
     def _declared_captions(self) -> tuple[str, ...]:
         *inner, last = pairwise(self.edges)
-        captions = [*(f"[{a:g}, {b:g})" for a, b in inner), f"[{last[0]:g}, {last[1]:g}]"]
+        captions = [*(f"[{_plain(a)}, {_plain(b)})" for a, b in inner), f"[{_plain(last[0])}, {_plain(last[1])}]"]
         for bin_ in np.flatnonzero(self.atom_bins):
-            captions[bin_] = f"{self.edges[bin_]:g}"
+            captions[bin_] = atom = _plain(self.edges[bin_])
             if bin_ + 1 < len(captions):
-                captions[bin_ + 1] = f"({captions[bin_ + 1][1:]}"
+                captions[bin_ + 1] = f"({atom},{captions[bin_ + 1].partition(',')[2]}"
         return tuple(captions)
 
     def _open_edges(self, edges: tuple[float, ...]) -> NDArray[np.float64]:
@@ -460,6 +465,11 @@ class Real(NumberBase):
 
 _SPAN = re.compile(r"(-?[\d.]*?)\.\.(-?[\d.]*?)")
 """A range as it may stand where a mapping cannot, as a key: 18..64, 65.. or ..17."""
+
+
+def _plain(edge: float) -> str:
+    """An edge as people write it: 1000000, and not 1e+06."""
+    return f"{edge:.0f}" if edge.is_integer() and abs(edge) < 1e15 else f"{edge:g}"
 
 
 def _number(text: str) -> int | float | None:

@@ -20,7 +20,7 @@ from contest.jobs import OURS, PEERS, REAL, DataSet, Job
 from synth_core.domain import Codes
 
 _LOOK_EVERY = 0.1
-MOST_SAID = 120
+MAX_SAID = 120
 """Characters kept of why a contestant failed."""
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 
@@ -105,4 +105,4 @@ def _reason(code: int, said: str, *, limit: float) -> str:
     if code in (-signal.SIGXCPU, -signal.SIGKILL):
         return f"ended after {limit:g} CPU s"
     last = said.strip().splitlines()[-1:]
-    return f"failed with exit code {code}" + "".join(f": {line[:MOST_SAID]}" for line in last)
+    return f"failed with exit code {code}" + "".join(f": {line[:MAX_SAID]}" for line in last)

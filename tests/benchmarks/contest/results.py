@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from yardstick import wrong_predictions
 
 from contest.execution import Outcome
 from contest.jobs import DataSet, Job
 from synth_core.errors import SourceError
 from synth_core.evaluation.cells import distances
-from synth_core.evaluation.classification import misclassification_rate, usual_targets
 from synth_core.evaluation.distances import alpha_way
 from synth_core.evaluation.tables import CodedTable
 from synth_core.files import atomic_write
@@ -89,8 +89,5 @@ def judge(job: Job, dataset: DataSet, outcome: Outcome) -> dict[str, float]:
             values[f"tvd{alpha}"] = float(np.mean([distances(*pair, rows=rows).tvd for pair in pairs]))
         return values
     test = dataset.held_out(job.fold)
-    errors = [
-        misclassification_rate(target, training=outcome.table, test=test, domain=dataset.domain)
-        for target in usual_targets(dataset.domain)
-    ]
-    return {**values, "svm_error": float(np.mean(errors))}
+    errors = wrong_predictions(outcome.table, test, dataset.domain)
+    return {**values, "svm_error": float(np.mean(list(errors.values())))}

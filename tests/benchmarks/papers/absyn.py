@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
-import pandas as pd
+from tests.benchmarks.papers.figures import Figure, Result, means, table, vary
+from tests.benchmarks.papers.releases import by_scheme, draw_by_epsilon, marginal_errors
 
-from synth_core import Schema, synthesize
-from tests.benchmarks.papers.figures import COLOURS, ROOT, Contestant, Figure, Result, means, table
-from tests.benchmarks.yardstick import mean_tvd
-
-DATA = ROOT.parent / "shared" / "data"
 LITERAL = ("absyn:paper", "privmrf:paper{tau_c=200000}", "aim:paper", "mst:paper", "mwem")
 """The schemes of the paper as their papers have them, which are ranked."""
 SCHEMES = (*LITERAL, "absyn", "privmrf")
@@ -21,24 +16,6 @@ TABLES = ("titanic", "nltcs", "adult14", "salary")
 EPSILONS = (0.1, 1.0, 5.0)
 DELTA = 1e-9
 ALPHAS = (2, 3, 4)
-
-
-def measure(cell: dict[str, Any]) -> dict[str, float]:
-    """Mean TVD of 2-, 3- and 4-way marginals of one release."""
-    contestant = Contestant.parse(cell["scheme"])
-    sizes = json.loads((DATA / f"{cell['data']}-domain.json").read_text())
-    real = pd.read_csv(DATA / f"{cell['data']}.csv")[list(sizes)]
-    made = synthesize(
-        real,
-        Schema.from_sizes(sizes),
-        method=contestant.method,
-        preset=contestant.preset,
-        options=contestant.options,
-        epsilon=cell["epsilon"],
-        delta=DELTA,
-    ).table[list(sizes)]
-    codes = made.astype("int64").to_numpy()
-    return {f"tvd{a}": mean_tvd(real.to_numpy(), codes, list(sizes.values()), a) for a in ALPHAS}
 
 
 def mean_ranks(results: Sequence[Result], value: str) -> dict[str, float]:
@@ -56,12 +33,6 @@ def mean_ranks(results: Sequence[Result], value: str) -> dict[str, float]:
 
 def show(results: Sequence[Result]) -> str:
     """Errors of 3-way marginals, the mean ranks, and whether ABSyn is first."""
-    found = means(results, "tvd3", ("data", "epsilon", "scheme"))
-    places = sorted({key[:2] for key in found}, key=lambda place: (TABLES.index(place[0]), place[1]))
-    rows = [
-        [data, f"{epsilon:g}", *(_cell(found.get((data, epsilon, scheme))) for scheme in SCHEMES)]
-        for data, epsilon in places
-    ]
     ranks = {a: mean_ranks(results, f"tvd{a}") for a in ALPHAS}
     ranked = [[f"{a}-way", *(f"{ranks[a][s]:.2f}" if s in ranks[a] else "–" for s in LITERAL)] for a in ALPHAS]
     first = [min(ranks[a], key=ranks[a].__getitem__) for a in ALPHAS if ranks[a]]
@@ -74,30 +45,12 @@ def show(results: Sequence[Result]) -> str:
     claim = f"**The claim {word}** on these tables: first for 2-, 3- and 4-way marginals are {', '.join(first)}."
     return "\n\n".join(
         [
-            table(["data", "epsilon", *SCHEMES], rows),
+            by_scheme(results, "tvd3", SCHEMES),
             f"Mean ranks of the {len(LITERAL)} schemes as published, over the lines in which all of them were run:",
             table(["marginals", *LITERAL], ranked),
             f"{said} {claim}",
         ]
     )
-
-
-def _cell(found: tuple[float, int] | None) -> str:
-    return "–" if found is None else f"{found[0]:.4f} ({found[1]})"
-
-
-def draw(axes: Any, results: Sequence[Result]) -> None:
-    """Errors of 3-way marginals against epsilon, on the first table that has any."""
-    found = means(results, "tvd3", ("data", "epsilon", "scheme"))
-    data = next(name for name in TABLES if any(key[0] == name for key in found))
-    for scheme, colour in zip(SCHEMES, COLOURS, strict=True):
-        points = sorted(
-            (epsilon, value) for (own, epsilon, s), (value, _) in found.items() if (own, s) == (data, scheme)
-        )
-        if points:
-            axes.plot(*zip(*points, strict=True), marker="o", color=colour, label=scheme)
-    axes.set(xscale="log", yscale="log", xlabel="epsilon", ylabel=f"mean TVD of 3-way marginals, {data}")
-    axes.legend(fontsize=7)
 
 
 TITLE = "ABSyn: figures of the paper"
@@ -108,9 +61,9 @@ FIGURES = [
         setting="Mean TVD of 3-way marginals, delta 1e-9 as in the paper, which runs each five times on Adult, Salary, "
         "NLTCS, Titanic and Loans at epsilons from 0.01 to 5. PrivSyn and DP-GAN are not here "
         "([why](../absyn.md#figures)), and Loans is not at hand.",
-        cells=[{"data": d, "epsilon": e, "scheme": s} for d in TABLES for e in EPSILONS for s in SCHEMES],
-        measure=measure,
+        cells=vary(data=TABLES, epsilon=EPSILONS, scheme=SCHEMES),
+        measure=partial(marginal_errors, delta=DELTA, alphas=ALPHAS),
         show=show,
-        draw=draw,
+        draw=draw_by_epsilon(TABLES[0], "tvd3", SCHEMES, "mean TVD of 3-way marginals"),
     )
 ]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,6 +46,11 @@ class Figure:
     measure: Callable[[dict[str, Any]], dict[str, float]]
     show: Callable[[Sequence[Result]], str]
     draw: Callable[[Any, Sequence[Result]], None]
+
+
+def vary(**values: Iterable[Any]) -> list[dict[str, Any]]:
+    """A cell for each combination of these values; the last ones vary fastest."""
+    return [dict(zip(values, combination, strict=True)) for combination in product(*values.values())]
 
 
 class Contestant(NamedTuple):

@@ -12,7 +12,7 @@ import pandas as pd
 from synth_core.domain import Domain
 from synth_core.evaluation.nist import PayGap, classification_score, clustering_score, regression_score
 from synth_core.evaluation.tables import CodedTable
-from tests.benchmarks.papers.figures import Figure, Result, means
+from tests.benchmarks.papers.figures import Figure, Result, means, vary
 from tests.benchmarks.papers.releases import by_scheme, draw_by_epsilon, release
 
 ROWS, COLUMNS, CITIES, INCOMES = 66_200, 98, 50, 40
@@ -94,7 +94,7 @@ FIGURES = [
         title="Figure 2: the challenge's scores",
         setting=f"{ROWS:,} made-up records of {COLUMNS} columns with {CITIES} cities, in place of Colorado's 662,000; "
         "delta 1e-9.",
-        cells=[{"data": "colorado", "epsilon": e, "scheme": s} for e in EPSILONS for s in SCHEMES],
+        cells=vary(data=["colorado"], epsilon=EPSILONS, scheme=SCHEMES),
         measure=measure,
         show=show,
         draw=draw_by_epsilon("colorado", "clustering", SCHEMES, "clustering score"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.papers.figures import Figure, Result
+from tests.benchmarks.papers.figures import Figure, Result, vary
 from tests.benchmarks.papers.releases import (
     REAL,
     Public,
@@ -91,7 +91,7 @@ FIGURES = [
         name="4",
         title="Figure 4: marginals of binary tables",
         setting=f"Mean L2 distance of {MARGINALS} random marginals of 4, 6 and 8 columns.",
-        cells=[{"data": d, "epsilon": e, "scheme": s} for e in (0.1, 1.0) for d in BINARY for s in SCHEMES],
+        cells=vary(epsilon=(0.1, 1.0), data=BINARY, scheme=SCHEMES),
         measure=square_errors,
         show=partial(show_tables, values={f"l2_{k}": f"{k}-way marginals" for k in WAYS}),
         draw=draw_by_epsilon("nltcs", "l2_4", SCHEMES, "mean L2 error of 4-way marginals"),
@@ -101,12 +101,7 @@ FIGURES = [
         title="Figure 5: marginals of other tables",
         setting="Mean total variation of 2- and 3-way marginals, all pairs and 300 triples. TPC-E is not at hand; "
         "br2000 is in its place.",
-        cells=[
-            {"data": d, "epsilon": e, "scheme": s}
-            for e in (0.1, 0.2, 0.5, 1.0)
-            for d in ("adult", "br2000")
-            for s in SCHEMES
-        ],
+        cells=vary(epsilon=(0.1, 0.2, 0.5, 1.0), data=("adult", "br2000"), scheme=SCHEMES),
         measure=partial(marginal_errors, delta=DELTA, alphas=(2, 3)),
         show=partial(show_tables, values={"tvd2": "2-way marginals", "tvd3": "3-way marginals"}),
         draw=draw_by_epsilon("adult", "tvd3", SCHEMES, "mean TVD of 3-way marginals"),
@@ -116,7 +111,7 @@ FIGURES = [
         title="Figure 6: classifiers",
         setting="Share of held-out rows of adult (one fifth) that a linear classifier gets wrong. The paper predicts "
         "two classes of education and marital status; here all codes are predicted.",
-        cells=[{"data": "adult", "epsilon": e, "scheme": s} for e in (0.1, 0.2, 0.5, 1.0) for s in (*SCHEMES, REAL)],
+        cells=vary(epsilon=(0.1, 0.2, 0.5, 1.0), data=["adult"], scheme=(*SCHEMES, REAL)),
         measure=partial(svm_errors, delta=DELTA, targets=tuple(TARGETS)),
         show=show_svm,
         draw=draw_by_epsilon("adult", "a14", (*SCHEMES, REAL), "misclassified salary"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from tests.benchmarks.papers.figures import COLOURS, Figure, Result, means, table
+from tests.benchmarks.papers.figures import COLOURS, Figure, Result, means, table, vary
 from tests.benchmarks.papers.releases import (
     REAL,
     by_scheme,
@@ -75,20 +75,16 @@ def show_seconds(results: Sequence[Result]) -> str:
     )
 
 
-def constant_cells(name: str) -> list[dict[str, Any]]:
-    """The settings in which one constant is changed."""
-    return [
-        {"data": "nltcs", "epsilon": e, "scheme": f"privmrf:paper{{{name}={value}}}"}
-        for value in CONSTANTS[name]
-        for e in TUNED
-    ]
+def changed(name: str, value: float) -> str:
+    """The paper's preset with another value of one constant."""
+    return f"privmrf:paper{{{name}={value}}}"
 
 
 def show_constant(results: Sequence[Result], *, name: str) -> str:
     """Errors for each value of the constant, and which is best over all epsilons."""
     found = means(results, "tvd5", ("epsilon", "scheme"))
     values = CONSTANTS[name]
-    schemes = {value: f"privmrf:paper{{{name}={value}}}" for value in values}
+    schemes = {value: changed(name, value) for value in values}
     rows = [[f"{e:g}", *(cell_text(found.get((e, schemes[v]))) for v in values)] for e in TUNED]
     whole = [v for v in values if all((e, schemes[v]) in found for e in TUNED)]
     said = "Not all values were run."
@@ -112,9 +108,7 @@ def draw_constant(axes: Any, results: Sequence[Result], *, name: str) -> None:
     found = means(results, "tvd5", ("epsilon", "scheme"))
     for epsilon, colour in zip(TUNED, COLOURS, strict=False):
         points = [
-            (v, found[epsilon, scheme][0])
-            for v in CONSTANTS[name]
-            if (epsilon, scheme := f"privmrf:paper{{{name}={v}}}") in found
+            (v, found[epsilon, scheme][0]) for v in CONSTANTS[name] if (epsilon, scheme := changed(name, v)) in found
         ]
         if points:
             axes.plot(*zip(*points, strict=True), marker="o", color=colour, label=f"epsilon {epsilon:g}")
@@ -127,7 +121,7 @@ def _constant_figure(number: int, name: str) -> Figure:
         name=str(number),
         title=f"Figure {number}: {name}",
         setting=TUNING_NOTE,
-        cells=constant_cells(name),
+        cells=vary(scheme=[changed(name, value) for value in CONSTANTS[name]], data=["nltcs"], epsilon=TUNED),
         measure=partial(marginal_errors, delta=DELTA, alphas=(5,)),
         show=partial(show_constant, name=name),
         draw=partial(draw_constant, name=name),
@@ -135,7 +129,6 @@ def _constant_figure(number: int, name: str) -> Figure:
 
 
 TITLE = "PrivMRF: figures of the paper"
-MARGINALS = [{"data": d, "epsilon": e, "scheme": s} for e in EPSILONS for d in TABLES for s in SCHEMES]
 FIGURES = [
     *(_constant_figure(number, name) for number, name in enumerate(CONSTANTS, start=1)),
     Figure(
@@ -143,7 +136,7 @@ FIGURES = [
         title="Figures 4 and 6: marginals and running time",
         setting="Mean total variation (half of L1; the paper prints L1 / n, twice that) over 300 marginals, delta "
         "1e-5, epsilons of the paper, which shows means of 10 runs in pictures without numbers.",
-        cells=MARGINALS,
+        cells=vary(epsilon=EPSILONS, data=TABLES, scheme=SCHEMES),
         measure=partial(marginal_errors, delta=DELTA, alphas=ALPHAS),
         show=show_marginals,
         draw=draw_by_epsilon("adult", "tvd3", SCHEMES, "mean TVD of 3-way marginals"),
@@ -153,7 +146,7 @@ FIGURES = [
         title="Figure 5: classifiers",
         setting="Mean share of held-out rows (one fifth: one fold of five in the paper) that a classifier of a column "
         "gets wrong, linear on one-hot columns; the authors' are RBF on codes. The synthesis never sees these rows.",
-        cells=[{"data": d, "epsilon": e, "scheme": s} for e in SVM_EPSILONS for d in TABLES for s in (*SCHEMES, REAL)],
+        cells=vary(epsilon=SVM_EPSILONS, data=TABLES, scheme=(*SCHEMES, REAL)),
         measure=partial(svm_errors, delta=DELTA),
         show=show_svm,
         draw=draw_by_epsilon("adult", "mean", (*SCHEMES, REAL), "mean misclassification"),

@@ -12,9 +12,8 @@ import pandas as pd
 
 from synth_core import Schema, synthesize
 from synth_core.domain import Domain
-from synth_core.evaluation.classification import misclassification_rate, usual_targets
 from tests.benchmarks.papers.figures import COLOURS, ROOT, Contestant, Result, means, table
-from tests.benchmarks.yardstick import mean_tvd
+from tests.benchmarks.yardstick import mean_tvd, wrong_predictions
 
 DATA = ROOT.parent / "shared" / "data"
 REAL = "real rows"
@@ -75,10 +74,7 @@ def svm_errors(cell: dict[str, Any], *, delta: float, targets: Sequence[str] = (
         known.to_numpy() if real else release(known, public.sizes, cell["scheme"], epsilon=cell["epsilon"], delta=delta)
     )
     test = public.rows.iloc[tested].to_numpy()
-    errors = {
-        name: misclassification_rate(name, training=training, test=test, domain=domain)
-        for name in targets or usual_targets(domain)
-    }
+    errors = wrong_predictions(training, test, domain, targets)
     return errors | {"mean": float(np.mean(list(errors.values())))}
 
 
