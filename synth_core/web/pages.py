@@ -37,7 +37,7 @@ def sentence(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}."
 
 
-def address(page: str, /, **query: str) -> str:
+def address(page: str, /, **query: object) -> str:
     """A relative address with a query."""
     return f"{page}?{urlencode(query, quote_via=quote)}" if query else page
 
