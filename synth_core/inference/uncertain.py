@@ -1,0 +1,156 @@
+"""A release's answers with their errors: the model's own answer, and how it spreads over the replicates.
+
+The spread is the root mean square distance of the replicates' answers from the model's. The model is the replicates'
+truth, so it holds both what noise moves and what the fit flattens, which a standard deviation about their mean leaves
+out. The rows of the extract take no part: what is said here has no sampling error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from scipy.special import stdtrit
+
+from synth_core.arrays import Floats
+from synth_core.domain import Clique, Domain
+from synth_core.errors import FeasibilityError
+from synth_core.inference.expected import SAMPLE_ROWS, Where, expected_counts, sampled_counts
+from synth_core.inference.replicates import Replicates
+from synth_core.models.mixture import Mixture, Model, load_model
+
+LEVEL = 0.9
+"""Share of the true values that an interval is to cover, unless it is asked for another."""
+ROUNDING = 1 / 12
+"""Variance of a whole number about the expected one: true counts are whole."""
+
+
+@dataclass(frozen=True, eq=False)
+class UncertainTable:
+    """Expected counts with the standard deviation of each.
+
+    Attributes:
+        attributes: the columns, one for each axis.
+        values: expected counts.
+        draws: the same by each replicate, on a first axis of their own; no rows without replicates.
+        extra: variance of each cell that no replicate shows.
+        measured: whether noisy answers about all these columns together are behind the table.
+        sampled: whether the counts are those of a large sample of the model.
+    """
+
+    attributes: Clique
+    values: Floats
+    draws: Floats
+    extra: Floats
+    measured: bool
+    sampled: bool = False
+
+    @cached_property
+    def sigma(self) -> Floats:
+        """Standard deviation of each cell's count; NaN without replicates."""
+        return self._sigma_of(self.values, self.draws, self.extra)
+
+    def interval(self, level: float = LEVEL) -> tuple[Floats, Floats]:
+        """Lower and upper ends of each cell's count.
+
+        Args:
+            level: share of the true counts that are to lie between them.
+
+        Returns:
+            Two tables; no end is below 0.
+        """
+        width = self.quantile(level) * np.sqrt(self.sigma**2 + ROUNDING)
+        return np.maximum(self.values - width, 0.0), self.values + width
+
+    def quantile(self, level: float) -> float:
+        """Standard deviations on either side of a value: Student's, with one degree of freedom for each replicate."""
+        return float(stdtrit(max(len(self.draws), 1), (1 + level) / 2))
+
+    def _sigma_of(self, value: Floats, draws: Floats, extra: Floats) -> Floats:
+        if not len(draws):
+            return np.full_like(value, np.nan)
+        return np.sqrt(np.mean((draws - value) ** 2, axis=0) + extra)
+
+
+@dataclass(frozen=True, eq=False)
+class Uncertain:
+    """A model with its replicates; without them it gives values and no errors."""
+
+    model: Model
+    replicates: Replicates | None = None
+    _models: tuple[Model, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        models = self.replicates.models(self.model) if self.replicates else ()
+        object.__setattr__(self, "_models", models)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Self:
+        """Read the model of a published folder, and its replicates if it has them.
+
+        Args:
+            folder: public folder of a release, or a copy of it.
+
+        Returns:
+            The model with its replicates.
+
+        Raises:
+            SourceError: a file cannot be read, or they are of different releases.
+        """
+        path = Path(folder) / "replicates.npz"
+        return cls(load_model(Path(folder) / "model.npz"), Replicates.load(path) if path.exists() else None)
+
+    @property
+    def domain(self) -> Domain:
+        """The columns and how many codes each has."""
+        return self.model.domain
+
+    def table(self, attributes: Iterable[str], *, where: Where | None = None) -> UncertainTable:
+        """Expected counts of a table, with their errors.
+
+        Args:
+            attributes: columns, in the order of the axes; none for the number of records.
+            where: codes that records may have in other columns, by column.
+
+        Returns:
+            The table; where the model cannot sum it out, counted in a large sample, with that error.
+
+        Raises:
+            SchemaError: a column is not in the domain.
+        """
+        names, known = tuple(attributes), dict(where or {})
+        draws: Floats
+        try:
+            values, sampled = expected_counts(self.model, names, known), False
+            draws = np.array([expected_counts(one, names, known) for one in self._models])
+        except FeasibilityError:
+            values, sampled = sampled_counts(self.model, names, known), True
+            draws = np.array([sampled_counts(one, names, known) for one in self._models])
+        draws = draws.reshape(len(self._models), *values.shape)
+        measured = self.measured((*names, *known))
+        extra = np.zeros_like(values)
+        if sampled:
+            extra = extra + values * (self.model.total / SAMPLE_ROWS)
+        return UncertainTable(names, values, draws, extra, measured, sampled)
+
+    def measured(self, attributes: Iterable[str]) -> bool:
+        """Whether noisy answers about all these columns together were behind the model.
+
+        Args:
+            attributes: some columns.
+
+        Returns:
+            False if the table is modelled from smaller ones; of a divided table, if it is so in some part.
+        """
+        return _measured(self.model, set(attributes))
+
+
+def _measured(model: Model, attributes: set[str]) -> bool:
+    if isinstance(model, Mixture):
+        return all(_measured(part.model, attributes - set(part.constants)) for part in model.components)
+    return len(attributes) == 0 or any(attributes.issubset(clique) for clique in model.cliques)
