@@ -129,6 +129,8 @@ class ReleasePaths:
     """Folder of the same shards as CSV, where the spec asks for them."""
     quality = _File(_home, "quality.json")
     """Quality from noisy answers, public."""
+    explorer = _File(_home, "explore.html")
+    """The page on which anybody may ask for tables."""
     public_report = _File(_home, "report.html")
     """The report for everybody."""
     certificate = _File(_home, "certificate.json")
@@ -179,7 +181,7 @@ class ReleasePaths:
             "select": [self.structure, *(path for one in parts for path in (one.agreed, one.structure))],
             "fit": [self.model, *([self.moments] if spec.moments_share else []), *(one.model for one in parts)],
             "sample": self.shards(spec.shards, csv=spec.csv),
-            "evaluate": [self.quality],
+            "evaluate": [self.quality, self.explorer],
             "publish": [self.public_report, self.certificate, self.deployment],
         }
 
