@@ -9,7 +9,6 @@ first of them as long as that is little work, and for the rest the rows of a sam
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -68,7 +67,9 @@ def uncertain_tables(uncertain: Uncertain, cliques: Sequence[Clique], *, each: E
     """
     own = expected_tables(uncertain.model, cliques)
     draws: list[list[Counted]] = [[] for _ in cliques]
-    for found in each(replicate_tables, _single(uncertain.replicates), model=uncertain.model, cliques=tuple(cliques)):
+    replicates = uncertain.replicates
+    singles = [replicates.single(number) for number in range(len(replicates))] if replicates else []
+    for found in each(replicate_tables, singles, model=uncertain.model, cliques=tuple(cliques)):
         for kept, counts in zip(draws, found, strict=True):
             kept.append(counts)
     tables = []
@@ -77,14 +78,6 @@ def uncertain_tables(uncertain: Uncertain, cliques: Sequence[Clique], *, each: E
         measured = uncertain.measured(clique)
         tables.append(UncertainTable(clique, counts, _stacked(kept, counts.shape), extra, measured, sampled))
     return tables
-
-
-def _single(replicates: Replicates | None) -> list[Replicates]:
-    """Each replicate by itself."""
-    if replicates is None:
-        return []
-    parts = (slice(number, number + 1) for number in range(len(replicates)))
-    return [replace(replicates, changes=replicates.changes[n], totals=replicates.totals[n]) for n in parts]
 
 
 def replicate_tables(single: Replicates, *, model: Model, cliques: Sequence[Clique]) -> list[Counted]:

@@ -65,6 +65,17 @@ class Replicates(StoredModel):
         totals = np.array([totals_of(other) for other in models]).reshape(len(models), len(totals_of(model)))
         return cls(changes, totals, dependence)
 
+    def single(self, number: int) -> Self:
+        """One of the replicates by itself.
+
+        Args:
+            number: which of them, from 0.
+
+        Returns:
+            Replicates of length 1.
+        """
+        return replace(self, changes=self.changes[number : number + 1], totals=self.totals[number : number + 1])
+
     def models(self, model: Model) -> tuple[Model, ...]:
         """The replicates as models.
 
