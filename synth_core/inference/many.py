@@ -8,8 +8,8 @@ first of them as long as that is little work, and for the rest the rows of a sam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +31,8 @@ LEAST_CELLS = 100_000
 ROWS = 200_000
 """Rows of the sample that is counted where the tree is larger; more than those that are chosen to be representative."""
 
-Counted: TypeAlias = NDArray[np.float32]
-"""Counts of one table; a replicate's are known to three digits at best."""
+Counted: TypeAlias = NDArray[Any]
+"""Counts of one table in single precision: a replicate's are known to three digits at best."""
 
 
 class Tables(NamedTuple):
@@ -42,11 +42,8 @@ class Tables(NamedTuple):
     sampled: list[bool]
 
 
-class Each(Protocol):
-    """Calls a function for each job, perhaps at once on several workers."""
-
-    def __call__(self, function: Callable[..., list[Counted]], jobs: Sequence[Any], /, **known: Any) -> Any:
-        """The results in the order of the jobs."""
+Each: TypeAlias = Callable[..., Iterable[list[Counted]]]
+"""Calls a function for each of some jobs, with further arguments by name, perhaps at once on several workers."""
 
 
 def in_turn(function: Callable[..., list[Counted]], jobs: Sequence[Any], /, **known: Any) -> Iterator[list[Counted]]:
@@ -73,10 +70,10 @@ def uncertain_tables(uncertain: Uncertain, cliques: Sequence[Clique], *, each: E
         for kept, counts in zip(draws, found, strict=True):
             kept.append(counts)
     tables = []
-    for clique, counts, sampled, kept in zip(cliques, own.counts, own.sampled, draws, strict=True):
+    for clique, counts, sampled, own_draws in zip(cliques, own.counts, own.sampled, draws, strict=True):
         extra = counts * (uncertain.model.total / ROWS if sampled else 0.0)
         measured = uncertain.measured(clique)
-        tables.append(UncertainTable(clique, counts, _stacked(kept, counts.shape), extra, measured, sampled))
+        tables.append(UncertainTable(clique, counts, _stacked(own_draws, counts.shape), extra, measured, sampled))
     return tables
 
 
@@ -120,7 +117,7 @@ def _sampled(model: MarkovRandomField | Refined, cliques: Sequence[Clique]) -> I
     rows = model.sample(ROWS, np.random.default_rng(SAMPLE_SEED))
     codes = {name: np.ascontiguousarray(rows[:, place]) for place, name in enumerate(model.domain)}
     counted = count_codes(codes, model.domain, cliques)
-    return (counts * (model.total / ROWS) for counts in counted)
+    return (np.asarray(counts * (model.total / ROWS), dtype=np.float64) for counts in counted)
 
 
 def _of_mixture(model: Mixture, cliques: Sequence[Clique]) -> Tables:

@@ -99,7 +99,9 @@ def _triples(
     domain: Domain, shown: Sequence[str], cliques: Iterable[Clique], measured: Callable[[Clique], bool]
 ) -> list[Clique]:
     """Three columns at a time: those that were measured, then others of the columns with the fewest codes."""
-    inside: set[Clique] = {triple for clique in cliques for triple in combinations(domain.clique(set(clique) & set(shown)), 3)}
+    inside: set[Clique] = set()
+    for clique in cliques:
+        inside.update(combinations(domain.clique(set(clique) & set(shown)), 3))
     known = sorted(filter(measured, inside), key=lambda triple: (domain.cells(triple), triple))
     few = domain.clique(sorted(shown, key=domain.size)[:FEW])
     others = sorted(set(combinations(few, 3)) - set(known), key=lambda triple: (domain.cells(triple), triple))
