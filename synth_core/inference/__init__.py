@@ -1,1 +1,4 @@
 """What a release's model says of any table, and how far that may be from the truth."""
+
+from synth_core.inference.combining import Combined as Combined
+from synth_core.inference.combining import combine as combine

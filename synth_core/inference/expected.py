@@ -86,12 +86,12 @@ def _of_mixture(model: Mixture, attributes: Clique, where: Where) -> Floats:
         if not all(own.values()):
             continue
         counts = expected_counts(part.model, inside, own) * (part.rows / part.model.total)
-        places = [_table_codes(model, part, name) for name in attributes]
+        places = [table_codes(model, part, name) for name in attributes]
         table[np.ix_(*places)] += counts.reshape([len(place) for place in places])
     return table
 
 
-def _table_codes(model: Mixture, part: Component, name: str) -> list[int]:
+def table_codes(model: Mixture, part: Component, name: str) -> list[int]:
     """The table's codes that a part's codes of a column stand for."""
     if name in part.constants:
         return [part.constants[name]]

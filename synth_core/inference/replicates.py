@@ -76,12 +76,36 @@ class Replicates(StoredModel):
         tables = split_tables(model.domain, cliques, counts)
         return cls(changes, totals, cliques, counts, spread, weakest_dependence(tables))
 
-    def models(self, model: Model, *, most: int | None = None) -> tuple[Model, ...]:
+    def first(self, count: int) -> Self:
+        """The first of the replicates, as many as these.
+
+        Args:
+            count: how many, if there are so many.
+
+        Returns:
+            Those by themselves.
+        """
+        return self._some(slice(0, count))
+
+    def single(self, number: int) -> Self:
+        """One of the replicates by itself.
+
+        Args:
+            number: which of them, from 0.
+
+        Returns:
+            Replicates of length 1.
+        """
+        return self._some(slice(number, number + 1))
+
+    def _some(self, rows: slice) -> Self:
+        return replace(self, changes=self.changes[rows], totals=self.totals[rows], spread=self.spread[rows])
+
+    def models(self, model: Model) -> tuple[Model, ...]:
         """The replicates as models.
 
         Args:
             model: the release's model, from which they were taken.
-            most: only so many of them.
 
         Returns:
             One model each.
@@ -92,8 +116,7 @@ class Replicates(StoredModel):
         self.check(model)
         own = parameters(model)
         return tuple(
-            _rebuilt(model, own + change, totals)
-            for change, totals in zip(self.changes[:most], self.totals[:most], strict=True)
+            _rebuilt(model, own + change, totals) for change, totals in zip(self.changes, self.totals, strict=True)
         )
 
     def check(self, model: Model) -> None:

@@ -143,9 +143,7 @@ class Uncertain:
             values = sampled_counts(self.model, names, known)
             draws = [sampled_counts(one, names, known) for one in self._few[:2]]
         measured = self.measured((*names, *known))
-        extra = np.zeros_like(values)
-        if self.replicates is not None and not measured:
-            extra = extra + self.replicates.dependence * values
+        extra = values * self.modelled_variance(measured=measured)
         if sampled:
             extra = extra + values * (self.model.total / SAMPLE_ROWS)
         found = np.array(draws, dtype=np.float64).reshape(len(draws), *values.shape)
@@ -161,6 +159,17 @@ class Uncertain:
             False if the table is modelled from smaller ones; of a divided table, if it is so in some part.
         """
         return _measured(self.model, set(attributes))
+
+    def modelled_variance(self, *, measured: bool) -> float:
+        """Variance of a count, for each record in it, that no replicate shows.
+
+        Args:
+            measured: whether the table was measured.
+
+        Returns:
+            0 for a measured table; else what `weakest_dependence` found.
+        """
+        return 0.0 if measured or self.replicates is None else self.replicates.dependence
 
     def _stored(self, names: Clique, where: Where) -> tuple[Floats, Floats] | None:
         """Values and draws of a table inside a measured one, without any inference."""
@@ -180,7 +189,7 @@ class Uncertain:
         if self.replicates is None:
             return ()
         cells = sum(part.tree.cells for part in _fields(self.model))
-        return self.replicates.models(self.model, most=max(2, int(PASS_CELLS / max(cells, 1))))
+        return self.replicates.first(max(2, int(PASS_CELLS / max(cells, 1)))).models(self.model)
 
 
 REPLICATES = "replicates.npz"

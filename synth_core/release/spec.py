@@ -149,6 +149,14 @@ class ReleaseSpec(BaseModel):
         "apostrophe before it",
         False,
     )
+    replicates: int = _field(
+        "Replicate tables",
+        "number of further synthetic tables, each drawn from a replicate of the model, so that an analysis shows how "
+        "far its result may be off (`synth combine`); 10 are good, and each takes the space of the extract",
+        0,
+        ge=0,
+        le=100,
+    )
     seed: int = _field(
         "Sampling seed",
         "seed of the row sampler, which is post-processing; privacy noise has no seed",
@@ -258,6 +266,11 @@ class ReleaseSpec(BaseModel):
                 "schema_": _beside(path, spec.schema_),
             }
         )
+
+    @property
+    def table_files(self) -> int:
+        """Number of Parquet files of all synthetic tables: the extract's shards, then those of each replicate table."""
+        return self.shards * (1 + self.replicates)
 
     def dump(self) -> dict[str, Any]:
         """The spec as plain values, with the keys of the YAML file."""

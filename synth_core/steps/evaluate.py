@@ -49,6 +49,7 @@ from synth_core.schema.codec import number_columns
 from synth_core.schema.columns.numbers import NumberBase
 from synth_core.schema.value_rules import ValueRule
 from synth_core.steps.context import StepRun
+from synth_core.steps.explorer import write_explorer
 from synth_core.steps.ingest import snapshot_key
 from synth_core.storage.ingest import ingest_partitions, keeps_places
 from synth_core.synthesizers.base import noise_sigma
@@ -71,7 +72,7 @@ UNKNOWN = "answers of an earlier version"
 
 
 def evaluate(run: StepRun) -> Path:
-    """Write the public quality, then the evaluation and the internal report, which stay in the confidential zone.
+    """Write the public quality and the page of tables, then what stays inside: evaluation and internal report.
 
     The shards are read again in any case: that is what shows that no published row breaks a rule.
     """
@@ -79,6 +80,7 @@ def evaluate(run: StepRun) -> Path:
     with _synthetic_table(run) as synthetic:
         quality = _public_quality(run, synthetic)
         write_text(paths.quality, quality.to_json())
+        write_explorer(run)
         if asked != "none":
             run.read("evaluate", lambda: _compare(run, synthetic, quality))
     run.note("evaluate")

@@ -44,6 +44,7 @@ PLACES = (
     "extract",
     "manifest",
     "public report",
+    "page of tables",
     "internal report",
     "ledger",
     "epsilon",

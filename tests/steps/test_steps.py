@@ -75,6 +75,7 @@ def test_the_manifest_agrees_with_files_and_ledger(released, tmp_path):
         "structure.json",
         "model.npz",
         "quality.json",
+        "explore.html",
         "report.html",
         "certificate.json",
         "deployment.yaml",
