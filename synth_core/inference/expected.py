@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -73,7 +72,6 @@ def sampled_counts(model: Model, attributes: Clique, where: Where) -> Floats:
     return np.asarray(counts * (model.total / len(rows)))
 
 
-@lru_cache(maxsize=2)
 def _sample(model: Model) -> Codes:
     return model.sample(SAMPLE_ROWS, np.random.default_rng(SAMPLE_SEED))
 

@@ -71,8 +71,8 @@ def uncertain_tables(uncertain: Uncertain, cliques: Sequence[Clique], *, each: E
             kept.append(counts)
     tables = []
     for clique, counts, sampled, own_draws in zip(cliques, own.counts, own.sampled, draws, strict=True):
-        extra = counts * (uncertain.model.total / ROWS if sampled else 0.0)
         measured = uncertain.measured(clique)
+        extra = counts * (uncertain.modelled_variance(measured=measured) + (uncertain.model.total / ROWS) * sampled)
         tables.append(UncertainTable(clique, counts, _stacked(own_draws, counts.shape), extra, measured, sampled))
     return tables
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.arrays import Floats
+from synth_core.domain import Clique, Domain
 from synth_core.errors import SourceError
 from synth_core.models.bayesian_network import BayesianNetwork
-from synth_core.models.calibration import split_tables
+from synth_core.models.calibration import Factor, split_tables
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Mixture, Model
 from synth_core.models.refined import Refined
@@ -33,37 +35,57 @@ class Replicates(StoredModel):
     Attributes:
         changes: one row for each replicate, one number for each of the model's parameters (see `parameters`).
         totals: one row for each replicate: expected records of the model and of each of its parts.
-        dependence: how far a table that was not measured may be off, as a multiple of the square root of its expected
-            counts (see `modelled`); 0 where nothing is known of it.
+        cliques: the tables that were measured, without those inside another one.
+        counts: the model's expected counts of their cells, one table after the other.
+        spread: what each replicate says instead, as a difference, one row for each.
+        dependence: variance of a count that was not measured, for each expected record: how far a table may be off of
+            which only parts were measured (see `weakest_dependence`).
     """
 
     FORMAT: ClassVar[str] = "synth-core/replicates/1"
 
     changes: NDArray[np.float16]
     totals: Floats
+    cliques: tuple[Clique, ...]
+    counts: Floats
+    spread: NDArray[np.float32]
     dependence: float = 0.0
 
     def __len__(self) -> int:
         return len(self.changes)
 
     @classmethod
-    def of(cls, model: Model, models: Sequence[Model], *, dependence: float = 0.0) -> Self:
+    def of(cls, model: Model, models: Sequence[Model]) -> Self:
         """Keep what differs from a model.
 
         Args:
             model: the release's model.
             models: replicates of the same structure.
-            dependence: see the attribute.
 
         Returns:
             The replicates.
         """
-        own = parameters(model)
+        own, cliques = parameters(model), measured_cliques(model)
+        counts = _all_counts(model, cliques)
         changes = np.empty((len(models), len(own)), dtype=np.float16)
-        for row, other in zip(changes, models, strict=True):
+        spread = np.empty((len(models), len(counts)), dtype=np.float32)
+        for row, cells, other in zip(changes, spread, models, strict=True):
             row[:] = np.clip(parameters(other) - own, -FLOAT16_MAX, FLOAT16_MAX)
+            cells[:] = _all_counts(other, cliques) - counts
         totals = np.array([totals_of(other) for other in models]).reshape(len(models), len(totals_of(model)))
-        return cls(changes, totals, dependence)
+        tables = split_tables(model.domain, cliques, counts)
+        return cls(changes, totals, cliques, counts, spread, weakest_dependence(tables))
+
+    def first(self, count: int) -> Self:
+        """The first of the replicates, as many as these.
+
+        Args:
+            count: how many, if there are so many.
+
+        Returns:
+            Those by themselves.
+        """
+        return self._some(slice(0, count))
 
     def single(self, number: int) -> Self:
         """One of the replicates by itself.
@@ -74,7 +96,10 @@ class Replicates(StoredModel):
         Returns:
             Replicates of length 1.
         """
-        return replace(self, changes=self.changes[number : number + 1], totals=self.totals[number : number + 1])
+        return self._some(slice(number, number + 1))
+
+    def _some(self, rows: slice) -> Self:
+        return replace(self, changes=self.changes[rows], totals=self.totals[rows], spread=self.spread[rows])
 
     def models(self, model: Model) -> tuple[Model, ...]:
         """The replicates as models.
@@ -88,22 +113,104 @@ class Replicates(StoredModel):
         Raises:
             SourceError: they are replicates of another model.
         """
+        self.check(model)
         own = parameters(model)
-        if self.changes.shape[1:] != own.shape or self.totals.shape[1:] != (len(totals_of(model)),):
-            raise SourceError("replicates.npz is not about model.npz; copy both files of the same release")
         return tuple(
             _rebuilt(model, own + change, totals) for change, totals in zip(self.changes, self.totals, strict=True)
         )
 
+    def check(self, model: Model) -> None:
+        """Refuse a model of which they are no replicates, with a SourceError."""
+        shapes = (len(parameters(model)), len(totals_of(model))), measured_cliques(model)
+        if ((self.changes.shape[1], self.totals.shape[1]), self.cliques) != shapes:
+            raise SourceError("replicates.npz is not about model.npz; copy both files of the same release")
+
+    def table(self, domain: Domain, attributes: Clique) -> tuple[Floats, Floats] | None:
+        """Expected counts of a table inside a measured one, by the model and by each replicate.
+
+        Args:
+            domain: the model's domain.
+            attributes: columns, in the order of the axes.
+
+        Returns:
+            Both; None where no measured table has all of these columns.
+        """
+        around = [clique for clique in self.cliques if set(attributes) <= set(clique)]
+        if not around:
+            return None
+        clique = min(around, key=domain.cells)
+        start = sum(domain.cells(one) for one in self.cliques[: self.cliques.index(clique)])
+        cells = slice(start, start + domain.cells(clique))
+        values = _onto(self.counts[cells].reshape(domain.shape(clique)), clique, attributes)
+        shape = (len(self), *domain.shape(clique))
+        changes = self.spread[:, cells].astype(np.float64).reshape(shape)
+        return values, values + np.array([_onto(one, clique, attributes) for one in changes]).reshape(-1, *values.shape)
+
     def _stored(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        return {"dependence": self.dependence}, {"changes": self.changes, "totals": self.totals}
+        arrays = {"changes": self.changes, "totals": self.totals, "counts": self.counts, "spread": self.spread}
+        return {"dependence": self.dependence, "cliques": self.cliques}, arrays
 
     @classmethod
     def _restored(cls, header: Mapping[str, Any], stored: Mapping[str, NDArray[Any]]) -> Self:
-        changes, totals = stored["changes"], stored["totals"]
-        if changes.ndim != 2 or totals.ndim != 2 or len(changes) != len(totals):
-            raise ValueError(changes.shape)
-        return cls(changes, totals, float(header["dependence"]))
+        found = {name: stored[name] for name in ("changes", "totals", "counts", "spread")}
+        rows = {len(found[name]) for name in ("changes", "totals", "spread")}
+        if len(rows) != 1 or found["spread"].shape != (*rows, len(found["counts"])):
+            raise ValueError(rows)
+        cliques = tuple(map(tuple, header["cliques"]))
+        return cls(
+            found["changes"], found["totals"], cliques, found["counts"], found["spread"], float(header["dependence"])
+        )
+
+
+def measured_cliques(model: Model) -> tuple[Clique, ...]:
+    """The measured tables of a model that lie inside no other one, in the model's order."""
+    sets = [set(clique) for clique in model.cliques]
+    return tuple(c for c, own in zip(model.cliques, sets, strict=True) if not any(own < other for other in sets))
+
+
+def _all_counts(model: Model, cliques: Sequence[Clique]) -> Floats:
+    tables = model.marginals(cliques) if isinstance(model, MarkovRandomField) else map(model.marginal, cliques)
+    return np.concatenate([np.ravel(table) for table in tables])
+
+
+def _onto(table: Floats, clique: Clique, attributes: Clique) -> Floats:
+    """The sums of a table over the columns that are not named, its axes in the order of those that are."""
+    summed = table.sum(axis=tuple(k for k, name in enumerate(clique) if name not in attributes))
+    kept = [name for name in clique if name in attributes]
+    return np.transpose(summed, [kept.index(name) for name in attributes])
+
+
+WEAKEST = 0.5
+"""Share of the measured pairs whose dependence is weaker than what is supposed of one that was not measured."""
+LEAST_EXPECTED = 1.0
+"""Records that independence expects at least in a cell that takes part."""
+
+
+def weakest_dependence(tables: Sequence[Factor]) -> float:
+    """How far the cells of a pair may be off if nobody measured them: what measuring changed in pairs like it.
+
+    Methods measure the pairs first that lie farthest from what is known already, so a pair that was left out has less
+    to tell than most that were not. The misfit of a measured pair is its mean of (count - e)^2 / e, e being what the
+    columns alone would make expect; the middle one of these is the variance that is supposed for each record of a cell.
+
+    Args:
+        tables: the measured tables, as expected counts.
+
+    Returns:
+        Variance of a count for each expected record; 0 if no pair was measured.
+    """
+    misfits: dict[Clique, float] = {}
+    for clique, values in tables:
+        for pair in combinations(clique, 2):
+            if pair not in misfits:
+                misfits[pair] = _misfit(_onto(values, clique, pair))
+    return float(np.quantile(list(misfits.values()), WEAKEST)) if misfits else 0.0
+
+
+def _misfit(table: Floats) -> float:
+    expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / max(table.sum(), 1.0)
+    counted = expected >= LEAST_EXPECTED
+    return float(((table - expected)[counted] ** 2 / expected[counted]).mean()) if counted.any() else 0.0
 
 
 def parameters(model: Model) -> Floats:
@@ -138,8 +245,9 @@ def _rebuilt(model: Model, numbers: Floats, totals: Floats) -> Model:
     if isinstance(model, MarkovRandomField):
         return MarkovRandomField(model.tree, model.cliques, numbers, total=float(totals[0]))
     if isinstance(model, Refined):
-        field, *shares = np.split(numbers, np.cumsum([model.field.potentials.size, *map(len, model.shares)])[:-1])
-        return replace(model, field=_rebuilt(model.field, field, totals), shares=tuple(shares))
+        own, *shares = np.split(numbers, np.cumsum([model.field.potentials.size, *map(len, model.shares)])[:-1])
+        field = MarkovRandomField(model.field.tree, model.field.cliques, own, total=float(totals[0]))
+        return replace(model, field=field, shares=tuple(shares))
     if isinstance(model, BayesianNetwork):
         tables = split_tables(model.versions, [table.clique for table in model.tables], np.maximum(numbers, 0.0))
         return replace(model, tables=tuple(tables), total=float(totals[0]))

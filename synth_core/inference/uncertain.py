@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -22,7 +22,9 @@ from synth_core.domain import Clique, Domain
 from synth_core.errors import FeasibilityError
 from synth_core.inference.expected import SAMPLE_ROWS, Where, expected_counts, sampled_counts
 from synth_core.inference.replicates import Replicates
+from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Mixture, Model, load_model
+from synth_core.models.refined import Refined
 
 LEVEL = 0.9
 """Share of the true values that an interval is to cover, unless it is asked for another."""
@@ -74,7 +76,11 @@ class UncertainTable:
     def _sigma_of(self, value: Floats, draws: Floats, extra: Floats) -> Floats:
         if not len(draws):
             return np.full_like(value, np.nan)
-        return np.sqrt(np.mean((draws - value) ** 2, axis=0) + extra)
+        return np.asarray(np.sqrt(np.mean((draws - value) ** 2, axis=0) + extra))
+
+
+PASS_CELLS = 2e7
+"""Cells of junction trees that the replicates of one question may visit together; at least two answer it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,11 +89,10 @@ class Uncertain:
 
     model: Model
     replicates: Replicates | None = None
-    _models: tuple[Model, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        models = self.replicates.models(self.model) if self.replicates else ()
-        object.__setattr__(self, "_models", models)
+        if self.replicates is not None:
+            self.replicates.check(self.model)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:
@@ -102,7 +107,7 @@ class Uncertain:
         Raises:
             SourceError: a file cannot be read, or they are of different releases.
         """
-        path = Path(folder) / "replicates.npz"
+        path = Path(folder) / REPLICATES
         return cls(load_model(Path(folder) / "model.npz"), Replicates.load(path) if path.exists() else None)
 
     @property
@@ -113,9 +118,12 @@ class Uncertain:
     def table(self, attributes: Iterable[str], *, where: Where | None = None) -> UncertainTable:
         """Expected counts of a table, with their errors.
 
+        A table inside a measured one is read off what is stored of that; another one is summed out of the model, and of
+        as many replicates as there is time for.
+
         Args:
             attributes: columns, in the order of the axes; none for the number of records.
-            where: codes that records may have in other columns, by column.
+            where: codes that records may have, by column.
 
         Returns:
             The table; where the model cannot sum it out, counted in a large sample, with that error.
@@ -124,19 +132,22 @@ class Uncertain:
             SchemaError: a column is not in the domain.
         """
         names, known = tuple(attributes), dict(where or {})
-        draws: Floats
+        if (stored := self._stored(names, known)) is not None:
+            return UncertainTable(names, *stored, np.zeros_like(stored[0]), measured=True)
+        sampled = False
         try:
-            values, sampled = expected_counts(self.model, names, known), False
-            draws = np.array([expected_counts(one, names, known) for one in self._models])
+            values = expected_counts(self.model, names, known)
+            draws = [expected_counts(one, names, known) for one in self._few]
         except FeasibilityError:
-            values, sampled = sampled_counts(self.model, names, known), True
-            draws = np.array([sampled_counts(one, names, known) for one in self._models])
-        draws = draws.reshape(len(self._models), *values.shape)
+            sampled = True
+            values = sampled_counts(self.model, names, known)
+            draws = [sampled_counts(one, names, known) for one in self._few[:2]]
         measured = self.measured((*names, *known))
-        extra = np.zeros_like(values)
+        extra = values * self.modelled_variance(measured=measured)
         if sampled:
             extra = extra + values * (self.model.total / SAMPLE_ROWS)
-        return UncertainTable(names, values, draws, extra, measured, sampled)
+        found = np.array(draws, dtype=np.float64).reshape(len(draws), *values.shape)
+        return UncertainTable(names, values, found, extra, measured, sampled)
 
     def measured(self, attributes: Iterable[str]) -> bool:
         """Whether noisy answers about all these columns together were behind the model.
@@ -148,6 +159,60 @@ class Uncertain:
             False if the table is modelled from smaller ones; of a divided table, if it is so in some part.
         """
         return _measured(self.model, set(attributes))
+
+    def modelled_variance(self, *, measured: bool) -> float:
+        """Variance of a count, for each record in it, that no replicate shows.
+
+        Args:
+            measured: whether the table was measured.
+
+        Returns:
+            0 for a measured table; else what `weakest_dependence` found.
+        """
+        return 0.0 if measured or self.replicates is None else self.replicates.dependence
+
+    def _stored(self, names: Clique, where: Where) -> tuple[Floats, Floats] | None:
+        """Values and draws of a table inside a measured one, without any inference."""
+        if self.replicates is None:
+            return None
+        around = tuple(dict.fromkeys((*names, *where)))
+        found = self.replicates.table(self.domain, around)
+        return (
+            None
+            if found is None
+            else (_select(found[0], around, names, where), _select(found[1], around, names, where))
+        )
+
+    @cached_property
+    def _few(self) -> tuple[Model, ...]:
+        """As many replicates as a question may wait for."""
+        if self.replicates is None:
+            return ()
+        cells = sum(part.tree.cells for part in _fields(self.model))
+        return self.replicates.first(max(2, int(PASS_CELLS / max(cells, 1)))).models(self.model)
+
+
+REPLICATES = "replicates.npz"
+"""Name of the file with the replicates, beside the model's."""
+
+
+def _fields(model: Model) -> list[MarkovRandomField]:
+    """The fields inside a model, on which inference takes its time."""
+    if isinstance(model, Mixture):
+        return [field for part in model.components for field in _fields(part.model)]
+    inner = model.field if isinstance(model, Refined) else model
+    return [inner] if isinstance(inner, MarkovRandomField) else []
+
+
+def _select(table: Floats, around: Clique, names: Clique, where: Where) -> Floats:
+    """The counts of the records that meet a condition, its own columns summed; the first axes may be of replicates."""
+    first = table.ndim - len(around)
+    for name, codes in where.items():
+        axis = first + around.index(name)
+        kept = np.isin(np.arange(table.shape[axis]), list(codes))
+        table = table * kept.reshape([-1 if k == axis else 1 for k in range(table.ndim)])
+    gone = tuple(first + k for k, name in enumerate(around) if name not in names)
+    return np.asarray(table.sum(axis=gone))
 
 
 def _measured(model: Model, attributes: set[str]) -> bool:
