@@ -60,12 +60,21 @@ def uncertain_tables(uncertain: Uncertain, cliques: Sequence[Clique], *, each: E
         each: how the replicates are gone through.
 
     Returns:
-        One table for each; those that span cliques of a large model are counted in a sample, with that error.
+        One table for each; those that span cliques of a large model are counted in a sample, with that error, and those
+        inside a measured table are read off what is stored of it.
     """
+    stored = [uncertain.stored(clique) for clique in cliques]
+    rest = [clique for clique, known in zip(cliques, stored, strict=True) if known is None]
+    others = iter(_summed_out(uncertain, rest, each) if rest else ())
+    return [known if known is not None else next(others) for known in stored]
+
+
+def _summed_out(uncertain: Uncertain, cliques: Sequence[Clique], each: Each) -> list[UncertainTable]:
+    """Tables that each model has to be asked for."""
     own = expected_tables(uncertain.model, cliques)
     draws: list[list[Counted]] = [[] for _ in cliques]
     replicates = uncertain.replicates
-    singles = [replicates.single(number) for number in range(len(replicates))] if replicates else []
+    singles = [replicates.single(number) for number in range(uncertain.affordable)] if replicates else []
     for found in each(replicate_tables, singles, model=uncertain.model, cliques=tuple(cliques)):
         for kept, counts in zip(draws, found, strict=True):
             kept.append(counts)

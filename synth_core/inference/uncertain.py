@@ -71,12 +71,25 @@ class UncertainTable:
 
     def quantile(self, level: float) -> float:
         """Standard deviations on either side of a value: Student's, with one degree of freedom for each replicate."""
-        return float(stdtrit(max(len(self.draws), 1), (1 + level) / 2))
+        return quantile(len(self.draws), level)
 
     def _sigma_of(self, value: Floats, draws: Floats, extra: Floats) -> Floats:
         if not len(draws):
             return np.full_like(value, np.nan)
         return np.asarray(np.sqrt(np.mean((draws - value) ** 2, axis=0) + extra))
+
+
+def quantile(replicates: int, level: float) -> float:
+    """Half the width of an interval in standard deviations: Student's, with a degree of freedom for each replicate.
+
+    Args:
+        replicates: how many replicates the standard deviation is made of.
+        level: share of the true values that are to lie in the interval.
+
+    Returns:
+        The factor of the standard deviation.
+    """
+    return float(stdtrit(max(replicates, 1), (1 + level) / 2))
 
 
 PASS_CELLS = 2e7
@@ -132,8 +145,8 @@ class Uncertain:
             SchemaError: a column is not in the domain.
         """
         names, known = tuple(attributes), dict(where or {})
-        if (stored := self._stored(names, known)) is not None:
-            return UncertainTable(names, *stored, np.zeros_like(stored[0]), measured=True)
+        if (stored := self.stored(names, where=known)) is not None:
+            return stored
         sampled = False
         try:
             values = expected_counts(self.model, names, known)
@@ -171,25 +184,38 @@ class Uncertain:
         """
         return 0.0 if measured or self.replicates is None else self.replicates.dependence
 
-    def _stored(self, names: Clique, where: Where) -> tuple[Floats, Floats] | None:
-        """Values and draws of a table inside a measured one, without any inference."""
+    def stored(self, names: Clique, *, where: Where | None = None) -> UncertainTable | None:
+        """A table inside a measured one, without any inference.
+
+        Args:
+            names: columns, in the order of the axes.
+            where: codes that records may have, by column.
+
+        Returns:
+            The table; None where no measured table has all columns that are named.
+        """
         if self.replicates is None:
             return None
-        around = tuple(dict.fromkeys((*names, *where)))
+        known = where or {}
+        around = tuple(dict.fromkeys((*names, *known)))
         found = self.replicates.table(self.domain, around)
-        return (
-            None
-            if found is None
-            else (_select(found[0], around, names, where), _select(found[1], around, names, where))
-        )
+        if found is None:
+            return None
+        values, draws = (_select(table, around, names, known) for table in found)
+        return UncertainTable(names, values, draws, np.zeros_like(values), measured=True)
+
+    @property
+    def affordable(self) -> int:
+        """How many replicates a question about a table that was not measured is put to."""
+        if self.replicates is None:
+            return 0
+        cells = sum(part.tree.cells for part in _fields(self.model))
+        return min(len(self.replicates), max(2, int(PASS_CELLS / max(cells, 1))))
 
     @cached_property
     def _few(self) -> tuple[Model, ...]:
         """As many replicates as a question may wait for."""
-        if self.replicates is None:
-            return ()
-        cells = sum(part.tree.cells for part in _fields(self.model))
-        return self.replicates.first(max(2, int(PASS_CELLS / max(cells, 1)))).models(self.model)
+        return self.replicates.first(self.affordable).models(self.model) if self.replicates else ()
 
 
 REPLICATES = "replicates.npz"

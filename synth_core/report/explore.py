@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.inference.many import Each, in_turn, uncertain_tables
-from synth_core.inference.uncertain import ROUNDING, Uncertain, UncertainTable
+from synth_core.inference.uncertain import ROUNDING, Uncertain, UncertainTable, quantile
 from synth_core.report.page import page, template_environment
 from synth_core.report.page_tables import Layer, Numbers, Wanted, givens, pack, wanted_tables
 from synth_core.schema import Schema
@@ -104,11 +104,12 @@ def explore_page(
         )
         for one, numbers in zip(wanted, page_numbers(wanted, uncertain, means, each=each), strict=True)
     ]
-    degrees = uncertain.table(())
+    several = sorted({table["replicates"] for table in tables})
     data = {
         "release": about.release,
         "columns": [_column(column, means) for column in schema.columns],
-        "levels": [(str(level), degrees.quantile(level / 100)) for level in LEVELS],
+        "levels": [str(level) for level in LEVELS],
+        "widths": {one: {level: quantile(one, level / 100) for level in LEVELS} for one in several},
         "tables": tables,
     }
     style = template_environment("synth_core.report", {}).get_template("explore.css.j2").render()
@@ -123,7 +124,7 @@ def explore_page(
         script=script,
         data=json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
         holds=held(wanted, schema),
-        replicates=len(degrees.draws),
+        replicates=max(several),
     )
 
 
@@ -166,7 +167,7 @@ def _counts(table: UncertainTable) -> Numbers:
         shares = _ratio(table.values, totals)
         draws = _ratio(table.draws, table.draws.sum(axis=tuple(axis + 1 for axis in axes), keepdims=True))
         layers.append(Layer(given, _deviations(shares, draws, _ratio(table.extra, totals**2))))
-    return Numbers(table.values, tuple(layers), table.measured, table.sampled)
+    return Numbers(table.values, tuple(layers), table.measured, table.sampled, len(table.draws))
 
 
 def _means(table: UncertainTable, name: str, codes: Floats) -> Numbers:
@@ -182,7 +183,7 @@ def _means(table: UncertainTable, name: str, codes: Floats) -> Numbers:
     stray = (extra * np.where(known, codes - means[..., None], 0.0) ** 2).sum(axis=-1)
     sigma = _deviations(means, _ratio(draws @ weights, draws @ ones), _ratio(stray, records**2))
     shown = np.where(records > 0, means, np.nan)
-    return Numbers(shown, (Layer(None, sigma),), table.measured, table.sampled)
+    return Numbers(shown, (Layer(None, sigma),), table.measured, table.sampled, len(table.draws))
 
 
 def _deviations(values: Floats, draws: Floats, extra: Floats) -> Floats:

@@ -60,12 +60,16 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Numbers:
-    """What is known of a table: its numbers, their standard deviations, and where they are from."""
+    """What is known of a table: its numbers, their standard deviations, and where they are from.
+
+    `replicates` is how many replicates of the model the deviations are made of.
+    """
 
     values: Floats
     layers: tuple[Layer, ...]
     measured: bool
     sampled: bool
+    replicates: int
 
 
 def wanted_tables(
@@ -156,6 +160,7 @@ def pack(numbers: Numbers, *, of: Sequence[int], mean: int | None, places: Mappi
         "mean": mean,
         "measured": numbers.measured,
         "sampled": numbers.sampled,
+        "replicates": numbers.replicates,
         "least": least,
         "per_unit": per_unit,
         "layers": layers,

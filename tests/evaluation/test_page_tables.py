@@ -33,7 +33,7 @@ def packed(values, *sigmas, by=("a", "b")):
         Layer(None if k == 0 else given, s)
         for k, (s, given) in enumerate(zip(sigmas, [None, (), ("a",)], strict=False))
     )
-    numbers = Numbers(values, layers, measured=True, sampled=False)
+    numbers = Numbers(values, layers, measured=True, sampled=False, replicates=24)
     places = {name: place for place, name in enumerate(SMALL)}
     return pack(numbers, of=[places[name] for name in by], mean=None, places=places)
 
@@ -103,6 +103,6 @@ def test_the_stated_size_of_a_table_is_enough():
         Layer(None, np.full((7, 9), 1 / 3)),
         *(Layer(given, np.full((7, 9), 1 / 3)) for given in givens(("a", "b"))),
     )
-    numbers = Numbers(np.full((7, 9), 1e7 / 3), layers, measured=False, sampled=False)
+    numbers = Numbers(np.full((7, 9), 1e7 / 3), layers, measured=False, sampled=False, replicates=24)
     text = str(pack(numbers, of=[0, 1], mean=None, places={"a": 0, "b": 1}))
     assert len(text) <= packed_size(Wanted(("a", "b")), domain) + 100

@@ -14,7 +14,7 @@ export function answer(question) {
   const table = findTable(asked, mean);
   const layer = table && layerOf(table, givenColumns(question));
   if (!layer) return null;
-  const width = Number(DATA.levels.find(([level]) => level === question.level)[1]);
+  const width = table.widths[question.level];
   const at = (row, column) => {
     const codes = new Map([[rows, row]]);
     if (columns !== null) codes.set(columns, column);

@@ -32,7 +32,7 @@ function showQuestion() {
   const perRow = across === null ? [] : [["row", "share of each row"]];
   const measures = [["count", "count"], ["share", share], ...perRow, ...means];
   fill(byId("measure"), measures, question.measure, [rows, across, where]);
-  fill(byId("level"), DATA.levels.map(([level]) => [level, `${level} %`]), question.level);
+  fill(byId("level"), DATA.levels.map((level) => [level, `${level} %`]), question.level);
   byId("picture-part").hidden = across === null;
   for (const radio of document.getElementsByName("picture")) radio.checked = radio.value === question.picture;
 }

@@ -40,7 +40,7 @@ function unpack(table) {
     const own = bytes.subarray((3 + number) * cells, (4 + number) * cells);
     return { given, sigma: (cell) => (own[cell] ? least * ratio ** (own[cell] - 1) : 0) };
   });
-  return { of: table.of, shape, values, layers, measured: table.measured, sampled: table.sampled };
+  return { of: table.of, shape, values, layers, measured: table.measured, sampled: table.sampled, widths: DATA.widths[table.replicates] };
 }
 
 const NOTHING = 0xffffff; // a mean of no records

@@ -31,7 +31,7 @@ export function readAddress(address) {
   if (["share", "row"].includes(said.get("measure"))) question.measure = said.get("measure");
   const mean = place("mean");
   if (mean !== null && DATA.columns[mean].number) question.measure = mean;
-  if (DATA.levels.some(([level]) => level === said.get("level"))) question.level = said.get("level");
+  if (DATA.levels.includes(said.get("level"))) question.level = said.get("level");
   if (PICTURES.includes(said.get("picture"))) question.picture = said.get("picture");
   return question;
 }
