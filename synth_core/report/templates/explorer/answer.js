@@ -29,7 +29,8 @@ export function answer(question) {
     const margin = Number.isNaN(value) ? NaN : width * layer.sigma(cell);
     return withInterval(value, margin, question.measure);
   }));
-  return { question, rows: DATA.columns[rows].captions, heads, cells, measured: table.measured, sampled: table.sampled };
+  const { measured, sampled } = table;
+  return { question, rows: DATA.columns[rows].captions, heads, cells, measured, sampled };
 }
 
 /** The columns in which the records are equal of which a share is taken; null for counts and means. */
@@ -53,12 +54,12 @@ function withInterval(value, margin, measure) {
   return { value, margin, low, high, unsure: margin > 0 && margin >= Math.abs(value) / 2 };
 }
 
-/** How an answer's numbers are written: counts whole, shares in percent, all with the digits that a middling margin leaves. */
+/** How an answer's numbers are written: counts whole, shares in percent, with the digits a middling margin leaves. */
 export function writer(found) {
   const { measure } = found.question;
   const share = measure === "share" || measure === "row", unit = share ? 100 : 1;
-  const margins = found.cells.flat().map((one) => unit * one.margin).filter((margin) => margin > 0).sort((a, b) => a - b);
-  const middling = margins[Math.floor(margins.length / 2)] ?? 1;
+  const margins = found.cells.flat().map((one) => unit * one.margin).filter((margin) => margin > 0);
+  const middling = margins.sort((a, b) => a - b)[Math.floor(margins.length / 2)] ?? 1;
   const finest = Math.min(share ? 3 : 6, Math.max(share ? 1 : 0, 1 - Math.floor(Math.log10(middling))));
   const digits = measure === "count" ? 0 : finest;
   const format = new Intl.NumberFormat("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });

@@ -80,7 +80,8 @@ export function drawHeatMap(found, width, alt) {
   const low = Math.min(0, ...values), high = Math.max(...values, 1e-12);
   found.cells.slice(0, rows).forEach((cells, row) => {
     const y = top + row * line;
-    svg.append(node("text", { x: left - 8, y: y + line / 2 + 4, "text-anchor": "end" }, cut(found.rows[row], left - 8)));
+    const place = { x: left - 8, y: y + line / 2 + 4, "text-anchor": "end" };
+    svg.append(node("text", place, cut(found.rows[row], left - 8)));
     cells.slice(0, heads.length).forEach((one, column) => {
       if (Number.isNaN(one.value)) return;
       const x = left + column * field, depth = (one.value - low) / (high - low);

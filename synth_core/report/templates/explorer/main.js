@@ -27,7 +27,8 @@ function showQuestion() {
   fill(byId("where"), [["", "all records"], ...columns], where ?? "", [rows, across]);
   byId("is-part").hidden = where === null;
   if (where !== null) fill(byId("is"), DATA.columns[where].captions.map((text, code) => [code, text]), question.code);
-  const means = columns.filter(([place]) => DATA.columns[place].number).map(([place, name]) => [place, `mean of ${name}`]);
+  const numbers = columns.filter(([place]) => DATA.columns[place].number);
+  const means = numbers.map(([place, name]) => [place, `mean of ${name}`]);
   const share = where === null ? "share of all records" : "share of these records";
   const perRow = across === null ? [] : [["row", "share of each row"]];
   const measures = [["count", "count"], ["share", share], ...perRow, ...means];
@@ -69,23 +70,27 @@ function showAnswer() {
   showPicture();
   const left = [];
   const numbers = found.rows.length * found.heads.length;
-  if (numbers > MAX_MARKS) left.push(`The picture shows about ${MAX_MARKS} of ${numbers.toLocaleString("en")} numbers.`);
-  if (numbers > MAX_CELLS) left.push(`The table shows about ${MAX_CELLS.toLocaleString("en")} of them; the CSV file has all.`);
+  const all = numbers.toLocaleString("en");
+  if (numbers > MAX_MARKS) left.push(`The picture shows about ${MAX_MARKS} of ${all} numbers.`);
+  if (numbers > MAX_CELLS) left.push(`The table shows about ${MAX_CELLS} of them; the CSV file has all.`);
   byId("cut").textContent = left.join(" ");
 }
 
+const MEASURED = "Measured: noisy answers about these columns together are behind this table.";
+const MODELLED = "Modelled, not measured: no noisy answer held these columns together. The table follows from what the "
+  + "model knows of fewer columns at a time, and a relation that only they have together may be missing.";
+const SAMPLED = " Summing it out of the model would have taken too long: it was counted in a large sample.";
+
 function statusOf({ measured, sampled }) {
-  const origin = measured ? "Measured: noisy answers about these columns together are behind this table."
-    : "Modelled, not measured: no noisy answer held these columns together. The table follows from what the model knows of fewer "
-      + "columns at a time, and a relation that only they have together may be missing.";
-  return sampled ? `${origin} The model cannot sum it out; it was counted in a large sample.` : origin;
+  return (measured ? MEASURED : MODELLED) + (sampled ? SAMPLED : "");
 }
 
 function showPicture() {
   const heat = question.columns !== null && question.picture === "heat";
   const width = Math.max(280, Math.min(1000, byId("picture").clientWidth));
   const draw = heat ? drawHeatMap : drawBars;
-  byId("picture").replaceChildren(draw(found, width, `${heat ? "Heat map" : "Bars with error bars"}: ${inWords(question)}; the table below has the numbers.`));
+  const alt = `${heat ? "Heat map" : "Bars with error bars"}: ${inWords(question)}; the table has the numbers.`;
+  byId("picture").replaceChildren(draw(found, width, alt));
   byId("key-bars").hidden = heat;
   byId("key-heat").hidden = !heat;
 }

@@ -40,7 +40,8 @@ function unpack(table) {
     const own = bytes.subarray((3 + number) * cells, (4 + number) * cells);
     return { given, sigma: (cell) => (own[cell] ? least * ratio ** (own[cell] - 1) : 0) };
   });
-  return { of: table.of, shape, values, layers, measured: table.measured, sampled: table.sampled, widths: DATA.widths[table.replicates] };
+  const { of, measured, sampled, replicates } = table;
+  return { of, shape, values, layers, measured, sampled, widths: DATA.widths[replicates] };
 }
 
 const NOTHING = 0xffffff; // a mean of no records
