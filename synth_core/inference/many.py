@@ -60,8 +60,17 @@ def uncertain_tables(uncertain: Uncertain, cliques: Sequence[Clique], *, each: E
         each: how the replicates are gone through.
 
     Returns:
-        One table for each; those that span cliques of a large model are counted in a sample, with that error.
+        One table for each; those that span cliques of a large model are counted in a sample, with that error, and those
+        inside a measured table are read off what is stored of it.
     """
+    stored = [uncertain.stored(clique) for clique in cliques]
+    rest = [clique for clique, known in zip(cliques, stored, strict=True) if known is None]
+    others = iter(_summed_out(uncertain, rest, each) if rest else ())
+    return [known if known is not None else next(others) for known in stored]
+
+
+def _summed_out(uncertain: Uncertain, cliques: Sequence[Clique], each: Each) -> list[UncertainTable]:
+    """Tables that each model has to be asked for."""
     own = expected_tables(uncertain.model, cliques)
     draws: list[list[Counted]] = [[] for _ in cliques]
     replicates = uncertain.replicates

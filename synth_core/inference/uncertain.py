@@ -132,8 +132,8 @@ class Uncertain:
             SchemaError: a column is not in the domain.
         """
         names, known = tuple(attributes), dict(where or {})
-        if (stored := self._stored(names, known)) is not None:
-            return UncertainTable(names, *stored, np.zeros_like(stored[0]), measured=True)
+        if (stored := self.stored(names, where=known)) is not None:
+            return stored
         sampled = False
         try:
             values = expected_counts(self.model, names, known)
@@ -171,17 +171,25 @@ class Uncertain:
         """
         return 0.0 if measured or self.replicates is None else self.replicates.dependence
 
-    def _stored(self, names: Clique, where: Where) -> tuple[Floats, Floats] | None:
-        """Values and draws of a table inside a measured one, without any inference."""
+    def stored(self, names: Clique, *, where: Where | None = None) -> UncertainTable | None:
+        """A table inside a measured one, without any inference.
+
+        Args:
+            names: columns, in the order of the axes.
+            where: codes that records may have, by column.
+
+        Returns:
+            The table; None where no measured table has all columns that are named.
+        """
         if self.replicates is None:
             return None
-        around = tuple(dict.fromkeys((*names, *where)))
+        known = where or {}
+        around = tuple(dict.fromkeys((*names, *known)))
         found = self.replicates.table(self.domain, around)
-        return (
-            None
-            if found is None
-            else (_select(found[0], around, names, where), _select(found[1], around, names, where))
-        )
+        if found is None:
+            return None
+        values, draws = (_select(table, around, names, known) for table in found)
+        return UncertainTable(names, values, draws, np.zeros_like(values), measured=True)
 
     @cached_property
     def _few(self) -> tuple[Model, ...]:

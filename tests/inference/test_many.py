@@ -55,10 +55,10 @@ def test_a_model_is_forgotten_before_the_next_is_asked(monkeypatch):
         return beliefs(model)
 
     monkeypatch.setattr(MarkovRandomField, "beliefs", property(watched))
-    uncertain_tables(uncertain, [("a", "b")])
+    uncertain_tables(uncertain, [("a", "c")])
     made = {id(model) for model in calibrated}
     assert len(made) == 4
-    assert not made & {id(model) for model in uncertain._models}
+    assert not made & {id(model) for model in uncertain._few}
 
 
 def test_without_replicates_there_is_no_error():
