@@ -28,6 +28,9 @@ from synth_core.models.stored import StoredModel
 FLOAT16_MAX = float(np.finfo(np.float16).max)
 
 
+OTHERS = "replicates.npz is not about model.npz; copy both files of the same release"
+
+
 @dataclass(frozen=True, eq=False)
 class Replicates(StoredModel):
     """What differs between a release's model and its replicates.
@@ -76,6 +79,16 @@ class Replicates(StoredModel):
         tables = split_tables(model.domain, cliques, counts)
         return cls(changes, totals, cliques, counts, spread, weakest_dependence(tables))
 
+    @classmethod
+    def joined(cls, some: Sequence[Self]) -> Self:
+        """Replicates of one model that were made apart, in the order given; there is at least one."""
+        return replace(
+            some[0],
+            changes=np.concatenate([one.changes for one in some]),
+            totals=np.concatenate([one.totals for one in some]),
+            spread=np.concatenate([one.spread for one in some]),
+        )
+
     def first(self, count: int) -> Self:
         """The first of the replicates, as many as these.
 
@@ -113,17 +126,18 @@ class Replicates(StoredModel):
         Raises:
             SourceError: they are replicates of another model.
         """
-        self.check(model)
         own = parameters(model)
+        if (self.changes.shape[1], self.totals.shape[1]) != (len(own), len(totals_of(model))):
+            raise SourceError(OTHERS)
         return tuple(
             _rebuilt(model, own + change, totals) for change, totals in zip(self.changes, self.totals, strict=True)
         )
 
     def check(self, model: Model) -> None:
         """Refuse a model of which they are no replicates, with a SourceError."""
-        shapes = (len(parameters(model)), len(totals_of(model))), measured_cliques(model)
-        if ((self.changes.shape[1], self.totals.shape[1]), self.cliques) != shapes:
-            raise SourceError("replicates.npz is not about model.npz; copy both files of the same release")
+        sizes = len(parameters(model)), len(totals_of(model)), measured_cliques(model)
+        if (self.changes.shape[1], self.totals.shape[1], self.cliques) != sizes:
+            raise SourceError(OTHERS)
 
     def table(self, domain: Domain, attributes: Clique) -> tuple[Floats, Floats] | None:
         """Expected counts of a table inside a measured one, by the model and by each replicate.
@@ -162,15 +176,22 @@ class Replicates(StoredModel):
         )
 
 
+MAX_CELLS = 400_000
+"""Cells of measured tables of which each replicate's counts are stored; the smaller tables come first."""
+
+
 def measured_cliques(model: Model) -> tuple[Clique, ...]:
-    """The measured tables of a model that lie inside no other one, in the model's order."""
-    sets = [set(clique) for clique in model.cliques]
-    return tuple(c for c, own in zip(model.cliques, sets, strict=True) if not any(own < other for other in sets))
+    """The measured tables of a model that lie inside no other one, the small ones first, as far as they are stored."""
+    sets = list(map(set, model.cliques))
+    outer = [c for c, own in zip(model.cliques, sets, strict=True) if not any(own < other for other in sets)]
+    ordered = sorted(dict.fromkeys(outer), key=model.domain.cells)
+    ends = np.cumsum([model.domain.cells(clique) for clique in ordered])
+    return tuple(clique for clique, end in zip(ordered, ends, strict=True) if end <= MAX_CELLS)
 
 
 def _all_counts(model: Model, cliques: Sequence[Clique]) -> Floats:
     tables = model.marginals(cliques) if isinstance(model, MarkovRandomField) else map(model.marginal, cliques)
-    return np.concatenate([np.ravel(table) for table in tables])
+    return np.concatenate([np.zeros(0), *map(np.ravel, tables)])
 
 
 def _onto(table: Floats, clique: Clique, attributes: Clique) -> Floats:

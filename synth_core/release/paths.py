@@ -123,6 +123,8 @@ class ReleasePaths:
     """Result of the step `fit`."""
     replicates = _File(_home, "replicates.npz")
     """Replicates of the model, fitted again to redrawn noise."""
+    answers = _File(_home, "answers.parquet")
+    """Every noisy answer with its standard deviation."""
     moments = _File(_home, "moments.json")
     """Sums of numbers inside bins, where the release buys them."""
     extract = _File(_home, "extract")
@@ -200,12 +202,17 @@ class ReleasePaths:
             "ingest": [self.schema],
             "score": [self.scores, *([self.division] if spec.strata else []), *(one.scores for one in parts)],
             "select": [self.structure, *(path for one in parts for path in (one.agreed, one.structure))],
-            "fit": [self.model, *([self.moments] if spec.moments_share else []), *(one.model for one in parts)],
+            "fit": [
+                self.model,
+                *([self.moments] if spec.moments_share else []),
+                *(one.model for one in parts),
+                *(one.replicates for one in (self, *parts) if spec.uncertainty),
+            ],
             "sample": [
                 *self.shards(spec.shards, csv=spec.csv),
                 *(self.table_file(number, spec.shards) for number in range(spec.shards, spec.table_files)),
             ],
-            "evaluate": [self.quality, self.explorer],
+            "evaluate": [self.quality, self.explorer, *([self.answers] if spec.publish_answers else [])],
             "publish": [self.public_report, self.certificate, self.deployment],
         }
 
@@ -282,3 +289,4 @@ class StratumPaths(ReleasePaths):
     """The part's scores after they were made to agree with what is known of all parts."""
     structure = _File(_part, "structure.json")
     model = _File(_part, "model.npz")
+    replicates = _File(_part, "replicates.npz")

@@ -149,6 +149,20 @@ class ReleaseSpec(BaseModel):
         "apostrophe before it",
         False,
     )
+    uncertainty: int = _field(
+        "Replicates of the model",
+        "how often the model is fitted again to redrawn noise, which gives every number its error (`synth ask`) and "
+        "costs no privacy; more give steadier intervals and take longer, 0 gives none",
+        24,
+        ge=0,
+        le=200,
+    )
+    publish_answers: bool = _field(
+        "Noisy answers",
+        "whether `answers.parquet` with every noisy answer and its standard deviation is published; the certificate "
+        "covers it either way",
+        True,
+    )
     replicates: int = _field(
         "Replicate tables",
         "number of further synthetic tables, each drawn from a replicate of the model, so that an analysis shows how "

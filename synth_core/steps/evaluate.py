@@ -31,6 +31,7 @@ from synth_core.evaluation.public import (
 )
 from synth_core.evaluation.values import summarise_values
 from synth_core.files import write_text
+from synth_core.inference.answers import write_answers
 from synth_core.ledger.book import cost_by_step, counted_records
 from synth_core.measurement import Measurement
 from synth_core.models.mixture import load_model
@@ -83,6 +84,9 @@ def evaluate(run: StepRun) -> Path:
         write_explorer(run)
         if asked != "none":
             run.read("evaluate", lambda: _compare(run, synthetic, quality))
+    if run.spec.publish_answers:
+        which = {"dataset": run.spec.dataset, "release": run.spec.release}
+        write_answers(paths.answers, run.ledger, run.schema, **which)
     run.note("evaluate")
     return paths.quality if asked == "none" else paths.internal_report
 

@@ -9,7 +9,7 @@ numbers, so it spends nothing, and is seeded like the sampling of rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from synth_core.measurement import Measurement, merge_codes, without_impossible
 from synth_core.models.linear import Answered, LinearMeasurement, contract_axes
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.maximum_entropy import entropy_weight, estimate
-from synth_core.models.mixture import AnyModel, Model
+from synth_core.models.mixture import Model
 from synth_core.models.refined import Refined
 from synth_core.synthesizers.base import Fit, Tools
 from synth_core.synthesizers.compression import code_shares
@@ -159,12 +159,3 @@ def _total(measurements: Sequence[Answered]) -> float | None:
     precision = [1 / (m.noisy.size * m.sigma**2) for m in tables]
     total = sum(p * float(m.noisy.sum()) for p, m in zip(precision, tables, strict=True)) / math.fsum(precision)
     return max(total, 1.0)
-
-
-Spread = Callable[[Redrawing, Sequence[int]], list[AnyModel]]
-"""Makes the replicates of some numbers, perhaps at once on several workers."""
-
-
-def one_by_one(redrawing: Redrawing, numbers: Sequence[int]) -> list[AnyModel]:
-    """Make the replicates here."""
-    return [redrawing.replicate(number) for number in numbers]

@@ -74,6 +74,8 @@ def test_the_manifest_agrees_with_files_and_ledger(released, tmp_path):
         "scores.json",
         "structure.json",
         "model.npz",
+        "replicates.npz",
+        "answers.parquet",
         "quality.json",
         "explore.html",
         "report.html",
