@@ -113,7 +113,7 @@ def protected(columns: tuple[str, ...]) -> list[list[str]]:
     return [*([outcome, name] for name in others), others]
 
 
-def released(analysis: Analysis, asked: str) -> dict[str, Any]:
+def released(analysis: Analysis, asked: str, seed: int) -> dict[str, Any]:
     """One release, and the regression on each of its tables."""
     began = time.process_time()
     with TemporaryDirectory() as at:
@@ -132,6 +132,7 @@ def released(analysis: Analysis, asked: str) -> dict[str, Any]:
             "delta": DELTA,
             "evaluate": "none",
             "replicates": TABLES,
+            "seed": seed,
             **({"protect": protected(analysis.columns)} if asked == "protected" else {}),
         }
         address = prepare(spec, workspace=folder / "workspace")
@@ -213,7 +214,13 @@ def main() -> None:
             truth = list(map(float, logistic(*analysis.design(analysis.frame))[0]))
             made = {run["run"] for run in runs if (run["table"], run["asked"]) == (table, asked)}
             for number in sorted(set(range(arguments.runs)) - made):
-                run = {"table": table, "asked": asked, "run": number, "truth": truth, **released(analysis, asked)}
+                run = {
+                    "table": table,
+                    "asked": asked,
+                    "run": number,
+                    "truth": truth,
+                    **released(analysis, asked, number),
+                }
                 runs.append(run)
                 with RESULTS.open("a") as file:
                     file.write(json.dumps(run) + "\n")
