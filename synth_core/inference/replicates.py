@@ -161,7 +161,8 @@ class Replicates(StoredModel):
         return values, values + np.array([_onto(one, clique, attributes) for one in changes]).reshape(-1, *values.shape)
 
     def _stored(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        arrays = {"changes": self.changes, "totals": self.totals, "counts": self.counts, "spread": self.spread}
+        arrays: dict[str, NDArray[Any]] = {"changes": self.changes, "totals": self.totals}
+        arrays |= {"counts": self.counts, "spread": self.spread}
         return {"dependence": self.dependence, "cliques": self.cliques}, arrays
 
     @classmethod
@@ -277,7 +278,7 @@ def _rebuilt(model: Model, numbers: Floats, totals: Floats) -> Model:
     components, at, turn = [], 0, 0
     for component in model.components:
         size, further = len(parameters(component.model)), 1 + len(totals_of(component.model))
-        own = _rebuilt(component.model, numbers[at : at + size], totals[turn + 1 : turn + further])
-        components.append(replace(component, model=own, rows=float(totals[turn])))
+        inner = _rebuilt(component.model, numbers[at : at + size], totals[turn + 1 : turn + further])
+        components.append(replace(component, model=inner, rows=float(totals[turn])))
         at, turn = at + size, turn + further
     return replace(model, components=tuple(components))

@@ -106,9 +106,15 @@ class Redrawing:
         codes = {m.clique: _redrawn_codes(self.model, m, rng) for m in self.one_way}
         fresh = tuple(self._redrawn(m, codes, rng) for m in self.fit.measurements)
         again = replace(self.fit, measurements=fresh)
-        settings = {"ridge": self.ridge, "max_passes": MAX_PASSES, "total": _total(fresh)}
         inner = self.model.field if isinstance(self.model, Refined) else self.model
-        fitted = estimate(again.domain, again.tables(), warm=inner, **settings)
+        fitted = estimate(
+            again.domain,
+            again.tables(),
+            total=_total(fresh),
+            warm=inner,
+            ridge=self.ridge,
+            max_passes=MAX_PASSES,
+        )
         if not isinstance(self.model, Refined):
             return fitted
         return replace(self.model, field=fitted, shares=self._shares(codes))
