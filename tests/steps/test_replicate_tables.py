@@ -1,6 +1,7 @@
 """Replicate tables: each drawn from its own replicate of the model, listed, signed and checked like the extract."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -30,7 +31,7 @@ def sampled(folder, **changes):
     changed = np.array(own.changes)
     at = np.cumsum([0, *(model.domain.cells(clique) for clique in model.cliques)])[model.cliques.index(("sex",))]
     changed[:, at + 1] = [-9, 0, 9]
-    Replicates(changed, np.array(TOTALS)[:, None]).save(paths.replicates)
+    replace(own, changes=changed, totals=np.array(TOTALS)[:, None]).save(paths.replicates)
     return address, paths
 
 
