@@ -17,9 +17,7 @@ from synth_core.errors import SpecError, needing
 from synth_core.ledger.memory import MemoryLedger
 from synth_core.ledger.verbs import LedgerVerbs
 from synth_core.models.feasibility import check_rules
-from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Model
-from synth_core.models.refined import Refined
 from synth_core.privacy.accounts import Account, Runner, State
 from synth_core.privacy.budget import check_delta, mu2_of
 from synth_core.privacy.curator import Curator, Spending
@@ -265,9 +263,8 @@ def _fitted_model(
         watched = LastFit()
         tools = watched.observing(Tools(progress=progress or (lambda said: advance(said, SHARES["fit"]))))
         talk = run_phases(built, plan, curator, tools)
-        model, fit = talk.model, watched.of(talk.model)
-        known = isinstance(model, MarkovRandomField | Refined) and fit is not None
-        redrawing = Redrawing.of(model, fit, talk.structure.scores.mergeable, seed=0) if known else None
+        model, known = talk.model, talk.structure.scores.mergeable
+        redrawing = Redrawing.where_known(model, watched.of(model), known, seed=0)
         if not budget.moments:
             return model, {}, redrawing
         errors = count_errors(built, schema.domain, plan)

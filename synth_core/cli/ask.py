@@ -18,9 +18,7 @@ def ask(
     by: Annotated[str, typer.Option(help="Columns of the table, with commas; without, one number.")] = "",
     where: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="COLUMN=VALUE", help="Only records with this value; repeat it for other values or columns."
-        ),
+        typer.Option(metavar="COLUMN=VALUE", help="Only records with this value; may be repeated."),
     ] = None,
     mean: Annotated[str, typer.Option(metavar="COLUMN", help="Means of this column of numbers.")] = "",
     share: Annotated[bool, typer.Option("--share", help="Shares of the records instead of counts.")] = False,

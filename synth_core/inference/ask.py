@@ -188,8 +188,8 @@ def ask(
     kept = [[code for code in range(column.size) if code in condition.get(column.name, (code,))] for column in names]
     inside = np.ix_(*kept) if kept else ()
     words = [[column.captions[code] for code in codes] for column, codes in zip(names, kept, strict=True)]
-    flat = [np.asarray(one)[inside].ravel() for one in (values, low, high)]
-    return AskedTable(inner, measure, level, _product(words), *flat, table.measured, table.sampled)
+    values, low, high = (np.asarray(one)[inside].ravel() for one in (values, low, high))
+    return AskedTable(inner, measure, level, _product(words), values, low, high, table.measured, table.sampled)
 
 
 def _product(words: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:

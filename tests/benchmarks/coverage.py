@@ -87,10 +87,10 @@ def page(results: list[dict]) -> str:
     lines = [
         "# Coverage of intervals\n",
         f"Written by `tests/benchmarks/coverage.py`: delta {DELTA:g}, {LEVEL:.0%} intervals, 24 replicates. Each",
-        "figure is the share of cells whose interval holds the true count, over all cells and runs; in brackets the mean",
-        f"half width in records. Large cells have at least {LARGE} true records. *Modelled pairs* were not measured",
-        "together; all of them carry the flag. CPU seconds are of a busy machine: the fit with its measuring, and its",
-        "replicates.\n",
+        "figure is the share of cells whose interval holds the true count, over all cells and runs; in brackets the",
+        f"mean half width in records. Large cells have at least {LARGE} true records. *Modelled pairs* were not",
+        "measured together; all of them carry the flag. CPU seconds are of a busy machine: the fit with its",
+        "measuring, and its replicates.\n",
         "| data | method | epsilon | runs | one-way, large | measured pairs, large | modelled pairs, large | "
         "one-way, small | measured pairs, small | modelled pairs, small | fit, CPU s | replicates, CPU s |",
         "|---|---|---:|---:|---|---|---|---|---|---|---:|---:|",
