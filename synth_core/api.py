@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,7 @@ from synth_core.synthesizers.base import Conversation, Progress, Tools, require_
 from synth_core.synthesizers.methods import synthesizer
 from synth_core.synthesizers.moments import Moments, ask_moments, count_errors, summed_domain
 from synth_core.synthesizers.pooled_numbers import pool_numbers
+from synth_core.synthesizers.replicates import LastFit, Redrawing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -167,18 +169,19 @@ def synthesize(
         raise SpecError("moments_share= buys the sums of columns with moments: true; give both, or neither")
     with live_progress("Synthesizing", wanted=progress is None) as advance:
         earlier = read_frozen(book, spec.dataset, frozen, schema.domain)
-        told, moments = _conversation(
+        talk, moments, redrawing = _conversation(
             frame, schema, spec, book, account, earlier=earlier, advance=advance, progress=progress
         )
-        model = told.model
+        model = talk.model
         advance("drawing rows", SHARES["sample"])
         rng = np.random.default_rng(seed)
         codes = model.sample(rows or max(1, round(model.total)), rng)
         numbers = pool_numbers(schema, model.marginal, moments)
         table = decode(numbers.exchange_rows(codes, schema.domain, rng), schema, rng, numbers.densities)
     records = book.records(dataset=spec.dataset, release=spec.release)
-    reused = say_reuse(frozen, told.scores.set_aside)
-    return Release(table, records, model, account.unit, schema, (epsilon, delta), tuple(reused))
+    reused = tuple(say_reuse(frozen, talk.scores.set_aside))
+    again = replace(redrawing, seed=seed) if redrawing else None
+    return Release(table, records, model, account.unit, schema, (epsilon, delta), reused, moments, again)
 
 
 def _ledger_in_memory(
@@ -249,7 +252,7 @@ def _conversation(
     earlier: Sequence[EarlierRelease],
     advance: Advance,
     progress: Progress | None,
-) -> tuple[Conversation, dict[str, Moments]]:
+) -> tuple[Conversation, dict[str, Moments], Redrawing | None]:
     """Plan, set the price aside, encode the frame, and let the method ask its questions."""
     built = synthesizer(spec.method, spec.preset, spec.options, protect=spec.protect, protect_share=spec.protect_share)
     price = mu2_of(spec.epsilon, spec.delta)
@@ -277,13 +280,17 @@ def _conversation(
             spending = Spending(dataset=spec.dataset, snapshot=snapshot, release=spec.release, step=step, runner=RUNNER)
             return Curator(counts=counts, ledger=book, spending=spending)
 
-        tools = Tools(progress=progress or (lambda said: advance(said, SHARES["fit"])))
-        told = run_phases(built, plan, curator, tools, earlier=earlier)
+        watched = LastFit()
+        tools = watched.observing(Tools(progress=progress or (lambda said: advance(said, SHARES["fit"]))))
+        talk = run_phases(built, plan, curator, tools, earlier=earlier)
+        model, known = talk.model, talk.structure.scores.mergeable
+        redrawing = Redrawing.where_known(model, watched.of(model), known, seed=0)
         if not budget.moments:
-            return told, {}
+            return talk, {}, redrawing
         errors = count_errors(built, schema.domain, plan)
         asked = curator("fit", summed)
-        return told, ask_moments(asked, schema, budget.moments, marginal=told.model.marginal, errors=errors)
+        moments = ask_moments(asked, schema, budget.moments, marginal=model.marginal, errors=errors)
+        return talk, moments, redrawing
 
 
 @contextmanager

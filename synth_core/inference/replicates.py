@@ -161,8 +161,12 @@ class Replicates(StoredModel):
         return values, values + np.array([_onto(one, clique, attributes) for one in changes]).reshape(-1, *values.shape)
 
     def _stored(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        arrays: dict[str, NDArray[Any]] = {"changes": self.changes, "totals": self.totals}
-        arrays |= {"counts": self.counts, "spread": self.spread}
+        arrays: dict[str, NDArray[Any]] = {
+            "changes": self.changes,
+            "totals": self.totals,
+            "counts": self.counts,
+            "spread": self.spread,
+        }
         return {"dependence": self.dependence, "cliques": self.cliques}, arrays
 
     @classmethod
@@ -267,8 +271,8 @@ def _rebuilt(model: Model, numbers: Floats, totals: Floats) -> Model:
     if isinstance(model, MarkovRandomField):
         return MarkovRandomField(model.tree, model.cliques, numbers, total=float(totals[0]))
     if isinstance(model, Refined):
-        own, *shares = np.split(numbers, np.cumsum([model.field.potentials.size, *map(len, model.shares)])[:-1])
-        field = MarkovRandomField(model.field.tree, model.field.cliques, own, total=float(totals[0]))
+        potentials, *shares = np.split(numbers, np.cumsum([model.field.potentials.size, *map(len, model.shares)])[:-1])
+        field = MarkovRandomField(model.field.tree, model.field.cliques, potentials, total=float(totals[0]))
         return replace(model, field=field, shares=tuple(shares))
     if isinstance(model, BayesianNetwork):
         tables = split_tables(model.versions, [table.clique for table in model.tables], np.maximum(numbers, 0.0))

@@ -59,9 +59,12 @@ def select(run: StepRun) -> Path:
 def fit(run: StepRun) -> Path:
     """Let the method measure and estimate; the estimation runs where the cluster says, a GPU worker if it has one."""
     watched, structure = LastFit(), load_structure(run.paths.structure)
-    tools = watched.observing(cluster_tools(run.cluster, run.progress))
+    tools = cluster_tools(run.cluster, run.progress)
+    if run.spec.uncertainty:
+        tools = watched.observing(tools)
     model = run.method.fit(run.curator("fit"), run.plan, structure, tools)
-    write_replicates(run, model, watched.of(model), structure.scores.mergeable)
+    if run.spec.uncertainty:
+        write_replicates(run, model, watched.of(model), structure.scores.mergeable)
     return run.finish("fit", run.paths.model, model.save)
 
 

@@ -11,9 +11,7 @@ import numpy as np
 from synth_core.files import atomic_write
 from synth_core.inference.replicates import Replicates, parameters
 from synth_core.measurement import Measurement
-from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Mixture, Model
-from synth_core.models.refined import Refined
 from synth_core.steps.context import StepRun
 from synth_core.synthesizers.base import Fit
 from synth_core.synthesizers.replicates import STREAM, Redrawing
@@ -32,11 +30,9 @@ def write_replicates(run: StepRun, model: Model, fit: Fit | None, one_way: Seque
         one_way: one-way measurements by which rare codes were merged.
     """
     count, seed = run.spec.uncertainty, run.spec.seed
-    if not count:
-        return
     found = [Replicates.of(model, [])]
-    if fit is not None and isinstance(model, MarkovRandomField | Refined):
-        redrawing = Redrawing.of(model, fit, one_way, seed=seed)
+    redrawing = Redrawing.where_known(model, fit, one_way, seed=seed)
+    if redrawing is not None:
         found += run.cluster.map(_replicate, list(range(count)), redrawing=redrawing)
     _keep(run, Replicates.joined(found), f"{len(found) - 1} replicates of the model, redrawn from seed {seed}")
 

@@ -79,6 +79,15 @@ class Redrawing:
     expected: dict[Clique, Floats] = field(default_factory=dict)
 
     @classmethod
+    def where_known(
+        cls, model: Model, fit: Fit | None, one_way: Sequence[Measurement], *, seed: int
+    ) -> Redrawing | None:
+        """The same as `of`; None for a model of another kind or without a fit, which has no replicates."""
+        if fit is None or not isinstance(model, MarkovRandomField | Refined):
+            return None
+        return cls.of(model, fit, one_way, seed=seed)
+
+    @classmethod
     def of(
         cls, model: MarkovRandomField | Refined, fit: Fit, one_way: Sequence[Measurement], *, seed: int
     ) -> Redrawing:
@@ -108,12 +117,7 @@ class Redrawing:
         again = replace(self.fit, measurements=fresh)
         inner = self.model.field if isinstance(self.model, Refined) else self.model
         fitted = estimate(
-            again.domain,
-            again.tables(),
-            total=_total(fresh),
-            warm=inner,
-            ridge=self.ridge,
-            max_passes=MAX_PASSES,
+            again.domain, again.tables(), warm=inner, ridge=self.ridge, max_passes=MAX_PASSES, total=_total(fresh)
         )
         if not isinstance(self.model, Refined):
             return fitted

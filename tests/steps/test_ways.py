@@ -7,7 +7,8 @@ A **row** travels as the text of its line, as Arrow cells and as codes, all reco
 that nothing else has; then as exact counts, whole numbers with a sum that is a multiple of it, or in `Private`. It ends
 where noise is added. A made-up row, recognised by another prime, begins where a model is sampled and ends in the
 published table. Behind the wall there is no row, but a noisy answer (`Measurement`) and a model; the **whole way** has
-these too. Followed are the steps that lead to the published table; `evaluate`, which hands nothing on, is not.
+these too. Followed are the steps that lead to the published table; `evaluate`, which hands nothing on, is not, and
+replicates of the model, from which no row comes, are left out.
 
 A **spend** begins where a method puts a question to the curator, with the mu^2 that it may cost, and travels as the
 mechanism that this buys, as the request, its reservation and the facts of its record, all recognised by type and by
@@ -140,7 +141,7 @@ def carries_spend(value: Any) -> bool:
 
 
 def release(folder: Path) -> str:
-    spec = write_release(folder, frame=people(ROWS), method="independent", rows=SYNTHETIC, shards=1)
+    spec = write_release(folder, frame=people(ROWS), method="independent", rows=SYNTHETIC, shards=1, uncertainty=0)
     return prepare(spec, workspace=folder / "workspace")
 
 
