@@ -201,6 +201,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "ledger-states": ledger_states,
     "python-core": lambda: python_names("synth_core"),
     "python-models": lambda: python_names("synth_core.models"),
+    "python-inference": lambda: python_names("synth_core.inference"),
     "python-evaluation": lambda: python_names("synth_core.evaluation"),
     "python-release": lambda: python_names("synth_core.release"),
 }

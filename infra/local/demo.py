@@ -27,6 +27,7 @@ PLACES = {
     "synthetic table": "extract",
     "manifest": "manifest",
     "public report": "public report",
+    "page of tables": "page of tables",
     "internal report": "internal report",
     "ledger": "ledger",
 }
@@ -76,6 +77,7 @@ def main() -> int:
                 address = _released(site, release, watch, compiling)
             _results(address)
             watch.report()
+            _invite(address)
     except (SiteError, ApiError, SynthError) as error:
         say(f"make demo: {error}")
         return 1
@@ -154,6 +156,14 @@ def _results(address: str) -> None:
     for name, value in found["quality"].items():
         say(f"  {name:<38} {value}")
     say("\n`make up` shows this run in Airflow, with the form for the next one.")
+
+
+def _invite(address: str) -> None:
+    """End with what to open first."""
+    from synth_core import steps
+
+    page = _shown(steps.summary(address)["page of tables"])
+    say(f"\nAsk the release for any small table, with its error: open {page} in a browser.")
 
 
 def _shown(path: str) -> str:

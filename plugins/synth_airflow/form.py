@@ -15,7 +15,9 @@ SECTIONS = {
     **dict.fromkeys(
         ("dataset", "source", "schema", "method", "epsilon", "delta", "release", "dry_run", "strata"), FIRST
     ),
-    **dict.fromkeys(("rows", "shards", "csv", "escape_formulas", "seed"), OUTPUT),
+    **dict.fromkeys(
+        ("rows", "shards", "csv", "escape_formulas", "publish_answers", "uncertainty", "replicates", "seed"), OUTPUT
+    ),
     **dict.fromkeys(
         ("quality_share", "bins_share", "moments_share", "protect", "protect_share", "reuse", "evaluate", "approval"),
         GUARD,

@@ -96,6 +96,7 @@ def estimate(
     warm: MarkovRandomField | None = None,
     until: float = 1.0,
     gain: float | None = None,
+    ridge: float | None = None,
     max_passes: int = 3000,
     limit_cells: int | None = None,
     progress: Callable[[FitProgress], None] | None = None,
@@ -114,6 +115,7 @@ def estimate(
             is left out.
         gain: if given, weigh the loss against the entropy instead: the entropy's weight is halved as long as that
             lowers the loss by at least this share (see `balance_entropy`).
+        ridge: if given, the entropy's weight, as an earlier fit has found it (see `entropy_weight`).
         max_passes: upper limit of the passes of belief propagation.
         limit_cells: upper limit of the junction tree in cells; None sets none.
         progress: called with where the fit stands, before each step.
@@ -136,7 +138,9 @@ def estimate(
     oracle = marginal_oracle(tree, problem.cliques, arrays)
     problem = problem.within_rules(oracle)
     start = problem.multipliers(warm)
-    if gain is None:
+    if ridge is not None:
+        found = settle(problem, oracle, start, ridge=ridge, max_passes=max_passes, progress=progress)
+    elif gain is None:
         found = maximum_entropy(problem, oracle, start, until=until, max_passes=max_passes, progress=progress)
     else:
         found = balance_entropy(
@@ -192,6 +196,44 @@ def balance_entropy(
     search.max_passes = min(max_passes, search.passes + most)
     search.balance(within=BALANCED)
     return search.best.multipliers
+
+
+def settle(
+    problem: Problem,
+    oracle: Oracle,
+    start: Vector,
+    *,
+    ridge: float,
+    max_passes: int,
+    progress: Callable[[FitProgress], None] | None = None,
+) -> Vector:
+    """The multipliers of the model of least loss minus `ridge` times its entropy, from `start` on."""
+    search = _Search(problem, oracle, max_passes, progress, ridge=ridge)
+    search.best = search.evaluated(start, 0.0)
+    search.balance(within=BALANCED)
+    return search.best.multipliers
+
+
+def entropy_weight(domain: Domain, measurements: Sequence[Answered], model: MarkovRandomField) -> float:
+    """The weight of the entropy at which a model was fitted to measurements.
+
+    Where loss and entropy balance the residual is minus the weight times the multipliers, whichever of the two problems
+    was solved; least squares reads the weight off a fit that stopped nearby.
+
+    Args:
+        domain: the attributes.
+        measurements: what the model was fitted to.
+        model: the model.
+
+    Returns:
+        The weight, at least `RIDGE`.
+    """
+    problem = Problem.of(domain, measurements, total=model.total)
+    multipliers = problem.multipliers(model)
+    marginals = np.concatenate([table.ravel() for table in model.marginals(problem.cliques)])
+    residual = problem.residual(namespace(multipliers).asarray(marginals))
+    size = _dot(multipliers, multipliers)
+    return max(RIDGE, -_dot(residual, multipliers) / size) if size > 0 else RIDGE
 
 
 class _Search:

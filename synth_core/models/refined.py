@@ -60,9 +60,24 @@ class Refined(StoredModel):
         Returns:
             Expected counts, one axis for each attribute in the order given.
         """
-        asked = tuple(clique)
-        places = [self.domain.position(attribute) for attribute in asked]
-        table = self.field.marginal(asked)[np.ix_(*(self.groups[place] for place in places))]
+        return self.marginals([tuple(clique)])[0]
+
+    def marginals(self, cliques: Iterable[Iterable[str]]) -> list[Floats]:
+        """Expected counts of many marginals.
+
+        Args:
+            cliques: attributes of each marginal, in any order.
+
+        Returns:
+            Expected counts of each; they share partial sums of the field.
+        """
+        asked = [tuple(clique) for clique in cliques]
+        return [self._spread(c, table) for c, table in zip(asked, self.field.marginals(asked), strict=True)]
+
+    def _spread(self, clique: Clique, table: Floats) -> Floats:
+        """Counts of groups as counts of codes."""
+        places = [self.domain.position(attribute) for attribute in clique]
+        table = table[np.ix_(*(self.groups[place] for place in places))]
         for axis, place in enumerate(places):
             table = table * self.shares[place].reshape([-1 if k == axis else 1 for k in range(len(places))])
         return np.asarray(table)

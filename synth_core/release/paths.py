@@ -123,14 +123,22 @@ class ReleasePaths:
     """Result of the step `select`."""
     model = _File(_home, "model.npz")
     """Result of the step `fit`."""
+    replicates = _File(_home, "replicates.npz")
+    """Replicates of the model, fitted again to redrawn noise."""
+    answers = _File(_home, "answers.parquet")
+    """Every noisy answer with its standard deviation."""
     moments = _File(_home, "moments.json")
     """Sums of numbers inside bins, where the release buys them."""
     extract = _File(_home, "extract")
     """Folder of the synthetic table's shards, all Parquet, so that readers take the folder for the table."""
     csv_extract = _File(_home, "extract-csv")
     """Folder of the same shards as CSV, where the spec asks for them."""
+    replicate_tables = _File(_home, "replicates")
+    """Folder of the replicate tables, a folder of shards each, where the spec asks for them."""
     quality = _File(_home, "quality.json")
     """Quality from noisy answers, public."""
+    explorer = _File(_home, "explore.html")
+    """The page on which anybody may ask for tables."""
     public_report = _File(_home, "report.html")
     """The report for everybody."""
     certificate = _File(_home, "certificate.json")
@@ -152,6 +160,23 @@ class ReleasePaths:
         """Every file of the synthetic table: Parquet, and the same rows as CSV where the spec asks for it."""
         parquet = [self.shard(number) for number in range(count)]
         return [*parquet, *(self.csv_extract / f"{path.stem}.csv" for path in parquet if csv)]
+
+    def table_file(self, number: int, shards: int) -> Path:
+        """One Parquet file of all synthetic tables.
+
+        Args:
+            number: Which of them: first the extract's shards, then those of each replicate table.
+            shards: How many shards a table has.
+
+        Returns:
+            Its address.
+        """
+        table, shard = divmod(number, shards)
+        return self.shard(shard) if table == 0 else self.replicate_table(table) / self.shard(shard).name
+
+    def replicate_table(self, table: int) -> Path:
+        """Folder of one replicate table, counted from 1."""
+        return self.replicate_tables / f"table-{table:03d}"
 
     def stratum(self, folder: str) -> StratumPaths:
         """The addresses of one part of a release with strata."""
@@ -179,9 +204,17 @@ class ReleasePaths:
             "ingest": [self.schema, *([self.reuse] if spec.reuse else [])],
             "score": [self.scores, *([self.division] if spec.strata else []), *(one.scores for one in parts)],
             "select": [self.structure, *(path for one in parts for path in (one.agreed, one.structure))],
-            "fit": [self.model, *([self.moments] if spec.moments_share else []), *(one.model for one in parts)],
-            "sample": self.shards(spec.shards, csv=spec.csv),
-            "evaluate": [self.quality],
+            "fit": [
+                self.model,
+                *([self.moments] if spec.moments_share else []),
+                *(one.model for one in parts),
+                *(one.replicates for one in (self, *parts) if spec.uncertainty),
+            ],
+            "sample": [
+                *self.shards(spec.shards, csv=spec.csv),
+                *(self.table_file(number, spec.shards) for number in range(spec.shards, spec.table_files)),
+            ],
+            "evaluate": [self.quality, self.explorer, *([self.answers] if spec.publish_answers else [])],
             "publish": [self.public_report, self.certificate, self.deployment],
         }
 
@@ -258,3 +291,4 @@ class StratumPaths(ReleasePaths):
     """The part's scores after they were made to agree with what is known of all parts."""
     structure = _File(_part, "structure.json")
     model = _File(_part, "model.npz")
+    replicates = _File(_part, "replicates.npz")

@@ -158,6 +158,28 @@ class ReleaseSpec(BaseModel):
         "apostrophe before it",
         False,
     )
+    uncertainty: int = _field(
+        "Replicates of the model",
+        "how often the model is fitted again to redrawn noise, which gives every number its error (`synth ask`) and "
+        "costs no privacy; more give steadier intervals and take longer, 0 gives none",
+        24,
+        ge=0,
+        le=200,
+    )
+    publish_answers: bool = _field(
+        "Noisy answers",
+        "whether `answers.parquet` with every noisy answer and its standard deviation is published; the certificate "
+        "covers it either way",
+        True,
+    )
+    replicates: int = _field(
+        "Replicate tables",
+        "number of further synthetic tables, each drawn from a replicate of the model, so that an analysis shows how "
+        "far its result may be off (`synth combine`); 10 are good, and each takes the space of the extract",
+        0,
+        ge=0,
+        le=100,
+    )
     seed: int = _field(
         "Sampling seed",
         "seed of the row sampler, which is post-processing; privacy noise has no seed",
@@ -275,6 +297,11 @@ class ReleaseSpec(BaseModel):
                 "schema_": _beside(path, spec.schema_),
             }
         )
+
+    @property
+    def table_files(self) -> int:
+        """Number of Parquet files of all synthetic tables: the extract's shards, then those of each replicate table."""
+        return self.shards * (1 + self.replicates)
 
     def dump(self) -> dict[str, Any]:
         """The spec as plain values, with the keys of the YAML file."""

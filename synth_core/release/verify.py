@@ -208,7 +208,9 @@ def _files_check(manifest: dict[str, Any], folder: Path) -> Check:
         found = ["files: some may not be read; ask the owner of the folder for access"]
     # Readers of the table read every file in its folder; all of them pass hidden ones over.
     extra = [
-        name for name in others if name.startswith(("extract/", "extract-csv/")) and not Path(name).name.startswith(".")
+        name
+        for name in others
+        if name.startswith(("extract/", "extract-csv/", "replicates/")) and not Path(name).name.startswith(".")
     ]
     found += [f"{name}: is not listed in the manifest" for name in extra]
     says = f"{len(names)} files, each with the checksum that the manifest states"

@@ -120,7 +120,7 @@ def _sample(run: StepRun) -> Path:
 
 
 def _shards(_: ReleasePaths, spec: ReleaseSpec) -> list[PartId]:
-    return list(range(spec.shards))
+    return list(range(spec.table_files))
 
 
 def _sample_shard(run: StepRun, part: PartId) -> Path:

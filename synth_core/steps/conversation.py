@@ -22,6 +22,7 @@ from synth_core.models.mixture import load_model
 from synth_core.privacy.curator import Curator
 from synth_core.release.strata import Division
 from synth_core.steps.context import StepRun
+from synth_core.steps.replicates import write_replicates
 from synth_core.storage.counting import PartitionCounts
 from synth_core.synthesizers.base import (
     Fit,
@@ -35,6 +36,7 @@ from synth_core.synthesizers.base import (
     silent,
 )
 from synth_core.synthesizers.moments import ask_moments, count_errors, summed_domain, write_moments
+from synth_core.synthesizers.replicates import LastFit
 
 GPU_CELLS = 300_000
 """Minimum cells of a clique that is sent to a GPU worker: a guess of where that pays, never measured on a GPU."""
@@ -56,8 +58,10 @@ def select(run: StepRun) -> Path:
 
 def fit(run: StepRun) -> Path:
     """Let the method measure and estimate; the estimation runs where the cluster says, a GPU worker if it has one."""
-    tools = cluster_tools(run.cluster, run.progress)
-    model = run.method.fit(run.curator("fit"), run.plan, load_structure(run.paths.structure), tools)
+    watched, structure = LastFit(), load_structure(run.paths.structure)
+    tools = watched.observing(cluster_tools(run.cluster, run.progress))
+    model = run.method.fit(run.curator("fit"), run.plan, structure, tools)
+    write_replicates(run, model, watched.of(model), structure.scores.mergeable)
     return run.finish("fit", run.paths.model, model.save)
 
 

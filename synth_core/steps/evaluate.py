@@ -30,6 +30,7 @@ from synth_core.evaluation.public import (
 )
 from synth_core.evaluation.values import summarise_values
 from synth_core.files import write_text
+from synth_core.inference.answers import write_answers
 from synth_core.ledger.answers import StoredTable, read_tables
 from synth_core.ledger.book import cost_by_step, counted_records
 from synth_core.measurement import Measurement
@@ -47,6 +48,7 @@ from synth_core.schema.codec import number_columns
 from synth_core.schema.columns.numbers import NumberBase
 from synth_core.schema.value_rules import ValueRule
 from synth_core.steps.context import StepRun
+from synth_core.steps.explorer import write_explorer
 from synth_core.steps.ingest import snapshot_key
 from synth_core.storage.ingest import ingest_partitions, keeps_places
 from synth_core.synthesizers.base import noise_sigma
@@ -63,7 +65,7 @@ JUDGING = "evaluate"
 
 
 def evaluate(run: StepRun) -> Path:
-    """Write the public quality, then the evaluation and the internal report, which stay in the confidential zone.
+    """Write the public quality and the page of tables, then what stays inside: evaluation and internal report.
 
     The shards are read again in any case: that is what shows that no published row breaks a rule.
     """
@@ -71,8 +73,12 @@ def evaluate(run: StepRun) -> Path:
     with _synthetic_table(run) as synthetic:
         quality = _public_quality(run, synthetic)
         write_text(paths.quality, quality.to_json())
+        write_explorer(run)
         if asked != "none":
             run.read("evaluate", lambda: _compare(run, synthetic, quality))
+    if run.spec.publish_answers:
+        which = {"dataset": run.spec.dataset, "release": run.spec.release}
+        write_answers(paths.answers, run.ledger, run.schema, **which)
     run.note("evaluate")
     return paths.quality if asked == "none" else paths.internal_report
 

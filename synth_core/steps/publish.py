@@ -89,6 +89,7 @@ def summarise(address: str) -> dict[str, Any]:
         "extract": str(paths.extract),
         "manifest": str(paths.manifest),
         "public report": str(paths.public_report),
+        "page of tables": str(paths.explorer),
         "internal report": str(paths.internal_report) if paths.internal_report.exists() else "none",
         "ledger": str(paths.ledger),
         "epsilon": manifest["guarantee"]["epsilon"],

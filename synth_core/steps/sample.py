@@ -19,8 +19,10 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from synth_core.domain import Codes
+from synth_core.errors import SpecError
 from synth_core.files import atomic_write, escape_formula
-from synth_core.models.mixture import AnyModel, Mixture, load_model
+from synth_core.inference.replicates import Replicates
+from synth_core.models.mixture import Mixture, Model, load_model
 from synth_core.schema import Schema
 from synth_core.schema.codec import decode_table
 from synth_core.steps.context import StepRun
@@ -49,11 +51,12 @@ class Recipe:
     csv_folder: Path | None = None
     escape_formulas: bool = False
     moments: Path | None = None
+    replicates: Path = Path("replicates.npz")
 
 
 def sample(run: StepRun) -> Path:
     """Write all shards, in parallel where the cluster has workers."""
-    jobs = [(number, run.paths.shard(number)) for number in range(run.spec.shards)]
+    jobs = [(number, run.paths.table_file(number, run.spec.shards)) for number in range(run.spec.table_files)]
     run.cluster.map(write_shard, jobs, recipe=_recipe(run))
     for number, _ in jobs:
         run.note("sample", f"shard {number} written")
@@ -61,29 +64,35 @@ def sample(run: StepRun) -> Path:
 
 
 def sample_one(run: StepRun, number: int) -> Path:
-    """Write one shard."""
-    address = write_shard((number, run.paths.shard(number)), recipe=_recipe(run))
+    """Write one shard, of the extract or of a replicate table."""
+    address = write_shard((number, run.paths.table_file(number, run.spec.shards)), recipe=_recipe(run))
     run.note("sample", f"shard {number} written")
     return address
 
 
 def write_shard(job: tuple[int, Path], *, recipe: Recipe) -> Path:
-    """Draw, decode and write one shard, a block of rows at a time; runs on a worker."""
-    number, address = job
-    model = load_model(recipe.model)
+    """Draw, decode and write one shard, a block of rows at a time; runs on a worker.
+
+    The shards of the extract come first; the others are those of replicate tables, each drawn from its own model and as
+    long as that says.
+    """
+    table, number = divmod(job[0], recipe.shards)
+    address = job[1]
+    model = _table_model(recipe, table)
     total = max(1, round(model.total)) if recipe.rows == "noisy" else recipe.rows
-    rng = np.random.default_rng([recipe.seed, number])
+    rng = np.random.default_rng([recipe.seed, number, *([table] if table else [])])
     schema = Schema.load(recipe.schema)
     numbers = pool_numbers(schema, model.marginal, read_moments(recipe.moments) if recipe.moments else {})
     drawn = _drawn(model, total, rng, recipe=recipe, number=number)
     rows = (numbers.exchange_rows(codes, schema.domain, rng) for codes in drawn)
     tables = (decode_table(codes, schema, rng, numbers.densities) for codes in rows)
     first = next(tables)
+    address.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as files:
         parquet = files.enter_context(atomic_write(address))
         writer = files.enter_context(pq.ParquetWriter(parquet, first.schema, **PARQUET))
         also = None
-        if recipe.csv_folder:
+        if recipe.csv_folder and not table:
             recipe.csv_folder.mkdir(exist_ok=True)
             text = files.enter_context(atomic_write(recipe.csv_folder / f"{address.stem}.csv"))
             also = files.enter_context(pa_csv.CSVWriter(text, first.schema, write_options=CSV))
@@ -93,6 +102,21 @@ def write_shard(job: tuple[int, Path], *, recipe: Recipe) -> Path:
                 also.write_table(_escaped(table) if recipe.escape_formulas else table)
         writer.add_key_value_metadata({"synthetic.release": recipe.release})
     return address
+
+
+def _table_model(recipe: Recipe, table: int) -> Model:
+    """The model of one table: the release's own, or for a replicate table that replicate's."""
+    model = load_model(recipe.model)
+    if not table:
+        return model
+    replicates = Replicates.load(recipe.replicates) if recipe.replicates.exists() else None
+    if replicates is None or len(replicates) < table:
+        raise SpecError(
+            f"release {recipe.release!r} has {len(replicates or ())} replicates of its model, too few for a replicate "
+            f"table {table}; lower replicates"
+        )
+    (one,) = replicates.single(table - 1).models(model)
+    return one
 
 
 def _escaped(table: pa.Table) -> pa.Table:
@@ -111,7 +135,7 @@ def _escaped(table: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=table.schema)
 
 
-def _drawn(model: AnyModel, total: int, rng: np.random.Generator, *, recipe: Recipe, number: int) -> Iterator[Codes]:
+def _drawn(model: Model, total: int, rng: np.random.Generator, *, recipe: Recipe, number: int) -> Iterator[Codes]:
     """The shard's rows in blocks, each with little variance; one after the other from the shard's own generator."""
     rows = rows_of_shard(total, shards=recipe.shards, number=number)
     if isinstance(model, Mixture):
@@ -133,4 +157,6 @@ def _recipe(run: StepRun) -> Recipe:
     spec, paths = run.spec, run.paths
     folder = paths.csv_extract if spec.csv else None
     numbers = (spec.rows, spec.shards, spec.seed)
-    return Recipe(paths.model, paths.schema, spec.release, *numbers, folder, spec.escape_formulas, paths.moments)
+    return Recipe(
+        paths.model, paths.schema, spec.release, *numbers, folder, spec.escape_formulas, paths.moments, paths.replicates
+    )

@@ -34,6 +34,7 @@ from synth_core.privacy.strategies import Strategy
 from synth_core.release.strata import Division, Part, StrataLayout, divide_strata, lay_out_strata
 from synth_core.steps import conversation
 from synth_core.steps.context import StepRun, open_run
+from synth_core.steps.replicates import join_replicates
 from synth_core.storage.ingest import Snapshot, divide_rows
 from synth_core.synthesizers.base import Scores, Structure, load_scores, save_scores, save_structure
 from synth_core.synthesizers.consistency import Upper, agree_with_upper, fit_margins, nearest_non_negative, stratum_rows
@@ -115,7 +116,15 @@ def fit(run: StepRun) -> Path:
         )
         for part, model in zip(division.parts, settled, strict=True)
     ]
-    return run.finish("fit", run.paths.model, Mixture(run.domain, tuple(components)).save)
+    model = Mixture(run.domain, tuple(components))
+    join_replicates(run, model, [paths[part].replicates for part in division.parts], sigma=_rows_sigma(run, division))
+    return run.finish("fit", run.paths.model, model.save)
+
+
+def _rows_sigma(run: StepRun, division: Division) -> list[float]:
+    """The standard deviation of each part's number of rows."""
+    counts = load_scores(run.paths.scores).measurements[0]
+    return [counts.sigma * len(part.codes) ** 0.5 for part in division.parts]
 
 
 def fit_part(run: StepRun, address: str) -> Path:

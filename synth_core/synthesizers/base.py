@@ -22,6 +22,7 @@ from synth_core.documents import parse_json
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SourceError, SpecError
 from synth_core.measurement import EarlierRelease, Measurement, total_by_inverse_variance
+from synth_core.models.linear import Answered
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.maximum_entropy import estimate
 from synth_core.models.mixture import Model
@@ -103,27 +104,47 @@ class Structure:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
-    """One model to estimate, as data that can travel to a worker; the settings are those of the estimator."""
+    """One model to estimate, as data that can travel to a worker; the settings are those of the estimator.
+
+    Tables of at most `order` columns are pooled, and count `emphasis` times: where the others are few and large, almost
+    all answers are cells of theirs that hold more noise than records.
+    """
 
     domain: Domain
-    measurements: tuple[Measurement, ...]
+    measurements: tuple[Answered, ...]
     settings: dict[str, Any]
+    order: int = 0
+    emphasis: float = 1.0
 
     def by(self, estimator: Estimator) -> MarkovRandomField:
         """The model."""
-        return estimator(self.domain, self.measurements, **self.settings)
+        return estimator(self.domain, self.tables(), **self.settings)
+
+    def tables(self) -> list[Answered]:
+        """What the estimator is given."""
+        if not self.order:
+            return list(self.measurements)
+        known = pool_tables([m for m in self.measurements if isinstance(m, Measurement)], order=self.order)
+        sharper = math.sqrt(self.emphasis)
+        return [replace(m, sigma=m.sigma / sharper) if len(m.clique) <= self.order else m for m in known]
+
+
+def forget(model: MarkovRandomField, fit: Fit) -> None:
+    """Keep nothing of how a model was fitted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
     """What a runner lends to the fit: an estimator (perhaps on another machine) and a function that reports progress.
 
-    `spread` estimates several models that do not depend on each other at the same time, where the runner has workers.
+    `spread` estimates several models that do not depend on each other at the same time, where the runner has workers;
+    `note` is given a model and the fit that led to it, where more was behind it than a call of `estimate` shows.
     """
 
     estimate: Estimator = estimate
     progress: Progress = silent
     spread: Callable[[Sequence[Fit]], list[MarkovRandomField]] | None = None
+    note: Callable[[MarkovRandomField, Fit], None] = forget
 
     def estimate_each(self, fits: Sequence[Fit]) -> list[MarkovRandomField]:
         """All the models, in the order given."""
@@ -396,17 +417,9 @@ def last_fit(
     warm: MarkovRandomField | None = None,
     emphasis: float = 1.0,
 ) -> MarkovRandomField:
-    """The model of the pooled tables in which loss and entropy are balanced.
-
-    Small tables count `emphasis` times: where the others are few and large, almost all answers are cells of theirs that
-    hold more noise than records.
-    """
-    known = pool_tables(measurements, order=order)
-    return tools.estimate(
-        domain,
-        [replace(m, sigma=m.sigma / math.sqrt(emphasis)) if len(m.clique) <= order else m for m in known],
-        total=total_by_inverse_variance(list(measurements)),
-        warm=warm,
-        gain=gain,
-        max_passes=passes,
-    )
+    """The model of the pooled tables in which loss and entropy are balanced."""
+    settings = {"total": total_by_inverse_variance(list(measurements)), "gain": gain, "max_passes": passes}
+    fit = Fit(domain, tuple(measurements), settings, order, emphasis)
+    model = tools.estimate(domain, fit.tables(), warm=warm, **settings)
+    tools.note(model, fit)
+    return model

@@ -65,8 +65,7 @@ class Compression:
             if measured is not None:
                 said = (given or {}).get(attribute)
                 group = _runs(measured.noisy, threshold * measured.sigma) if said is None else np.array(said)
-                for number in np.flatnonzero(np.bincount(group) > 1):
-                    share[group == number] = _shares(measured.noisy[group == number])
+                share = code_shares(measured.noisy, group, otherwise=share)
             groups.append(group)
             shares.append(share)
         return cls(domain, tuple(groups), tuple(shares))
@@ -148,6 +147,23 @@ class Compression:
 
     def _matrix(self, attribute: str) -> NDArray[np.int64]:
         return group_matrix(self.groups[self.full.position(attribute)])
+
+
+def code_shares(noisy: Floats, group: NDArray[np.int64], *, otherwise: Floats) -> Floats:
+    """The share of each code of its group's records.
+
+    Args:
+        noisy: counts of the codes.
+        group: the group of each code.
+        otherwise: shares of codes that are alone in their group.
+
+    Returns:
+        Shares that add up to 1 in every group; none is 0.
+    """
+    share = otherwise.copy()
+    for number in np.flatnonzero(np.bincount(group) > 1):
+        share[group == number] = _shares(noisy[group == number])
+    return share
 
 
 def _shares(noisy: Floats) -> Floats:

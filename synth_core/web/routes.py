@@ -34,6 +34,12 @@ from synth_core.web.views import AccountView, ReleaseLine, account_view, account
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'; sandbox"
 """A report is one self-contained file with its styles inside; it runs no script and belongs to no origin."""
 
+EXPLORER_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'; "
+    "sandbox allow-scripts allow-downloads"
+)
+"""The page of tables runs its own script, which its own policy names by digest: in no origin, and without a network."""
+
 RECORDS_ON_A_PAGE = 200
 """Ledger records listed on one page."""
 RELEASES_ON_A_PAGE = 50
@@ -178,6 +184,21 @@ def report(request: Request, release: str) -> Response:
     return _report(office.paths(release).public_report)
 
 
+@router.get("/explorer")
+def explorer(request: Request, release: str) -> Response:
+    """The page of tables of a published release."""
+    office = _office(request)
+    if not office.manifest(release):
+        raise SpecError("that release is not published, so it has no page of tables")
+    return _report(office.paths(release).explorer, policy=EXPLORER_POLICY)
+
+
+@router.get("/explore.html")
+def explorer_beside_report() -> Response:
+    """Where a report's link leads from here: the report does not say of which release it is."""
+    return RedirectResponse(address("releases"), status_code=303)
+
+
 @router.get("/internal-report")
 def internal_report(request: Request, release: str) -> Response:
     """The report with true errors, for editors alone."""
@@ -280,10 +301,10 @@ def _verification(public: Path) -> Verification:
         raise SpecError("the server may not read all that the check needs; run: synth verify") from None
 
 
-def _report(path: Path) -> Response:
+def _report(path: Path, *, policy: str = REPORT_POLICY) -> Response:
     if not os.access(path, os.R_OK):
         raise SpecError("that report is not there, or the server may not read it")
-    return FileResponse(path, media_type="text/html; charset=utf-8", headers={"Content-Security-Policy": REPORT_POLICY})
+    return FileResponse(path, media_type="text/html; charset=utf-8", headers={"Content-Security-Policy": policy})
 
 
 def _office(request: Request) -> Office:

@@ -125,6 +125,7 @@ class ReleaseView:
     timings: list[Event]
     troubles: list[Event]
     has_report: bool
+    has_explorer: bool
     has_internal_report: bool
 
     @property
@@ -218,6 +219,7 @@ def release_view(office: Office, release: str) -> ReleaseView:
         timings=[event for event in events if event.kind is Kind.STEP],
         troubles=[event for event in events if event.kind is not Kind.STEP][::-1],
         has_report=bool(manifest) and os.access(paths.public_report, os.R_OK),
+        has_explorer=bool(manifest) and os.access(paths.explorer, os.R_OK),
         has_internal_report=os.access(paths.internal_report, os.R_OK),
     )
 

@@ -44,6 +44,7 @@ PLACES = (
     "extract",
     "manifest",
     "public report",
+    "page of tables",
     "internal report",
     "ledger",
     "epsilon",
@@ -59,7 +60,8 @@ def test_a_run_prints_no_true_error_and_says_where_they_are(released):
     quality = json.loads(paths.manifest.read_text())["quality"]
     lines = [re.split(r"  +", line.strip(), maxsplit=1) for line in out.splitlines()]
     assert [line[0] for line in lines[: len(PLACES)]] == list(PLACES)
-    assert lines[4][1] == str(paths.internal_report)
+    assert lines[4][1] == str(paths.explorer)
+    assert lines[5][1] == str(paths.internal_report)
     assert lines[len(PLACES) :] == [
         ["How good it is, by public figures:"],
         ["synthetic records", f"{quality['synthetic_rows']:,}"],

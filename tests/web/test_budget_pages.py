@@ -86,7 +86,7 @@ def links(text):
 
 def test_every_address_turns_strangers_away(shown, finished_workspace):
     routes = [route for route in application(Office(finished_workspace)).routes if isinstance(route, APIRoute)]
-    assert len(routes) == len(application(Office(finished_workspace)).routes) == 15
+    assert len(routes) == len(application(Office(finished_workspace)).routes) == 17
     for route in routes:
         for method in route.methods:
             answer = shown.request(method, route.path.lstrip("/") or "/")
@@ -133,7 +133,7 @@ def test_every_link_leads_somewhere(shown):
         seen.add(address)
         answer = ask(shown, address, "editor")
         assert answer.status_code == 200, address
-        if "text/html" in answer.headers["content-type"] and "report" not in address:
+        if "text/html" in answer.headers["content-type"] and not re.search("report|explorer", address):
             found = (link.split("#")[0] for link in links(answer.text).addresses)
             todo += [link for link in found if link and not link.startswith("..") and link not in ("cap", "./")]
     assert {link.split("?")[0] for link in seen} >= {
@@ -268,6 +268,24 @@ def test_the_public_report_needs_a_published_release(workspace):
     assert ask(browser, "/report?release=going-1").status_code == 404
     (public / "r1" / "report.html").unlink()
     assert ask(browser, "/report?release=r1").status_code == 404
+
+
+def test_the_page_of_tables_runs_its_script_in_no_origin(workspace):
+    browser, public = client(Office(workspace)), workspace / "public"
+    answer = ask(browser, "/explorer?release=r1")
+    assert answer.status_code == 200
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none';")
+    assert policy.endswith("sandbox allow-scripts allow-downloads")
+    assert "explorer?release=r1" in ask(browser, "/release?name=r1").text
+    beside = browser.get("explore.html", headers={"x-person": "viewer"}, follow_redirects=False)
+    assert (beside.status_code, beside.headers["location"]) == (303, "releases")
+    (public / "going-1").mkdir()
+    (public / "going-1" / "explore.html").write_text("<p>too early</p>")
+    assert ask(browser, "/explorer?release=going-1").status_code == 404
+    (public / "r1" / "explore.html").unlink()
+    assert ask(browser, "/explorer?release=r1").status_code == 404
+    assert "explorer?release=r1" not in ask(browser, "/release?name=r1").text
 
 
 def test_a_server_that_may_not_read_everything_says_so(finished_workspace, monkeypatch):
