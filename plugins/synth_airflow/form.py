@@ -43,7 +43,7 @@ NOTES = {
     "release": "Leave it **empty** for a new release, named after this run.",
     "rows": "Leave it **empty** for `noisy`.",
     "approval": "The run then waits under *Required actions*.",
-    "protect": "In the form **one table on each line**, its columns with commas between them.",
+    "protect": "In the form **one table on each line**, its columns with commas between them; one alone in brackets.",
     "reuse": "In the form **one release on each line**.",
     "options": 'As JSON, such as `{"rounds": 8}`.',
 }

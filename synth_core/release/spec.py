@@ -42,8 +42,16 @@ def _field(title: str, meaning: str, default: Any = ..., **limits: Any) -> Any:
 
 
 def _read_table(value: object) -> object:
-    """The columns of a protected table, which may be one text with commas, as in a form."""
-    names = tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+    """The columns of a protected table, which may be one text with commas, as in a form.
+
+    A word is none: who writes [sex, veteran] means a pair. In a form `[income]` is a column alone.
+    """
+    names: object = value
+    if isinstance(value, str):
+        inside = value.strip().strip("[]")
+        names = tuple(part.strip() for part in inside.split(","))
+        if len(names) == 1 and inside == value.strip():
+            raise ValueError(f"{value!r} is no table; write [[{value}]] for the column alone, and [[a, b]] for a pair")
     if isinstance(names, list | tuple):
         if not 1 <= len(names) <= 3:
             raise ValueError("a protected table has one to three columns, such as [sex, veteran] or [income]")

@@ -20,6 +20,7 @@ from synth_core.steps.preview import preview_release
         ([["a", "b", "c", "d"]], "a protected table has one to three columns"),
         ([["sex", "sex"]], "protect.0: a column is named twice in a protected table; name different ones"),
         ("sex", "protect: Input should be a valid tuple"),
+        (["sex", "job"], "protect.0: 'sex' is no table; write [[sex]] for the column alone, and [[a, b]] for a pair"),
     ],
 )
 def test_what_is_no_table_is_refused_with_the_form(tmp_path, protect, said):
@@ -29,7 +30,7 @@ def test_what_is_no_table_is_refused_with_the_form(tmp_path, protect, said):
 
 
 def test_a_form_may_say_a_table_in_one_line(tmp_path):
-    spec = ReleaseSpec.parse(write_release(tmp_path, protect=["sex, job", ["age", "job"], "age"]))
+    spec = ReleaseSpec.parse(write_release(tmp_path, protect=["sex, job", ["age", "job"], "[age]"]))
     assert spec.protect == (("sex", "job"), ("age", "job"), ("age",))
     spec.save(tmp_path / "spec.yaml")
     assert ReleaseSpec.load(tmp_path / "spec.yaml").protect == spec.protect
