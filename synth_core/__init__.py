@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from synth_core.api import synthesize
     from synth_core.evaluation import compare
+    from synth_core.inference.published import load_release
     from synth_core.result import Release
     from synth_core.schema import Schema
 
 __version__ = "0.1.0"
-__all__ = ["Release", "Schema", "__version__", "compare", "synthesize"]
+__all__ = ["Release", "Schema", "__version__", "compare", "load_release", "synthesize"]
 
 
 def __getattr__(name: str) -> Any:
@@ -27,6 +28,10 @@ def __getattr__(name: str) -> Any:
             from synth_core.evaluation import compare
 
         return compare
+    if name == "load_release":
+        from synth_core.inference.published import load_release
+
+        return load_release
     if name == "synthesize":
         from synth_core.api import synthesize
 

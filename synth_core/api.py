@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,9 @@ from synth_core.errors import SpecError, needing
 from synth_core.ledger.memory import MemoryLedger
 from synth_core.ledger.verbs import LedgerVerbs
 from synth_core.models.feasibility import check_rules
+from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Model
+from synth_core.models.refined import Refined
 from synth_core.privacy.accounts import Account, Runner, State
 from synth_core.privacy.budget import check_delta, mu2_of
 from synth_core.privacy.curator import Curator, Spending
@@ -33,6 +36,7 @@ from synth_core.synthesizers.base import Progress, Tools, run_phases
 from synth_core.synthesizers.methods import synthesizer
 from synth_core.synthesizers.moments import Moments, ask_moments, count_errors, summed_domain
 from synth_core.synthesizers.pooled_numbers import pool_numbers
+from synth_core.synthesizers.replicates import LastFit, Redrawing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -159,14 +163,17 @@ def synthesize(
     if bool(summed_columns(schema)) != bool(moments_share):
         raise SpecError("moments_share= buys the sums of columns with moments: true; give both, or neither")
     with live_progress("Synthesizing", wanted=progress is None) as advance:
-        model, moments = _fitted_model(frame, schema, spec, book, account, advance=advance, progress=progress)
+        model, moments, redrawing = _fitted_model(
+            frame, schema, spec, book, account, advance=advance, progress=progress
+        )
         advance("drawing rows", SHARES["sample"])
         rng = np.random.default_rng(seed)
         codes = model.sample(rows or max(1, round(model.total)), rng)
         numbers = pool_numbers(schema, model.marginal, moments)
         table = decode(numbers.exchange_rows(codes, schema.domain, rng), schema, rng, numbers.densities)
     records = book.records(dataset=spec.dataset, release=spec.release)
-    return Release(table, records, model, account.unit, schema, (epsilon, delta))
+    again = replace(redrawing, seed=seed) if redrawing else None
+    return Release(table, records, model, account.unit, schema, (epsilon, delta), moments, again)
 
 
 def _ledger_in_memory(
@@ -229,7 +236,7 @@ def _fitted_model(
     *,
     advance: Advance,
     progress: Progress | None,
-) -> tuple[Model, dict[str, Moments]]:
+) -> tuple[Model, dict[str, Moments], Redrawing | None]:
     """Plan, set the price aside, encode the frame, and let the method ask its questions."""
     built = synthesizer(spec.method, spec.preset, spec.options, protect=spec.protect, protect_share=spec.protect_share)
     price = mu2_of(spec.epsilon, spec.delta)
@@ -255,13 +262,18 @@ def _fitted_model(
             spending = Spending(dataset=spec.dataset, snapshot=snapshot, release=spec.release, step=step, runner=RUNNER)
             return Curator(counts=counts, ledger=book, spending=spending)
 
-        tools = Tools(progress=progress or (lambda said: advance(said, SHARES["fit"])))
-        model = run_phases(built, plan, curator, tools).model
+        watched = LastFit()
+        tools = watched.observing(Tools(progress=progress or (lambda said: advance(said, SHARES["fit"]))))
+        talk = run_phases(built, plan, curator, tools)
+        model, fit = talk.model, watched.of(talk.model)
+        known = isinstance(model, MarkovRandomField | Refined) and fit is not None
+        redrawing = Redrawing.of(model, fit, talk.structure.scores.mergeable, seed=0) if known else None
         if not budget.moments:
-            return model, {}
+            return model, {}, redrawing
         errors = count_errors(built, schema.domain, plan)
         asked = curator("fit", summed)
-        return model, ask_moments(asked, schema, budget.moments, marginal=model.marginal, errors=errors)
+        moments = ask_moments(asked, schema, budget.moments, marginal=model.marginal, errors=errors)
+        return model, moments, redrawing
 
 
 @contextmanager

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from html import escape
 from typing import TYPE_CHECKING
 
 from synth_core.errors import needing
+from synth_core.inference.ask import AskedTable
+from synth_core.inference.published import Asking
+from synth_core.inference.replicates import Replicates
+from synth_core.inference.uncertain import LEVEL, Uncertain
 from synth_core.ledger.book import counted_records
 from synth_core.markup import table_html
 from synth_core.models.mixture import Model
@@ -16,6 +21,8 @@ from synth_core.privacy.accounts import Record
 from synth_core.privacy.budget import epsilon_of, mu2_of, mu_of
 from synth_core.privacy.wording import exact_text, loss_text
 from synth_core.schema import Schema
+from synth_core.synthesizers.moments import Moments
+from synth_core.synthesizers.replicates import Redrawing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,6 +72,8 @@ class Release:
         unit: whom the promise protects, and "accounted for nowhere" where no ledger was given.
         schema: the public declaration of the columns.
         asked: the epsilon that was asked for, and the delta.
+        moments: bought sums of numbers, by column.
+        redrawing: how replicates of the model are made; None for a model that has none.
     """
 
     table: pd.DataFrame
@@ -73,6 +82,9 @@ class Release:
     unit: str
     schema: Schema
     asked: tuple[float, float]
+    moments: Mapping[str, Moments] = field(default_factory=dict)
+    redrawing: Redrawing | None = None
+    _replicates: list[Replicates] = field(default_factory=list)
 
     @property
     def cost(self) -> Cost:
@@ -124,6 +136,52 @@ class Release:
             broken = sum(int(rows.sum()) for rows in self.schema.violations(self.table).values())
             lines.append(f"rules      {len(self.schema.rules)} declared, {broken:,} rows that break one")
         return "\n".join(lines)
+
+    def uncertain(self, *, replicates: int = 24) -> Uncertain:
+        """The model with its replicates, which are made when they are first asked for.
+
+        Args:
+            replicates: how often the model is fitted again to redrawn noise, the first time.
+
+        Returns:
+            What any table is by the model, and how far it may be off.
+        """
+        if not self._replicates:
+            again = self.redrawing
+            made = (
+                [Replicates.of(self.model, [again.replicate(number)]) for number in range(replicates)] if again else []
+            )
+            self._replicates.append(Replicates.joined([Replicates.of(self.model, []), *made]))
+        return Uncertain(self.model, self._replicates[0])
+
+    def ask(
+        self,
+        by: str | Sequence[str] = (),
+        *,
+        where: Mapping[str, str | Collection[str]] | None = None,
+        share: bool = False,
+        mean: str | None = None,
+        level: float = LEVEL,
+    ) -> AskedTable:
+        """Ask for a table, with an interval for each number; costs no privacy.
+
+        The first question makes the replicates of the model, which takes about as long as some more fits.
+
+        Args:
+            by: columns of the table; one name may stand alone, none asks for one number.
+            where: values that records have in some columns, in the schema's words, such as `{"sex": "female"}`.
+            share: shares of the records that meet the condition instead of counts.
+            mean: the column of numbers whose mean is asked for instead.
+            level: share of the true values that the intervals are to hold.
+
+        Returns:
+            The answer: the model's own, without sampling error; print it or take `to_frame()`.
+
+        Raises:
+            SpecError: a column or a value is unknown, or the question makes no sense.
+        """
+        asking = Asking(self.uncertain(), self.schema, self.moments)
+        return asking.ask(by, where=where, share=share, mean=mean, level=level)
 
     def evaluate(self, real: pd.DataFrame) -> Evaluation:
         """Compare the synthetic table with the real one.

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from synth_core import __version__
-from synth_core.cli import airflow_dags, audit, bench, combine, evaluate, ledger, operations, release
+from synth_core.cli import airflow_dags, ask, audit, bench, combine, evaluate, ledger, operations, release
 
 app = typer.Typer(
     name="synth",
@@ -26,7 +26,7 @@ app.add_typer(ledger.app, name="ledger")
 app.add_typer(bench.app, name="bench")
 for command in (
     *(release.init, release.plan, release.run, release.verify, release.methods),
-    *(evaluate.evaluate, combine.combine, audit.audit),
+    *(evaluate.evaluate, ask.ask, combine.combine, audit.audit),
     *(operations.approve, operations.cancel, operations.releases, operations.metrics, operations.doctor),
     airflow_dags.airflow_dags,
 ):
