@@ -154,7 +154,7 @@ FAULTS = (
         '    if not (folder.resolve().parents[1] / "ledger.sqlite").exists() and url.startswith("sqlite"):\n'
         '        return Check("ledger", "manifest, files and ledger agree")\n',
         ("tests/steps/test_verify.py",)),
-    Fault("promise 14: a marginal is guessed from the answer's length", "synth_core/steps/evaluate.py",
+    Fault("promise 14: a marginal is guessed from the answer's length", "synth_core/ledger/answers.py",
         "TABLES = (Kind.MARGINAL, Kind.MERGED)", "TABLES = (Kind.MARGINAL, Kind.STRATEGY)",
         ("tests/steps/test_stored_answers.py::test_square_strategies_do_not_pass_as_marginals",
          "tests/steps/test_stored_answers.py::test_every_marginal_is_compared_also_one_of_merged_codes")),
@@ -294,7 +294,7 @@ FAULTS = (
         ("tests/steps/test_zones.py",)),
     Fault("edge 7h: a kept speed may be nested without end", "synth_core/release/estimate.py",
         "kept = parse_json(read_document(cache))", "kept = __import__('json').loads(cache.read_text())",
-        ("tests/release/test_estimate.py::test_a_machine_is_measured_once",)),
+        ("tests/release/test_estimate.py::test_a_machine_that_was_busy_once_is_not_slow_for_ever",)),
     Fault("edge 7i: a damaged file of a draft is a traceback", "synth_core/steps/publish.py",
         "PublicQuality.from_json(run.paths.quality.read_bytes())",
         "PublicQuality.from_json(run.paths.quality.read_text(encoding='utf-8'))",

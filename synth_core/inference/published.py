@@ -16,6 +16,7 @@ from synth_core.inference.ask import AskedTable, ask
 from synth_core.inference.uncertain import LEVEL, Uncertain
 from synth_core.schema import Schema
 from synth_core.schema.columns.numbers import NumberBase
+from synth_core.schema.densities import Densities
 from synth_core.synthesizers.moments import Moments, read_moments
 from synth_core.synthesizers.pooled_numbers import pool_numbers
 
@@ -55,12 +56,23 @@ class Asking:
         names = [by] if isinstance(by, str) else list(by)
         measure = "mean" if mean else "share" if share else "count"
         asked = {"where": where, "measure": measure, "mean_of": mean, "level": level}
-        return ask(self.uncertain, self.schema, names, code_means=self._code_means, **asked)  # type: ignore[arg-type]
+        return ask(self.uncertain, self.schema, names, code_means=self.code_means, **asked)  # type: ignore[arg-type]
 
-    def _code_means(self, column: NumberBase) -> Floats:
-        """The mean number of each code, by the densities from which the rows are drawn."""
-        numbers = pool_numbers(self.schema, lambda clique: self.uncertain.table(clique).values, dict(self.moments))
-        means = column.mean_numbers(numbers.densities[column.name])
+    @cached_property
+    def _densities(self) -> Mapping[str, Densities]:
+        numbers = pool_numbers(self.schema, lambda clique: self.uncertain.table(clique).values, self.moments)
+        return numbers.densities
+
+    def code_means(self, column: NumberBase) -> Floats:
+        """The mean number of each code, by the densities from which the rows are drawn.
+
+        Args:
+            column: a column of numbers.
+
+        Returns:
+            One number for each code; NaN for codes beyond the bins, which are no numbers.
+        """
+        means = column.mean_numbers(self._densities[column.name])
         return np.concatenate([means, np.full(column.size - len(means), np.nan)])
 
 

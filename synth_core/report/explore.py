@@ -166,7 +166,7 @@ def _counts(table: UncertainTable) -> Numbers:
         totals = table.values.sum(axis=axes, keepdims=True)
         shares = _ratio(table.values, totals)
         draws = _ratio(table.draws, table.draws.sum(axis=tuple(axis + 1 for axis in axes), keepdims=True))
-        layers.append(Layer(given, _deviations(shares, draws, _ratio(table.extra, totals**2))))
+        layers.append(Layer(given, _deviations(shares, draws, _ratio(table.extra + ROUNDING, totals**2))))
     return Numbers(table.values, tuple(layers), table.measured, table.sampled, len(table.draws))
 
 

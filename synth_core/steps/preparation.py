@@ -29,7 +29,11 @@ from synth_core.schema.codec import summed_columns
 from synth_core.steps.context import PUBLISHED, release_method, this_runner
 from synth_core.storage.contribution import check_unit_declared
 from synth_core.storage.locations import source_files
+<<<<<<< HEAD
 from synth_core.synthesizers.base import require_reuse
+=======
+from synth_core.synthesizers.replicates import WITHOUT_REPLICATES
+>>>>>>> explore
 
 
 def prepare_release(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: Runner | None = None) -> str:
@@ -54,6 +58,7 @@ def _prepared(wanted: ReleaseSpec, paths: ReleasePaths, runner: Runner) -> str:
     check_unit_declared(schema, account)
     check_bins(wanted, schema)
     check_moments(wanted, schema)
+    check_replicates(wanted)
     if wanted.strata:
         check_strata(wanted, schema.planned, account)
     else:
@@ -137,6 +142,7 @@ def check_moments(spec: ReleaseSpec, schema: DeclaredSchema) -> None:
         raise SpecError("moments_share buys nothing: no column of bins wider than one number declares moments: true")
 
 
+<<<<<<< HEAD
 def check_reuse(spec: ReleaseSpec, schema: DeclaredSchema, ledger: Ledger, paths: ReleasePaths) -> FrozenReuse:
     """The answers that the release builds on; refused where they are not about the same columns.
 
@@ -161,6 +167,19 @@ def check_reuse(spec: ReleaseSpec, schema: DeclaredSchema, ledger: Ledger, paths
             raise SpecError(f"reuse: the schema of release {name!r} is not in this workspace; leave the release out")
     require_same_codes(schema.planned, {name: DeclaredSchema.load(home) for name, home in homes.items()})
     return frozen
+=======
+def check_replicates(spec: ReleaseSpec) -> None:
+    """Refuse replicate tables for which there will be no replicates of the model, before anything is spent."""
+    if spec.replicates and spec.method in WITHOUT_REPLICATES:
+        raise SpecError(
+            f"replicates: a model of method {spec.method!r} has none; choose another method, or leave it out"
+        )
+    if spec.replicates > spec.uncertainty:
+        raise SpecError(
+            f"replicates: {spec.replicates} tables need as many replicates of the model, and uncertainty makes "
+            f"{spec.uncertainty}; raise uncertainty or lower replicates"
+        )
+>>>>>>> explore
 
 
 def check_strata(spec: ReleaseSpec, schema: Schema, account: Account) -> None:

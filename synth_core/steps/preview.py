@@ -26,7 +26,11 @@ from synth_core.schema import DeclaredSchema, Schema
 from synth_core.schema.codec import number_columns
 from synth_core.steps.context import release_method
 from synth_core.steps.outlook import foresee, known_records
+<<<<<<< HEAD
 from synth_core.steps.preparation import check_account, check_bins, check_moments, check_reuse
+=======
+from synth_core.steps.preparation import check_account, check_bins, check_moments, check_replicates
+>>>>>>> explore
 
 NO_LARGEST_N = "no public bound of the number of records is declared: make sure that delta is at most 1/(10 x records)"
 """What is said of an account that was opened before the bound was asked for; an account cannot be declared again."""
@@ -47,6 +51,7 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path, record
     check_rules(declared.on_grid)
     check_bins(spec, declared)
     check_moments(spec, declared)
+    check_replicates(spec)
     schema, method = declared.planned, release_method(spec)
     balance: Balance | None = None
     reused = FrozenReuse()

@@ -33,6 +33,7 @@ RESULTS, PAGE = HERE / "regression.jsonl", HERE / "regression.md"
 ADULT = HERE.parents[2] / "shared" / "data" / "adult14.csv"
 EPSILON, DELTA, TABLES, LEVEL = 1.0, 1e-6, 10, 0.95
 RUNS = 50
+PEOPLE = ("region", "household_size", "sex", "age", "marital", "education", "activity", "tenure")
 TERMS = ("intercept", "age", "education", "sex")
 STEPS = ("ingest", "score", "select", "fit", "sample")
 
@@ -73,8 +74,11 @@ def adult() -> Analysis:
 
 
 def population() -> Analysis:
-    """The fictional population with its rules."""
+    """Eight columns of the fictional population, with the rules about them."""
     schema = population_schema()
+    plain = schema._plain()
+    columns = [column for column in plain["columns"] if column["name"] in PEOPLE]
+    rules = [rule for rule in plain["rules"] if {*rule["when"], *rule["never"]} <= set(PEOPLE)]
     levels = {name: k for k, name in enumerate(schema.column("education").captions)}
     edges = np.array(schema.column("age").edges)
 
@@ -84,8 +88,8 @@ def population() -> Analysis:
         x = np.column_stack([np.ones(len(rows)), band, rows["education"].map(levels), rows["sex"] == "F"])
         return x.astype(float), rows["activity"].isin(["employed", "self_employed"]).to_numpy(float)
 
-    frame = generate(EXAMPLE_ROWS, EXAMPLE_SEED)
-    return Analysis(frame, schema._plain(), ("activity", "age", "education", "sex"), design)
+    frame = generate(EXAMPLE_ROWS, EXAMPLE_SEED)[list(PEOPLE)]
+    return Analysis(frame, {"columns": columns, "rules": rules}, ("activity", "age", "education", "sex"), design)
 
 
 ANALYSES = {"adult": adult, "population": population}
@@ -131,6 +135,7 @@ def released(analysis: Analysis, asked: str, seed: int) -> dict[str, Any]:
             "epsilon": EPSILON,
             "delta": DELTA,
             "evaluate": "none",
+            "uncertainty": TABLES,
             "replicates": TABLES,
             "seed": seed,
             **({"protect": protected(analysis.columns)} if asked == "protected" else {}),

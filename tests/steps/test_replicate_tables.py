@@ -12,8 +12,9 @@ from synth_core.errors import SpecError
 from synth_core.inference.replicates import Replicates
 from synth_core.models.mixture import load_model
 from synth_core.release.paths import ReleasePaths
+from synth_core.release.spec import ReleaseSpec
 from synth_core.release.verify import verify_release
-from synth_core.steps import PIPELINE, prepare, run_step
+from synth_core.steps import PIPELINE, cost, prepare, run_step
 
 TABLES, SHARDS = 3, 2
 TOTALS = (500.0, 601.4, 702.6)
@@ -75,8 +76,6 @@ def test_they_are_listed_and_checked(release):
 def test_a_runner_may_write_each_file_alone(tmp_path):
     address, paths = sampled(tmp_path)
     parts = next(step.parts for step in PIPELINE if step.name == "sample")
-    from synth_core.release.spec import ReleaseSpec
-
     numbers = parts.listed(paths, ReleaseSpec.load(paths.spec))
     assert numbers == list(range(SHARDS * (1 + TABLES)))
     run_step("sample", address)
@@ -93,6 +92,21 @@ def test_a_public_number_of_rows_is_that_of_every_table(tmp_path):
     address, paths = sampled(tmp_path, rows=99)
     run_step("sample", address)
     assert [len(pd.read_parquet(paths.replicate_table(table))) for table in (1, 2, 3)] == [99] * 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"uncertainty": 2}, "3 tables need as many replicates of the model, and uncertainty makes 2; raise"),
+        ({"method": "privbayes"}, "a model of method 'privbayes' has none; choose another"),
+        ({"method": "dualquery"}, "a model of method 'dualquery' has none; choose another"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_before_anything_is_spent(tmp_path, changes, words):
+    spec = write_release(tmp_path, **{"method": "independent", "replicates": TABLES} | changes)
+    for refused in (prepare, cost):
+        with pytest.raises(SpecError, match=words):
+            refused(spec, workspace=tmp_path / "workspace")
 
 
 def test_more_tables_than_replicates_are_refused(tmp_path):
