@@ -29,11 +29,8 @@ from synth_core.schema.codec import summed_columns
 from synth_core.steps.context import PUBLISHED, release_method, this_runner
 from synth_core.storage.contribution import check_unit_declared
 from synth_core.storage.locations import source_files
-<<<<<<< HEAD
 from synth_core.synthesizers.base import require_reuse
-=======
 from synth_core.synthesizers.replicates import WITHOUT_REPLICATES
->>>>>>> explore
 
 
 def prepare_release(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: Runner | None = None) -> str:
@@ -142,7 +139,6 @@ def check_moments(spec: ReleaseSpec, schema: DeclaredSchema) -> None:
         raise SpecError("moments_share buys nothing: no column of bins wider than one number declares moments: true")
 
 
-<<<<<<< HEAD
 def check_reuse(spec: ReleaseSpec, schema: DeclaredSchema, ledger: Ledger, paths: ReleasePaths) -> FrozenReuse:
     """The answers that the release builds on; refused where they are not about the same columns.
 
@@ -167,7 +163,8 @@ def check_reuse(spec: ReleaseSpec, schema: DeclaredSchema, ledger: Ledger, paths
             raise SpecError(f"reuse: the schema of release {name!r} is not in this workspace; leave the release out")
     require_same_codes(schema.planned, {name: DeclaredSchema.load(home) for name, home in homes.items()})
     return frozen
-=======
+
+
 def check_replicates(spec: ReleaseSpec) -> None:
     """Refuse replicate tables for which there will be no replicates of the model, before anything is spent."""
     if spec.replicates and spec.method in WITHOUT_REPLICATES:
@@ -179,7 +176,6 @@ def check_replicates(spec: ReleaseSpec) -> None:
             f"replicates: {spec.replicates} tables need as many replicates of the model, and uncertainty makes "
             f"{spec.uncertainty}; raise uncertainty or lower replicates"
         )
->>>>>>> explore
 
 
 def check_strata(spec: ReleaseSpec, schema: Schema, account: Account) -> None:

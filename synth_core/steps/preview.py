@@ -26,11 +26,7 @@ from synth_core.schema import DeclaredSchema, Schema
 from synth_core.schema.codec import number_columns
 from synth_core.steps.context import release_method
 from synth_core.steps.outlook import foresee, known_records
-<<<<<<< HEAD
-from synth_core.steps.preparation import check_account, check_bins, check_moments, check_reuse
-=======
-from synth_core.steps.preparation import check_account, check_bins, check_moments, check_replicates
->>>>>>> explore
+from synth_core.steps.preparation import check_account, check_bins, check_moments, check_replicates, check_reuse
 
 NO_LARGEST_N = "no public bound of the number of records is declared: make sure that delta is at most 1/(10 x records)"
 """What is said of an account that was opened before the bound was asked for; an account cannot be declared again."""
