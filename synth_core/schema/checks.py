@@ -129,7 +129,8 @@ def describe_errors(error: ValidationError, data: object, *, text: str | None, k
             tag = problem.get("ctx", {}).get("tag", "")
             message += INSTEAD.get(tag.lower(), suggest(tag, KINDS))
         elif problem["type"] == "union_tag_not_found" and isinstance(given := problem["input"], dict):
-            message += next((f"; write kind in place of {key}" for key in given if key in ("type", "dtype")), "")
+            tried = next((key for key in given if key in _OTHER_KEYS), None)
+            message += "" if tried is None else f"; unknown key {tried!r}{_OTHER_KEYS[tried]}"
         elif problem["type"] == "missing":
             message += _EXAMPLES.get(str(loc[-1]), "")
         elif problem["type"] == "extra_forbidden":

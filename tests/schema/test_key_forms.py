@@ -131,7 +131,11 @@ def test_what_leaves_a_doubt_is_refused_with_the_form(tmp_path, values, said):
     [
         ("values: 'A, B'", r"values: write a list in brackets, such as \[a, b\]$"),
         ("values: 1-9", r"values: write a list in brackets, such as \[a, b\]$"),
-        ("categories: [a, b]", r"values: is missing; list them.* categories: unknown key; did you mean 'values'\?"),
+        ("categories: [a, b]", r"kind is missing; .*; unknown key 'categories'; did you mean 'values'\?$"),
+        (
+            "kind: category, levels: [a]",
+            r"values: is missing; list them.* levels: unknown key; did you mean 'values'\?",
+        ),
         (
             "kind: integer, edges: [0, 5]",
             r"bins: is missing; list their edges.* edges: unknown key; did you mean 'bins'",
@@ -139,7 +143,7 @@ def test_what_leaves_a_doubt_is_refused_with_the_form(tmp_path, values, said):
         ("kind: integer, min: 0, bins: [0, 5]", r"min: unknown key; write bounds: \[smallest, largest\]$"),
         ("kind: integer, bins: [0, 5], na: 99", r"na: unknown key; .*, of numbers, the not_in_universe$"),
         ("values: [1, 2, 9], missing: [9]", r"missing: unknown key; an empty cell needs nullable: true"),
-        ("type: integer, bins: [0, 5]", r"kind is missing; .*; write kind in place of type$"),
+        ("type: integer, bins: [0, 5]", r"kind is missing; .*; unknown key 'type'; did you mean 'kind'\?$"),
         ("kind: real, bins: [0%, 50%]", r"bins: 0: write a number, with a decimal point and no other sign"),
         ("kind: string", r"unknown kind; .*; use categorical with each value listed; free text cannot be synthesized$"),
         ("kind: numeric, bins: [0, 1]", r"unknown kind; .*; use real, or integer for whole numbers$"),
@@ -152,7 +156,7 @@ def test_what_people_try_is_refused_with_column_line_and_remedy(tmp_path, writte
 
 def test_a_tab_is_named_as_what_it_is(tmp_path):
     (tmp_path / "schema.yaml").write_text("columns:\n\t- {name: x, values: [a]}\n")
-    with pytest.raises(SchemaError, match="near line 2: .*; indent with spaces, not with tabs"):
+    with pytest.raises(SchemaError, match=r"near line 2: .*; indent with spaces, not with tabs"):
         Schema.load(tmp_path / "schema.yaml")
 
 
