@@ -88,7 +88,17 @@ def test_shards_do_not_depend_on_who_writes_them(recipe, tmp_path):
 
 def test_a_release_without_its_csv_is_not_published(tmp_path):
     paths = ReleasePaths(tmp_path, "r1")
-    spec = SimpleNamespace(release="r1", shards=2, csv=True, strata=None, moments_share=None, reuse=())
+    spec = SimpleNamespace(
+        release="r1",
+        shards=2,
+        csv=True,
+        strata=None,
+        moments_share=None,
+        reuse=(),
+        uncertainty=0,
+        publish_answers=True,
+        table_files=2,
+    )
     paths.extract.mkdir(parents=True)
     paths.csv_extract.mkdir()
     for step, files in paths.artifacts(spec).items():
