@@ -37,6 +37,9 @@ MAX_CELLS = 100_000
 CLOSE = 1e-9
 """Reals that differ by so small a share of what is compared are equal."""
 
+ROOM = 1e-6
+"""Share of a bin of reals below its upper edge, which is no part of it, in which no number is fitted."""
+
 PASSES = 20
 """Upper limit of the passes in which bounds are narrowed."""
 
@@ -284,7 +287,7 @@ class Group:
         for c in self.columns:
             edges = np.asarray(c.edges, dtype=np.float64)
             inside, bins = codes[c.name] < c.declared, np.minimum(codes[c.name], c.declared - 1)
-            last = edges[1:] - c.step if c.step else np.nextafter(edges[1:], -np.inf)
+            last = edges[1:] - c.step if c.step else _below(edges)
             low[c.name] = np.where(inside, edges[bins], np.nan)
             high[c.name] = np.where(inside, last[bins], np.nan)
         lowest, highest = dict(low), dict(high)
@@ -313,6 +316,16 @@ class Group:
                     changed |= _narrowed(rule.form, sign, low, high, whole)
             if not changed:
                 return
+
+
+def _below(edges: Floats) -> Floats:
+    """The largest reals that are fitted in each bin: so far below the edge that no rounding takes them for the edge.
+
+    Otherwise `a <= b` could hold with a at 5,000 and b in the bin that ends there.
+    """
+    width = np.diff(edges)
+    found: Floats = edges[1:] - np.minimum(np.maximum(ROOM * width, 8 * CLOSE * np.abs(edges[1:])), width / 2)
+    return np.maximum(np.minimum(found, np.nextafter(edges[1:], -np.inf)), edges[:-1])
 
 
 def _narrowed(

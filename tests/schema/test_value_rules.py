@@ -112,6 +112,30 @@ def test_bins_are_excluded_exactly_where_no_whole_numbers_hold(rule):
         assert breaking_rows(np.array([[i, j]]), schema.domain)[0] == (not some)
 
 
+@pytest.mark.parametrize(
+    ("rule", "possible"), [("a < b", "<="), ("a <= b", "<="), ("a == b", "=="), ("a >= b", ">="), ("a > b", ">=")]
+)
+@pytest.mark.parametrize("scale", [1, 1e-3, 1e6])
+def test_bins_of_reals_are_excluded_where_only_their_open_edge_would_hold(rule, possible, scale):
+    """A bin ends before its upper edge, so that no number of it is that of the next bin, however near."""
+    edges = [scale * edge for edge in (0.0, 1, 3, 6, 7)]
+    schema = schema_of(*({"name": name, "kind": "real", "bins": edges} for name in "ab"), rules=[rule])
+    from synth_core.domain import breaking_rows
+
+    for i, j in itertools.product(range(4), repeat=2):
+        expected = {"<=": i <= j, "==": i == j, ">=": i >= j}[possible]
+        assert breaking_rows(np.array([[i, j]]), schema.domain)[0] == (not expected), (i, j)
+
+
+def test_a_sum_of_reals_excludes_totals_that_only_an_open_edge_would_reach():
+    schema = schema_of(WAGES, RENTS, TOTAL, rules=["wages + rents == total"])
+    from synth_core.domain import breaking_rows
+
+    for wage in range(4):  # 0, and three bins; without rents the total is the wage
+        totals = [total for total in range(4) if not breaking_rows(np.array([[wage, 0, total]]), schema.domain)[0]]
+        assert totals == [wage]
+
+
 def test_rules_that_share_columns_exclude_what_none_excludes_alone():
     columns = [{"name": name, "kind": "integer", "bins": [0, 2, 4]} for name in "abc"]
     alone = schema_of(*columns, rules=["a < b"])
