@@ -273,7 +273,7 @@ def _rebuilt(model: Model, numbers: Floats, totals: Floats) -> Model:
     if isinstance(model, Refined):
         potentials, *shares = np.split(numbers, np.cumsum([model.field.potentials.size, *map(len, model.shares)])[:-1])
         field = MarkovRandomField(model.field.tree, model.field.cliques, potentials, total=float(totals[0]))
-        return replace(model, field=field, shares=tuple(shares))
+        return replace(model, field=field, shares=tuple(map(_as_shares, shares, model.groups)))
     if isinstance(model, BayesianNetwork):
         tables = split_tables(model.versions, [table.clique for table in model.tables], np.maximum(numbers, 0.0))
         return replace(model, tables=tuple(tables), total=float(totals[0]))
@@ -286,3 +286,10 @@ def _rebuilt(model: Model, numbers: Floats, totals: Floats) -> Model:
         components.append(replace(component, model=inner, rows=float(totals[turn])))
         at, turn = at + size, turn + further
     return replace(model, components=tuple(components))
+
+
+def _as_shares(numbers: Floats, group: NDArray[np.int64]) -> Floats:
+    """Shares of groups of codes, which rounded differences left off: none below 0, and in each group 1 in sum."""
+    kept = np.maximum(numbers, 0.0)
+    found: Floats = kept / np.bincount(group, weights=kept)[group]
+    return found
