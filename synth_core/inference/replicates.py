@@ -135,8 +135,9 @@ class Replicates(StoredModel):
 
     def check(self, model: Model) -> None:
         """Refuse a model of which they are no replicates, with a SourceError."""
-        sizes = len(parameters(model)), len(totals_of(model)), measured_cliques(model)
-        if (self.changes.shape[1], self.totals.shape[1], self.cliques) != sizes:
+        cliques = measured_cliques(model)
+        sizes = len(parameters(model)), len(totals_of(model)), cliques, sum(map(model.domain.cells, cliques))
+        if (self.changes.shape[1], self.totals.shape[1], self.cliques, len(self.counts)) != sizes:
             raise SourceError(OTHERS)
 
     def table(self, domain: Domain, attributes: Clique) -> tuple[Floats, Floats] | None:
@@ -175,10 +176,17 @@ class Replicates(StoredModel):
         rows = {len(found[name]) for name in ("changes", "totals", "spread")}
         if len(rows) != 1 or found["spread"].shape != (*rows, len(found["counts"])):
             raise ValueError(rows)
-        cliques = tuple(map(tuple, header["cliques"]))
-        return cls(
-            found["changes"], found["totals"], cliques, found["counts"], found["spread"], float(header["dependence"])
-        )
+        shapes = {name: array.ndim for name, array in found.items()}
+        if shapes != {"changes": 2, "totals": 2, "counts": 1, "spread": 2}:
+            raise ValueError(shapes)
+        cliques, dependence = tuple(map(tuple, header["cliques"])), float(header["dependence"])
+        if not all(map(_is_finite, (*found.values(), np.array(dependence)))) or dependence < 0:
+            raise ValueError("a number is missing or infinite")
+        return cls(found["changes"], found["totals"], cliques, found["counts"], found["spread"], dependence)
+
+
+def _is_finite(numbers: NDArray[Any]) -> bool:
+    return numbers.dtype.kind == "f" and bool(np.isfinite(numbers).all())
 
 
 MAX_CELLS = 400_000

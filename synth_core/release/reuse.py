@@ -15,7 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
-from synth_core.documents import parse_json
+from synth_core.documents import read_json
 from synth_core.domain import Domain
 from synth_core.errors import SchemaError, SpecError
 from synth_core.files import write_text
@@ -73,7 +73,7 @@ class FrozenReuse:
             SpecError: The file is missing or no such list.
         """
         try:
-            return cls(tuple(Reused(**answer) for answer in parse_json(path.read_text(encoding="utf-8"))))
+            return cls(tuple(Reused(**answer) for answer in read_json(path)))
         except (OSError, ValueError, TypeError):
             raise SpecError(f"{path}: the list of reused answers cannot be read; prepare the release again") from None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -21,7 +20,7 @@ from synth_core.release.estimate import Shape, describe, estimate_release
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.reuse import FrozenReuse
 from synth_core.release.spec import ReleaseSpec
-from synth_core.release.strata import divide_strata, lay_out_strata
+from synth_core.release.strata import divide_strata, lay_out_strata, most_parts
 from synth_core.schema import DeclaredSchema, Schema
 from synth_core.schema.codec import number_columns
 from synth_core.steps.context import release_method
@@ -149,10 +148,7 @@ def _what_it_takes(spec: ReleaseSpec, schema: Schema, *, records: int | None) ->
     """Time, memory and disk for a number of records, which is public; a line that asks for one without it."""
     if records is None:
         return [("not known", "say how many records are expected, as a public number: --records")]
-    models, strata = 1, spec.strata
-    if strata is not None:
-        layout = lay_out_strata(strata, schema)
-        models = len(divide_strata(layout, [math.inf] * len(layout.names), pool_below=None).parts)
+    models = most_parts(spec.strata, schema) if spec.strata else 1
     shape = Shape(
         method=spec.method,
         records=records,
