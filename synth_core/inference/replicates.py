@@ -180,13 +180,17 @@ class Replicates(StoredModel):
         if shapes != {"changes": 2, "totals": 2, "counts": 1, "spread": 2}:
             raise ValueError(shapes)
         cliques, dependence = tuple(map(tuple, header["cliques"])), float(header["dependence"])
-        if not all(map(_is_finite, (*found.values(), np.array(dependence)))) or dependence < 0:
-            raise ValueError("a number is missing or infinite")
+        if not all(map(_are_records, (*found.values(), np.array(dependence)))) or dependence < 0:
+            raise ValueError("a number is missing or too large")
         return cls(found["changes"], found["totals"], cliques, found["counts"], found["spread"], dependence)
 
 
-def _is_finite(numbers: NDArray[Any]) -> bool:
-    return numbers.dtype.kind == "f" and bool(np.isfinite(numbers).all())
+MAX_RECORDS = 1e15
+"""Upper limit of the size of a number: no table has as many records."""
+
+
+def _are_records(numbers: NDArray[Any]) -> bool:
+    return numbers.dtype.kind == "f" and bool((np.abs(numbers) <= MAX_RECORDS).all())
 
 
 MAX_CELLS = 400_000

@@ -158,6 +158,6 @@ def read_potentials(
     """Domain, cliques and the potentials on them, as `PotentialModel` stores them."""
     domain, cliques = read_domain(header), tuple(map(tuple, header["cliques"]))
     potentials = stored["potentials"]
-    if potentials.shape != (sum(map(domain.cells, cliques)),):
+    if potentials.shape != (sum(map(domain.cells, cliques)),) or not np.isfinite(potentials).all():
         raise ValueError(potentials.shape)
     return domain, cliques, potentials

@@ -86,7 +86,9 @@ def test_a_table_that_never_ends_or_is_none_is_not_read(tmp_path, monkeypatch, t
         Schema.load(tmp_path / "schema.yaml")
 
 
-@pytest.mark.parametrize("table", ["/dev/zero", "/proc/self/mem", "../density.csv", "below/../../density.csv", "link.csv"])
+@pytest.mark.parametrize(
+    "table", ["/dev/zero", "/proc/self/mem", "../density.csv", "below/../../density.csv", "link.csv"]
+)
 def test_a_table_outside_of_the_schemas_folder_is_not_read(tmp_path, table):
     """Before, whoever wrote a schema could have any file of two columns published with it."""
     place = tmp_path / "place"

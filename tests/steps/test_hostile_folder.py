@@ -17,6 +17,7 @@ from synth_core.inference.published import load_release
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.verify import check_release
 
+
 @pytest.fixture(scope="module")
 def released(tmp_path_factory):
     """A release with everything that a release may have, from fewer rows than its replicate tables have together."""
