@@ -39,6 +39,10 @@ def atomic_write(path: str | Path, *, durable: bool = True) -> Iterator[Path]:
         temporary.replace(target)
         if durable:
             flush_to_disk(target.parent)
+    except OSError as error:
+        if error.errno in NO_ROOM and error.filename is None:  # what writes archives and Parquet does not say where
+            error.filename = str(target)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -60,7 +64,7 @@ def read_file(path: str | Path, *, limit: int = MAX_PUBLISHED) -> bytes:
     if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - and not opened: that alone starts some devices
         raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), str(path))
     # Without waiting: a pipe that takes its place would be opened for ever.
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:  # noqa: PTH123
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), str(path))
         content = file.read(limit + 1)

@@ -190,7 +190,7 @@ MAX_RECORDS = 1e15
 
 
 def _are_records(numbers: NDArray[Any]) -> bool:
-    return numbers.dtype.kind == "f" and bool((np.abs(numbers) <= MAX_RECORDS).all())
+    return numbers.dtype.kind == "f" and float(np.abs(numbers).max(initial=0)) <= MAX_RECORDS
 
 
 MAX_CELLS = 400_000
@@ -278,6 +278,13 @@ def totals_of(model: Model) -> list[float]:
     return [model.total]
 
 
+def _lawful(share: Floats, group: NDArray[np.int64], otherwise: Floats) -> Floats:
+    """Shares that add up to 1 in each group: half precision leaves some of 0 a little below it."""
+    kept = np.maximum(share, 0.0)
+    sums = np.bincount(group, weights=kept)[group]
+    return np.where(sums > 0, kept / np.where(sums > 0, sums, 1.0), otherwise)
+
+
 def _rebuilt(model: Model, numbers: Floats, totals: Floats) -> Model:
     """A model of the same structure with other numbers."""
     if isinstance(model, MarkovRandomField):
@@ -285,7 +292,7 @@ def _rebuilt(model: Model, numbers: Floats, totals: Floats) -> Model:
     if isinstance(model, Refined):
         potentials, *shares = np.split(numbers, np.cumsum([model.field.potentials.size, *map(len, model.shares)])[:-1])
         field = MarkovRandomField(model.field.tree, model.field.cliques, potentials, total=float(totals[0]))
-        return replace(model, field=field, shares=tuple(shares))
+        return replace(model, field=field, shares=tuple(map(_lawful, shares, model.groups, model.shares)))
     if isinstance(model, BayesianNetwork):
         tables = split_tables(model.versions, [table.clique for table in model.tables], np.maximum(numbers, 0.0))
         return replace(model, tables=tuple(tables), total=float(totals[0]))

@@ -107,8 +107,8 @@ def digest_of(content: dict[str, Any]) -> str:
 def previous_manifest(public_zone: Path, *, dataset: str, release: str) -> dict[str, Any] | None:
     """The manifest with which a release is compared: the newest published one of another release of the data set.
 
-    A release that was published before keeps the one it was compared with then, whatever has come since. A manifest that
-    is not as it was signed is the business of `synth verify`, and no yardstick.
+    A release that was published before keeps the one it was compared with then, whatever has come since. A manifest
+    that is not as it was signed is the business of `synth verify`, and no yardstick.
     """
     manifests = {}
     for path in sorted(public_zone.glob(f"*/{MANIFEST}")):

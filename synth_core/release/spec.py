@@ -31,7 +31,7 @@ MAX_FILES = 20_000
 """Upper limit of the Parquet files of all synthetic tables of a release: the manifest lists each of them."""
 
 MAX_TASKS = 500
-"""Upper limit of the tasks that write them: Airflow maps a task over at most 1,024 values, unless it is set otherwise."""
+"""Upper limit of the tasks that write them: Airflow makes at most 1,024 of one, unless it is set otherwise."""
 
 LONGEST_NAME = 82
 """A series' name has to leave room for date and time: names of releases have at most 100 characters."""

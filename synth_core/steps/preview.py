@@ -26,6 +26,7 @@ from synth_core.schema.codec import number_columns
 from synth_core.steps.context import release_method
 from synth_core.steps.outlook import foresee, known_records
 from synth_core.steps.preparation import check_account, check_bins, check_moments, check_replicates, check_reuse
+from synth_core.synthesizers.replicates import WITHOUT_REPLICATES
 
 NO_LARGEST_N = "no public bound of the number of records is declared: make sure that delta is at most 1/(10 x records)"
 """What is said of an account that was opened before the bound was asked for; an account cannot be declared again."""
@@ -156,6 +157,9 @@ def _what_it_takes(spec: ReleaseSpec, schema: Schema, *, records: int | None) ->
         columns=len(schema.domain),
         models=models,
         evaluate=spec.evaluate,
+        refits=0 if spec.method in WITHOUT_REPLICATES else spec.uncertainty,
+        tables=1 + spec.replicates,
+        csv=spec.csv,
     )
     return describe(shape, estimate_release(shape))
 
