@@ -20,13 +20,7 @@ from synth_core.compiled import compiled, part_of_kernel
 from synth_core.domain import Clique, Domain
 from synth_core.models.junction_tree import JunctionTree, bits
 from synth_core.models.triangulation import TriangulatedGraph
-from synth_core.synthesizers.structure import (
-    BY_SIZE,
-    MEAN_ABSOLUTE,
-    graph_with,
-    pair_matrix,
-    rank_by_worth,
-)
+from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE, graph_with, pair_matrix, rank_by_worth
 
 Edge = tuple[int, int]
 
