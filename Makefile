@@ -95,7 +95,7 @@ sabotage: $(KERNELS) ## put faults back that the product once had, one by one: e
 
 # Long and rough, and over within the hour: two parts at once, and nothing begins after 52 minutes. Best as root: strace and
 # network namespaces need it. Each part is a file of tests/soak.
-SOAK := kills tasks partitions crowd clock failover migration chaos
+SOAK := kills tasks partitions crowd clock disk failover migration chaos
 soak: $(KERNELS) ## releases that are killed, cut off and repeated, under the command and Airflow: PART=kills for one part
 	$(BIN)/pytest -v -n $(if $(PART),0,2) --dist loadfile --no-loadscope-reorder $(patsubst %,tests/soak/%.py,$(or $(PART),$(SOAK))) $(ARGS)
 

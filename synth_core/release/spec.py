@@ -40,6 +40,12 @@ _WORDING = {
 LEAST_EPSILON = 1e-6
 """Lower limit of a release's epsilon: losses are stated with six digits, rounded up."""
 
+MAX_FILES = 20_000
+"""Upper limit of the Parquet files of all synthetic tables of a release: the manifest lists each of them."""
+
+MAX_TASKS = 500
+"""Upper limit of the tasks that write them: Airflow makes at most 1,024 of one, unless it is set otherwise."""
+
 LONGEST_NAME = 82
 """A series' name has to leave room for date and time: names of releases have at most 100 characters."""
 
@@ -315,6 +321,11 @@ class ReleaseSpec(BaseModel):
     def table_files(self) -> int:
         """Number of Parquet files of all synthetic tables: the extract's shards, then those of each replicate table."""
         return self.shards * (1 + self.replicates)
+
+    @property
+    def sampling_tasks(self) -> int:
+        """Number of tasks that share these files where each is a task of its own."""
+        return min(self.table_files, MAX_TASKS)
 
     def dump(self) -> dict[str, Any]:
         """The spec as plain values, with the keys of the YAML file."""

@@ -150,8 +150,11 @@ class Attached(Declaration):
 def inline_tables(raw: dict[str, Any], folder: Path) -> None:
     """Put the values of lookup tables into a schema that was read, so that it needs no other file from then on.
 
+    What a table holds is published with the schema, so it lies in the schema's folder or below: whoever writes schemas
+    has no other file of this machine published.
+
     Raises:
-        SchemaError: If a table cannot be read as two columns with a header.
+        SchemaError: If a table lies elsewhere, or cannot be read as two columns with a header.
     """
     attached = raw.get("attached")
     for entry in attached if isinstance(attached, list) else ():
@@ -159,10 +162,16 @@ def inline_tables(raw: dict[str, Any], folder: Path) -> None:
         if isinstance(lookup, dict) and "table" in lookup:
             address = lookup.pop("table")
             try:
-                text = read_document(folder / str(address)).removeprefix("\ufeff")
+                path = (folder / str(address)).resolve()
+                if not path.is_relative_to(folder.resolve()):
+                    raise SchemaError(
+                        f"attached {entry.get('name')!r}: table {address} lies outside of the schema's folder; put it "
+                        "beside the schema"
+                    )
+                text = read_document(path).removeprefix("\ufeff")
                 rows = list(csv.reader(StringIO(text, newline=""), strict=True))[1:]
                 lookup["values"] = {_cell(key): _cell(value) for key, value in rows}
-            except (ValueError, csv.Error):
+            except (OSError, RuntimeError, ValueError, csv.Error):
                 raise SchemaError(
                     f"attached {entry.get('name')!r}: table {address} cannot be read; it is a CSV file beside the "
                     "schema, with a header and two columns, the value and what is attached"
