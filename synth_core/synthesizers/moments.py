@@ -26,9 +26,10 @@ import numpy as np
 from synth_core.arrays import Floats
 from synth_core.documents import read_json
 from synth_core.domain import Domain
-from synth_core.errors import SourceError
+from synth_core.errors import SourceError, SpecError
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
+from synth_core.privacy.noise import require_drawable
 from synth_core.privacy.strategies import SUM_STEPS, LinearQuery, number_sum, place_sums
 from synth_core.schema import Schema
 from synth_core.schema.codec import Marginal, summed_columns
@@ -218,7 +219,7 @@ def ask_moments(
         )
         for column in columns
     ]
-    units = divide_units(foretold, float(mu2))
+    units = [_drawable(one, mu2, len(columns)) for one in divide_units(foretold, float(mu2))]
     asked: list[LinearQuery] = []
     for column in columns:
         clique = (column.name, place_name(column.name))
@@ -250,6 +251,20 @@ def ask_moments(
             errors.records,
         )
     return found
+
+
+def _drawable(units: tuple[int, int], mu2: Fraction, columns: int) -> tuple[int, int]:
+    """The parts of a column, those of its sum over all records given to its sums inside bins if they cannot buy it.
+
+    Its answer is in steps of `SUM_STEPS`, so that a tiny budget asks for more noise than there are numbers for.
+    """
+    inside, own = units
+    try:
+        if own:
+            require_drawable(Fraction(SUM_STEPS) ** 2 * 2 * UNITS * columns / (mu2 * own))
+    except SpecError:
+        return inside + own, 0
+    return units
 
 
 def foretell_variance(column: NumberBase, counts: Floats, *, count_sigma: float, records_sigma: float) -> MeanVariance:

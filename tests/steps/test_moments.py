@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from support.small_release import run_all, write_release
+from support.small_release import SCHEMA, run_all, write_release
 
 from synth_core import synthesize
 from synth_core.errors import SourceError, SpecError
@@ -18,7 +18,7 @@ from synth_core.ledger.book import cost_by_step
 from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.accounts import State
 from synth_core.release.paths import ReleasePaths
-from synth_core.release.verify import verify_release
+from synth_core.release.verify import check_release, verify_release
 from synth_core.schema import Schema
 from synth_core.steps import STEPS, prepare, run_step
 from synth_core.steps.preview import preview_release
@@ -203,3 +203,13 @@ def test_the_question_knows_codes_and_places_alone():
     schema = Schema.model_validate({"columns": COLUMNS})
     assert len(summed_domain(schema)) == 4
     assert TableCounts({}, summed_domain(schema)).domain.sizes == (4, 4096, 5, 4096)
+
+
+def test_sums_of_a_tiny_budget_are_those_that_can_be_drawn(tmp_path):
+    """Before, the release was charged up to its sums, whose noise could not be drawn, and had no end."""
+    declared = SCHEMA.replace("bins: 5}", "bins: 5, moments: true}")
+    spec = write_release(tmp_path, declared=declared, method="independent", epsilon=0.001, moments_share=0.01)
+    run_all(spec | {"evaluate": "none", "uncertainty": 0}, tmp_path / "workspace")
+    paths = ReleasePaths(tmp_path / "workspace", "r1")
+    assert read_moments(paths.moments)["age"].total is None
+    assert check_release(paths.public).sound
