@@ -176,5 +176,6 @@ for _tag, _pattern, _first in (
 
 def _fault(error: yaml.YAMLError) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f"not valid YAML near line {error.problem_mark.line + 1}: {error.problem}"
+        remedy = "; indent with spaces, not with tabs" if "cannot start any token" in str(error.problem) else ""
+        return f"not valid YAML near line {error.problem_mark.line + 1}: {error.problem}{remedy}"
     return "not valid YAML"

@@ -28,6 +28,19 @@ _ADDRESS = "function-after[one_line(), constrained-str]"
 ALTERNATIVES = ("constrained-int", "literal['noisy']", _ADDRESS, f"tuple[{_ADDRESS}, ...]")
 """What pydantic calls the alternatives of a field, which no person has written."""
 
+_NUMBER, _WHOLE = "write a number such as 1.0, with a decimal point", "write a whole number such as 4"
+_WORDING = {
+    "float_parsing": _NUMBER,
+    "float_type": _NUMBER,
+    "int_parsing": _WHOLE,
+    "int_type": _WHOLE,
+    "int_from_float": _WHOLE,
+    "bool_parsing": "write true or false",
+    "bool_type": "write true or false",
+    "string_type": "write text, in quotes if it reads as a number or a date",
+}
+"""What a value of another type should have been, by pydantic's name of the error."""
+
 LEAST_EPSILON = 1e-6
 """Lower limit of a release's epsilon: losses are stated with six digits, rounded up."""
 
@@ -348,7 +361,8 @@ def _in_words(error: ValidationError, text: str | None) -> str:
         elif problem["type"] == "missing":
             words.append(f"key {key!r} is missing")
         else:
-            words.append(f"{line}{key}: {problem['msg'].removeprefix('Value error, ')}")
+            said = _WORDING.get(problem["type"], problem["msg"].removeprefix("Value error, "))
+            words.append(f"{line}{key}: {said}")
     return "; ".join(dict.fromkeys(words))
 
 

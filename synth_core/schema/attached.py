@@ -21,7 +21,7 @@ from pydantic import AfterValidator, Field, StrictFloat, StrictInt, field_valida
 from synth_core.arrays import Floats
 from synth_core.documents import REAL, WHOLE, read_document
 from synth_core.errors import SchemaError
-from synth_core.names import one_line
+from synth_core.names import one_line, suggest
 from synth_core.schema.columns.base import Declaration, Value
 from synth_core.schema.columns.categorical import MAX_VALUES
 from synth_core.schema.value_rules import Expression, read_expression
@@ -84,7 +84,9 @@ class Attached(Declaration):
             raise SchemaError(f"attached {self.name!r}: a column of the schema has that name; give it another")
         for name in self.needs:
             if name not in columns:
-                raise SchemaError(f"attached {self.name!r}: column {name!r} is not in the schema")
+                raise SchemaError(
+                    f"attached {self.name!r}: column {name!r} is not in the schema{suggest(name, columns)}"
+                )
         if self.lookup is None:
             self._check_numbers(columns)
             return

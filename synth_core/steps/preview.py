@@ -24,7 +24,7 @@ from synth_core.release.strata import divide_strata, lay_out_strata, most_parts
 from synth_core.schema import DeclaredSchema, Schema
 from synth_core.schema.codec import number_columns
 from synth_core.steps.context import release_method
-from synth_core.steps.outlook import foresee, known_records
+from synth_core.steps.outlook import Records, foresee, known_records
 from synth_core.steps.preparation import check_account, check_bins, check_moments, check_replicates, check_reuse
 from synth_core.synthesizers.replicates import WITHOUT_REPLICATES
 
@@ -40,7 +40,8 @@ Section = tuple[str, list[tuple[str, str]]]
 def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path, records: int | None = None) -> list[Section]:
     """Sections of named facts: the release, its budget, what it takes and what noise leaves, the account.
 
-    Time, memory and disk are estimated for `records`; without it, for as many as the account may have.
+    Time, memory, disk and what noise leaves are said for `records`; without it, for as many as the account may have or,
+    of the noise, what is known of earlier releases.
     """
     spec = _load_spec(wanted) if isinstance(wanted, Path) else ReleaseSpec.parse(dict(wanted))
     declared = DeclaredSchema.load(Path(spec.schema_))
@@ -68,6 +69,8 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path, record
         domain = division.domain(domain, division.parts[0])
     plan = method.plan(domain, budget.method)
     known = known_records(spec, account, ReleasePaths(workspace.resolve(), spec.release))
+    if records is not None:
+        known = Records(float(records), "as --records says")
     outlook = foresee(spec, schema, domain, method=method, plan=plan, records=known)
     where = " in each stratum" if strata else ""
     return [
