@@ -44,6 +44,10 @@ class CountSource(Protocol):
     """A confidential table as the curator sees it: exact integer counts, wrapped."""
 
     @property
+    def scale(self) -> int:
+        """The counts are in units of 1/scale records; 1 where a record is in one cell."""
+
+    @property
     def domain(self) -> Domain:
         """The table's public domain."""
 
@@ -260,9 +264,10 @@ class Curator:
                 require_drawable(variance)
 
         def noisy(table: Counts, variance: Fraction) -> Answer:
+            scale = self._counts.scale
             if mechanism.name == "discrete_laplace":
-                return purely_noisy_counts(table.ravel(), mechanism.scale, self._entropy)
-            return noisy_counts(table.ravel(), variance, self._entropy)
+                return purely_noisy_counts(table.ravel(), mechanism.scale, self._entropy, scale=scale)
+            return noisy_counts(table.ravel(), variance, self._entropy, scale=scale)
 
         def draw() -> Answer:
             return np.concatenate(list(map(noisy, exact(), variances)))
@@ -275,7 +280,7 @@ class Curator:
 
     def _evaluate(self, queries: Sequence[Query]) -> list[int]:
         tables = self._open([query.clique for query in queries])
-        return [query.evaluate(table) for query, table in zip(queries, tables, strict=True)]
+        return [query.evaluate(table, self._counts.scale) for query, table in zip(queries, tables, strict=True)]
 
 
 def _marginals(domain: Domain, cliques: Sequence[Clique]) -> AnswerForm:

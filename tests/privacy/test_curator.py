@@ -141,7 +141,7 @@ def test_another_question_gets_another_draw(curator):
 
 def test_over_the_cap_nothing_is_counted(ledger):
     class Unreadable:
-        domain = DOMAIN
+        domain, scale = DOMAIN, 1
 
         def tables(self, cliques):
             raise AssertionError("counts were read")
@@ -154,7 +154,7 @@ def test_over_the_cap_nothing_is_counted(ledger):
 
 def test_errors_inside_the_wall_lose_their_words(ledger):
     class Broken:
-        domain = DOMAIN
+        domain, scale = DOMAIN, 1
 
         def tables(self, cliques):
             raise KeyError("Jane Doe, born 1970")
