@@ -22,7 +22,7 @@ from synth_core.release.budget import divide_budget
 from synth_core.release.certificate import last_turn
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.reuse import FrozenReuse, freeze, require_same_codes
-from synth_core.release.spec import MAX_FILES, ROUTINE, ReleaseSpec
+from synth_core.release.spec import MAX_FILES, REDRAWN, ROUTINE, ReleaseSpec
 from synth_core.release.strata import divide_strata, lay_out_strata
 from synth_core.schema import DeclaredSchema, Schema
 from synth_core.schema.codec import summed_columns
@@ -223,7 +223,7 @@ def _differing_settings(spec: ReleaseSpec, schema: DeclaredSchema, paths: Releas
             raise SpecError(f"release {spec.release!r} was published before; use another release name")
         return []
     before, schema_before = ReleaseSpec.load(paths.spec), DeclaredSchema.load(paths.schema)
-    passed_over = ("schema", *ROUTINE)
+    passed_over = ("schema", *ROUTINE, *(() if paths.published else REDRAWN))
     differing = [key for key, value in spec.dump().items() if before.dump()[key] != value and key not in passed_over]
     if schema_before.declaration.digest() != schema.digest():
         differing.append("schema")
