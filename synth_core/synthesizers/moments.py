@@ -27,9 +27,8 @@ from synth_core.arrays import Floats
 from synth_core.documents import read_json
 from synth_core.domain import Domain
 from synth_core.errors import SourceError, SpecError
-from synth_core.privacy.budget import BudgetPlan
+from synth_core.privacy.budget import MARGIN, MAX_VARIANCE, BudgetPlan
 from synth_core.privacy.curator import Curator
-from synth_core.privacy.noise import require_drawable
 from synth_core.privacy.strategies import SUM_STEPS, LinearQuery, number_sum, place_sums
 from synth_core.schema import Schema
 from synth_core.schema.codec import Marginal, summed_columns
@@ -118,7 +117,7 @@ class MeanVariance:
         mean: Expected mean.
         low: Least number of the column.
         high: Greatest number.
-        scale: Errors of the mean are relative to it.
+        scale: Errors of the mean are relative to it; 1 where all numbers are expected to be 0.
         counts: Variance that comes with the noise of counts.
         stray: Variance in each bin, without sums inside bins.
         inside: Variance of the noise of each bin's sum, at a mu^2 of 1.
@@ -177,6 +176,24 @@ def summed_domain(schema: Schema) -> Domain:
     return Domain.of(sizes)
 
 
+def require_answerable(columns: Sequence[NumberBase], mu2: Fraction) -> None:
+    """Refuse a budget of which the part of some question may be too small for noise to be drawn.
+
+    Args:
+        columns: The columns whose sums are asked for.
+        mu2: What the questions may cost together.
+
+    Raises:
+        SpecError: The smallest part that `divide_units` may give a question asks for more noise than there is.
+    """
+    places = max(column.place_count for column in columns)
+    least = {places: Fraction(INSIDE_UNITS, UNITS * len(columns)), SUM_STEPS: Fraction(1, UNITS)}
+    if any(sensitivity**2 * MARGIN**2 > MAX_VARIANCE * mu2 * share for sensitivity, share in least.items()):
+        raise SpecError(
+            "moments_share: the noise of sums would exceed every sum; raise it, or epsilon, or leave out moments: true"
+        )
+
+
 def count_errors(method: Synthesizer, domain: Domain, plan: BudgetPlan, *, parts: int = 1) -> CountErrors:
     """Say beforehand how far a model's counts will be off by noise.
 
@@ -219,7 +236,7 @@ def ask_moments(
         )
         for column in columns
     ]
-    units = [_drawable(one, mu2, len(columns)) for one in divide_units(foretold, float(mu2))]
+    units = divide_units(foretold, float(mu2))
     asked: list[LinearQuery] = []
     for column in columns:
         clique = (column.name, place_name(column.name))
@@ -253,20 +270,6 @@ def ask_moments(
     return found
 
 
-def _drawable(units: tuple[int, int], mu2: Fraction, columns: int) -> tuple[int, int]:
-    """The parts of a column, those of its sum over all records given to its sums inside bins if they cannot buy it.
-
-    Its answer is in steps of `SUM_STEPS`, so that a tiny budget asks for more noise than there are numbers for.
-    """
-    inside, own = units
-    try:
-        if own:
-            require_drawable(Fraction(SUM_STEPS) ** 2 * 2 * UNITS * columns / (mu2 * own))
-    except SpecError:
-        return inside + own, 0
-    return units
-
-
 def foretell_variance(column: NumberBase, counts: Floats, *, count_sigma: float, records_sigma: float) -> MeanVariance:
     """Foretell of what the variance of a column's sum of numbers will be made.
 
@@ -288,7 +291,7 @@ def foretell_variance(column: NumberBase, counts: Floats, *, count_sigma: float,
         mean=mean,
         low=float(column.place_numbers.min()),
         high=float(column.place_numbers.max()),
-        scale=max(abs(mean), LEAST_SCALE * spread, np.finfo(float).tiny),
+        scale=max(abs(mean), LEAST_SCALE * spread) or 1.0,
         counts=float((((means - means.mean()) * count_sigma) ** 2).sum()),
         stray=(per_place * some * USUAL_STRAY) ** 2,
         inside=(per_place / 2) ** 2,
