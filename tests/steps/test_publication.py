@@ -298,7 +298,7 @@ def test_the_name_of_a_published_release_is_taken_even_without_its_confidential_
 @pytest.mark.slow
 @pytest.mark.parametrize(("step", "stride"), [("fit", 2), ("sample", 5), ("evaluate", 3)])
 def test_what_a_step_killed_at_a_change_of_the_file_system_has_written_is_written_anew(tmp_path, step, stride):
-    """Replicates, tables of them, CSV files, noisy answers and the page of tables: the same bytes, and nothing beside."""
+    """Replicates, tables of them, CSV files, answers and the page of tables: the same bytes, and nothing beside."""
     extras = {"uncertainty": 1, "replicates": 1, "csv": True, "evaluate": "none"}
     spec = write_release(tmp_path, method="independent", **extras)
     run_all(spec, tmp_path / "workspace", steps=STEPS[: STEPS.index(step)])
