@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 
@@ -67,10 +67,7 @@ class AIM(Rounds):
             noise = MEAN_ABSOLUTE * self._sigma(plan, share)
             limits = scores.total / noise, self.largest_model * float(1 - left)
             pool = self._pool(graph, sets, limits, rng=np.random.default_rng(number))
-            queries = [
-                replace(query, weight=weights[query.clique])
-                for query in self._queries(pool, tables(model, pool), noise=noise)
-            ]
+            queries = self._queries(pool, tables(model, pool), noise=noise, weights=weights)
             worst, noisy = self._measure_worst(curator, plan, queries, number=number, share=share)
             measurements += noisy
             graph = with_clique(graph, worst.clique)
