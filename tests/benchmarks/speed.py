@@ -29,6 +29,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 DATA = Path(os.environ.get("SYNTH_BENCH_DATA", ROOT.parent / "shared" / "data"))
 TREES = ROOT / "bench-out"
+ALONE = "–"
+"""What stands for an earlier commit where it would take too long."""
 TABLES = ("nltcs", "acs", "adult", "br2000")
 THREADS = ("unset", "1", "64")
 
@@ -359,13 +361,13 @@ def measured(tree: Path, part: str, argument: str, *, threads: str = "unset") ->
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def compare(part: str, argument: str, threads: str, *, earlier: Path) -> dict[str, Any]:
-    """The least figures of both trees, taken in turn."""
+def compare(part: str, argument: str, threads: str, *, earlier: Path | None) -> dict[str, Any]:
+    """The least figures of both trees, taken in turn; without an earlier one, those of this tree."""
     turns = PARTS[part][2]
     found: dict[str, list[Figures]] = {"before": [], "after": []}
     for _ in range(turns):
         for name, tree in (("before", earlier), ("after", ROOT)):
-            found[name].append(measured(tree, part, argument, threads=threads))
+            found[name].append(measured(tree, part, argument, threads=threads) if tree else {})
     row = {"part": part, "argument": argument, "threads": threads}
     return row | {name: min(each, key=lambda f: f.get("cpu_s", np.inf)) for name, each in found.items()}
 
@@ -376,8 +378,8 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     lines += ["busy machine are larger than those of a quiet one: compare within a row. `load` is how many processes"]
     lines += ["wanted one of the two cores when the run began.", ""]
     lines += [
-        "| part | of | threads asked for | load | before | before, CPU s | after, CPU s | ratio | before, MB | after, MB "
-        "| the same |"
+        "| part | of | threads asked for | load | before | before, CPU s | after, CPU s | ratio | before, MB "
+        "| after, MB | the same |"
     ]
     lines += ["|---|---|---|---:|---|---:|---:|---:|---:|---:|---|"]
     for row in rows:
@@ -388,9 +390,8 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         words += [f"{name}: {row[name]['note']}" for name in ("before", "after") if "note" in row[name]]
         verdict = "; ".join(words) or "–"
         cells = [number(old.get("cpu_s")), number(new.get("cpu_s")), ratio, whole(old), whole(new), verdict]
-        lines.append(
-            f"| {row['part']} | {row['argument']} | {row['threads']} | {row.get('load', '–')} | {row['commit']} | {' | '.join(cells)} |"
-        )
+        about = [row["part"], row["argument"], row["threads"], row.get("load", "–"), row["commit"]]
+        lines.append(f"| {' | '.join(map(str, [*about, *cells]))} |")
     return "\n".join(lines) + "\n"
 
 
@@ -413,7 +414,7 @@ def equal_threads(rows: list[dict[str, Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART")
-    parser.add_argument("--before", help="the commit to compare with", default="a2477c5")
+    parser.add_argument("--before", help=f"the commit to compare with, or {ALONE}", default="a2477c5")
     parser.add_argument("--measure", nargs=2, help="internal: one measurement in this process")
     asked = parser.parse_args()
     if asked.measure:
@@ -422,8 +423,8 @@ def main() -> None:
         print(json.dumps(figures))
         return
     before, load = asked.before, os.getloadavg()[0]
-    earlier = TREES / f"before-{before}"
-    if not earlier.exists():
+    earlier = TREES / f"before-{before}" if before != ALONE else None
+    if earlier and not earlier.exists():
         subprocess.run(["git", "worktree", "add", "--detach", str(earlier), before], cwd=ROOT, check=True)
         warming = {**os.environ, "PYTHONPATH": str(earlier)}
         subprocess.run([sys.executable, "-m", "synth_core.warm"], cwd=earlier, env=warming, check=True)
