@@ -22,7 +22,7 @@ from synth_core.release.budget import divide_budget
 from synth_core.release.certificate import last_turn
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.reuse import FrozenReuse, freeze, require_same_codes
-from synth_core.release.spec import ROUTINE, ReleaseSpec
+from synth_core.release.spec import MAX_FILES, ROUTINE, ReleaseSpec
 from synth_core.release.strata import divide_strata, lay_out_strata
 from synth_core.schema import DeclaredSchema, Schema
 from synth_core.schema.codec import summed_columns
@@ -166,7 +166,14 @@ def check_reuse(spec: ReleaseSpec, schema: DeclaredSchema, ledger: Ledger, paths
 
 
 def check_replicates(spec: ReleaseSpec) -> None:
-    """Refuse replicate tables for which there will be no replicates of the model, before anything is spent."""
+    """Refuse replicate tables for which there will be no replicates of the model, and more files than can be listed,
+    before anything is spent.
+    """
+    if spec.table_files > MAX_FILES:
+        raise SpecError(
+            f"shards, replicates: {spec.table_files:,} files in all tables together, at most {MAX_FILES:,}; "
+            "lower shards or replicates"
+        )
     if spec.replicates and spec.method in WITHOUT_REPLICATES:
         raise SpecError(
             f"replicates: a model of method {spec.method!r} has none; choose another method, or leave it out"

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from synth_core.cluster import Cluster
-from synth_core.documents import parse_json
+from synth_core.documents import read_json
 from synth_core.domain import Codes
 from synth_core.errors import SourceError
 from synth_core.files import atomic_write, flush_to_disk, write_text
@@ -64,7 +64,7 @@ class Snapshot:
     def load(cls, path: str | Path) -> Snapshot:
         """Read a snapshot that `save` wrote."""
         try:
-            raw = parse_json(Path(path).read_text(encoding="utf-8"))
+            raw = read_json(path)
             return cls(digest=str(raw["digest"]), partitions=tuple(map(str, raw["partitions"])))
         except (OSError, ValueError, KeyError, TypeError):
             raise SourceError(f"{path}: not a readable snapshot; run the step ingest again") from None

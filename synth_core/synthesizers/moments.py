@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from synth_core.arrays import Floats
-from synth_core.documents import parse_json
+from synth_core.documents import read_json
 from synth_core.domain import Domain
 from synth_core.errors import SourceError
 from synth_core.privacy.budget import BudgetPlan
@@ -323,7 +323,7 @@ def read_moments(path: Path) -> dict[str, Moments]:
     if not path.exists():
         return {}
     try:
-        raw: dict[str, dict[str, Any]] = parse_json(path.read_text(encoding="utf-8"))
+        raw: dict[str, dict[str, Any]] = read_json(path)
         return {name: _read_column(own) for name, own in raw.items()}
     except (OSError, ValueError, OverflowError, KeyError, TypeError, AttributeError):
         raise SourceError(f"{path.name} holds no sums of numbers; run the step fit again") from None

@@ -34,7 +34,7 @@ def seen(tmp_path_factory):
 
 def test_anonymous_and_forged_visitors_get_nothing(seen):
     """Of no address that the application has: they are listed from the application itself."""
-    assert len(seen["statuses"]["anonymous"]) == seen["routes"] == 15
+    assert len(seen["statuses"]["anonymous"]) == seen["routes"] == 17
     assert set(seen["statuses"]["anonymous"].values()) == {401}
     assert set(seen["statuses"]["forged"].values()) <= {401, 403}
 

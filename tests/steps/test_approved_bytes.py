@@ -56,6 +56,7 @@ def test_the_list_of_files_is_what_lies_in_the_draft(approved):
         "agreed.json",
         "structure.json",
         "model.npz",
+        "replicates.npz",
     }
 
 

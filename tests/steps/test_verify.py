@@ -50,7 +50,7 @@ def test_a_release_in_its_workspace_is_checked_in_every_way(released):
     assert found.sound
     assert outcomes(found) == ["agrees"] * 4
     assert "by the key of this workspace" in words(found, "signature")
-    assert words(found, "files").startswith("10 files")
+    assert words(found, "files").startswith("13 files")
     assert "its 1 spends have" in words(found, "certificate")
     records = len(SqlLedger(ledger_url(released, None)).records())
     assert f"chain of {records} records" in words(found, "ledger")

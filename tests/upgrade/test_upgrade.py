@@ -36,7 +36,7 @@ def test_it_opens_and_verifies(town):
 def test_a_release_that_was_begun_goes_on_and_costs_nothing_twice(town):
     paths = ReleasePaths(town / "workspace", "r2")
     spent = open_ledger(paths.workspace).balance("people").charged_mu2
-    assert finished_steps(str(paths.spec)) == STEPS[:4]
+    assert finished_steps(str(paths.spec)) == STEPS[:3], "the fit had no replicates then, and is made again"
     for step in STEPS[:5]:
         run_step(step, str(paths.spec))
     assert open_ledger(paths.workspace).balance("people").charged_mu2 == spent
