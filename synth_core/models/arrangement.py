@@ -109,10 +109,11 @@ def _draw_chunk(
     taken = np.full(len(owner), -1, dtype=np.int64)
     left = np.arange(len(owner))
     shared = [SIZE, *ranked]
+    alike = _group_rows(rows[:, [domain.position(name) for name in schema.person_attributes()]])
     while len(left):
         kind = _group_rows(rows[:, [domain.position(name) for name in shared]])
         last = len(shared) == 1
-        taken[left] = _take(kind[owner[left]], kind, rng, enough=0 if last else ENOUGH)
+        taken[left] = _take(kind[owner[left]], kind, alike, rng, enough=0 if last else ENOUGH)
         left = np.flatnonzero(taken < 0)
         shared.pop()
     people = rows[taken]
@@ -123,18 +124,23 @@ def _draw_chunk(
     )
 
 
-def _take(wanted: Index, kinds: Index, rng: np.random.Generator, *, enough: float) -> Index:
-    """For each kind that is wanted a row of that kind, each row once where there are as many; -1 if there are few."""
+def _take(wanted: Index, kinds: Index, alike: Index, rng: np.random.Generator, *, enough: float) -> Index:
+    """For each kind that is wanted a row of that kind, -1 if there are too few of it.
+
+    The rows of a kind are taken at even distances from its list, in which `alike` says which come together: so every
+    sort of people is taken as often as it should be, up to rounding, and at random otherwise.
+    """
     number = int(kinds.max()) + 1
     there, asked = np.bincount(kinds, minlength=number), np.bincount(wanted, minlength=number)
     starts = np.cumsum(there) - there
-    shuffled = rng.permutation(len(kinds))
-    rows = shuffled[np.argsort(kinds[shuffled], kind="stable")]
-    order = np.argsort(wanted, kind="stable")
-    turn = np.arange(len(order)) - np.repeat(np.cumsum(asked) - asked, asked)
+    rows = np.lexsort((rng.random(len(kinds)), alike, kinds))
+    shuffled = rng.permutation(len(wanted))
+    order = shuffled[np.argsort(wanted[shuffled], kind="stable")]
     kind = wanted[order]
+    turn = np.arange(len(order)) - np.repeat(np.cumsum(asked) - asked, asked)
+    places = ((turn + rng.random(number)[kind]) * (there[kind] / asked[kind])).astype(np.int64)
     found = np.empty(len(wanted), dtype=np.int64)
-    found[order] = np.where(there[kind] >= enough * asked[kind], rows[starts[kind] + turn % there[kind]], -1)
+    found[order] = np.where(there[kind] >= enough * asked[kind], rows[starts[kind] + places % there[kind]], -1)
     return found
 
 
