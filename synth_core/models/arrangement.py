@@ -512,6 +512,10 @@ def _exchange_people(
     """
     counter, step = np.uint64(seed), np.uint64(0x9E3779B97F4A7C15)
     ruled = limits.shape[0] + allowed.shape[0] > 0
+    broken, here, there = np.zeros(sizes.size, np.int64), 0, 0
+    if ruled:
+        for k in range(sizes.size):
+            broken[k] = _broken_rules(starts[k], sizes[k], member, met, limits, lower, upper, level, allowed)
     most = 8 * pairs.size * max(1, sizes.max() - 1)
     cells, parts = np.empty(most, np.int64), np.empty(most, np.float64)
     for _ in range(tries):
@@ -529,17 +533,14 @@ def _exchange_people(
             continue
         a, b = member[p], member[q]
         change = 0.0
-        if ruled:
-            change -= _broken_rules(starts[h], sizes[h], member, met, limits, lower, upper, level, allowed)
-            change -= _broken_rules(starts[g], sizes[g], member, met, limits, lower, upper, level, allowed)
         member[p], member[q] = b, a
         if ruled:
-            change += _broken_rules(starts[h], sizes[h], member, met, limits, lower, upper, level, allowed)
-            change += _broken_rules(starts[g], sizes[g], member, met, limits, lower, upper, level, allowed)
+            here = _broken_rules(starts[h], sizes[h], member, met, limits, lower, upper, level, allowed)
+            there = _broken_rules(starts[g], sizes[g], member, met, limits, lower, upper, level, allowed)
+            change = RULE_WEIGHT * (here + there - broken[h] - broken[g])
             if change > 0:
                 member[p], member[q] = a, b
                 continue
-            change *= RULE_WEIGHT
         touched = _list_touched(h, g, p, q, member, starts, sizes, own, first, second, pairs, cells, parts)
         for n in range(touched):
             cell, part = cells[n], parts[n]
@@ -549,6 +550,8 @@ def _exchange_people(
             for n in range(touched):
                 distance[cells[n]] -= parts[n]
             member[p], member[q] = a, b
+        elif ruled:
+            broken[h], broken[g] = here, there
 
 
 @part_of_kernel
