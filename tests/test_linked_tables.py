@@ -81,7 +81,7 @@ def test_the_number_of_households_may_be_given():
     assert len(made(rows=123).tables["household"]) == 123
 
 
-@pytest.mark.parametrize("method", ["independent", "mst"])
+@pytest.mark.parametrize("method", ["independent", "mst", "aim", "absyn", "privbayes"])
 def test_other_methods_run_on_the_same_relation(method):
     found = made(linked_frames(400), method=method)
     assert set(found.tables) == {"household", "person"}
