@@ -262,7 +262,7 @@ def count_hashed(
                 block[r] = block[r] * shape[k] + np.int64(lane[r])
         for r in range(block.size):
             hashes[r] = _hash_one(block[r])
-        below, searched = 0, 0
+        below, searched = np.int64(0), np.int64(0)
         for r in range(block.size):  # each is put where it may be overwritten, and stays if it is below
             place, hashed = block[r], hashes[r]
             block[below], hashes[below] = place, hashed

@@ -22,7 +22,14 @@ from synth_core.privacy.accounts import Answer, Ledger, Runner, SpendRequest, St
 from synth_core.privacy.answer_form import AnswerForm, Block, Kind, fingerprint
 from synth_core.privacy.budget import Mechanism, exponential_for, gaussian_for, laplace_for
 from synth_core.privacy.entropy import Entropy, SystemEntropy
-from synth_core.privacy.noise import GRID, exponential_choice, grid_noise, noisy_counts, purely_noisy_counts
+from synth_core.privacy.noise import (
+    GRID,
+    exponential_choice,
+    grid_noise,
+    noisy_counts,
+    purely_noisy_counts,
+    require_drawable,
+)
 from synth_core.privacy.queries import Counts, Query
 from synth_core.privacy.strategies import Answers, Asked
 from synth_core.privacy.strategies import fingerprint as short_fingerprint
@@ -252,6 +259,9 @@ class Curator:
         exact: Callable[[], list[Counts]],
     ) -> list[NDArray[np.float64]]:
         """The exact tables with the mechanism's noise, in records."""
+        if mechanism.name != "discrete_laplace":  # its variances hold the strategies' sensitivities, the mechanism not
+            for variance in set(variances):
+                require_drawable(variance)
 
         def noisy(table: Counts, variance: Fraction) -> Answer:
             scale = self._counts.scale

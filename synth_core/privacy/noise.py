@@ -35,6 +35,13 @@ def discrete_laplace(scale: Fraction, size: int, entropy: Entropy) -> NDArray[np
     return draw(staircase(Decay(quadratic=Fraction(0), linear=1 / scale)), size, entropy)
 
 
+def require_drawable(variance: Fraction) -> None:
+    """SpecError if `grid_noise` of this variance (in squared records) cannot be drawn; nothing is drawn to find out."""
+    if variance < LEAST_VARIANCE:
+        raise SpecError(f"noise needs a variance of at least {LEAST_VARIANCE}; give the step a smaller share")
+    staircase(Decay(quadratic=1 / (2 * variance * GRID**2), linear=Fraction(0)))
+
+
 def grid_noise(variance: Fraction, size: int, entropy: Entropy) -> NDArray[np.int64]:
     """Gaussian noise of `variance` (in squared records), in units of 1/GRID records."""
     if variance < LEAST_VARIANCE:

@@ -20,6 +20,10 @@ from synth_core.release.strata import Strata
 ROUTINE = ("schedule", "pool", "deadline_hours")
 """Keys about when and where releases are run: they may change without making it another release."""
 
+REDRAWN = ("replicates",)
+"""Keys about tables that are drawn from the model: until they are published they may change, and nothing is asked anew.
+A model may turn out to have no replicates, and the release would have no end."""
+
 _ADDRESS = "function-after[one_line(), constrained-str]"
 ALTERNATIVES = ("constrained-int", "literal['noisy']", _ADDRESS, f"tuple[{_ADDRESS}, ...]")
 """What pydantic calls the alternatives of a field, which no person has written."""

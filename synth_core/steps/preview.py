@@ -47,7 +47,6 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path, record
     declared = DeclaredSchema.load(Path(spec.schema_))
     check_rules(declared.on_grid)
     check_bins(spec, declared)
-    check_moments(spec, declared)
     check_replicates(spec)
     schema, method = declared.planned, release_method(spec)
     balance: Balance | None = None
@@ -62,6 +61,7 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path, record
         account_lines = _account_lines(spec, balance)
         reused = check_reuse(spec, declared, ledger, ReleasePaths(workspace.resolve(), spec.release))
     account: Account | None = balance.account if balance else None
+    check_moments(spec, declared, rows_per_unit=account.rows_per_unit if account else 1)
     budget = divide_budget(spec, rows_per_unit=account.rows_per_unit if account else 1)
     domain, strata = schema.domain, spec.strata
     if strata is not None:

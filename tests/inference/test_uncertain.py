@@ -125,7 +125,7 @@ def test_replicates_of_another_model_are_refused():
 
 
 def test_a_share_that_half_precision_cannot_tell_is_not_below_0():
-    """Before, a release ended in a traceback as its page of tables was made, or a replicate table, when all was paid."""
+    """Before, a release ended in a traceback as its page of tables was made, when all was paid."""
     model = refined(1)
     own = replace(model, shares=(*model.shares[:2], np.array([1, 1, 1, 0.3, 0.3, 0.4]), model.shares[3]))
     others = [np.array([1, 1, 1, 0, 0, 1]), np.array([1, 1, 1, 0, 1, 0])]
