@@ -95,7 +95,7 @@ sabotage: $(KERNELS) ## put faults back that the product once had, one by one: e
 
 # Long and rough, and over within the hour: two parts at once, and nothing begins after 52 minutes. Best as root: strace and
 # network namespaces need it. Each part is a file of tests/soak.
-SOAK := kills tasks partitions crowd clock failover migration chaos
+SOAK := kills tasks partitions crowd clock disk failover migration chaos
 soak: $(KERNELS) ## releases that are killed, cut off and repeated, under the command and Airflow: PART=kills for one part
 	$(BIN)/pytest -v -n $(if $(PART),0,2) --dist loadfile --no-loadscope-reorder $(patsubst %,tests/soak/%.py,$(or $(PART),$(SOAK))) $(ARGS)
 
@@ -178,19 +178,21 @@ $(INSTALLED): requirements.lock pyproject.toml $(STALE) | $(BIN)/uv
 
 # Bytecode of all packages: the demo needs that of a quarter of them, and writes it by itself.
 $(READY): $(INSTALLED)
-	$(BIN)/python -m compileall -q -j 0 .venv/lib > .venv/compileall.log || true
+	@echo "compiling bytecode …"
+	@$(BIN)/python -m compileall -q -j 0 .venv/lib > .venv/compileall.log || true
 	@touch $@
 
 # Compiling the kernels keeps one core busy, so that `make test` does it beside its checks.
 $(KERNELS): $(READY)
-	$(BIN)/python -m synth_core.warm
+	@$(BIN)/python -m synth_core.warm
 	@touch $@
 
 # Tools for files that are not Python; dask-kubernetes is there for its schemas alone, without what it would need to run.
 $(CHECKS)/.ready: infra/checks/requirements.lock infra/checks/crds.lock $(STALE_CHECKS) | $(BIN)/uv
-	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(CHECKS)
-	$(BIN)/uv pip install --quiet --python $(CHECKS)/bin/python --require-hashes -r infra/checks/requirements.lock || { $(NO_PACKAGES); }
-	$(BIN)/uv pip install --quiet --python $(CHECKS)/bin/python --require-hashes --no-deps -r infra/checks/crds.lock
+	@echo "installing the tools of the checks …"
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(CHECKS)
+	@$(BIN)/uv pip install --quiet --python $(CHECKS)/bin/python --require-hashes -r infra/checks/requirements.lock || { $(NO_PACKAGES); }
+	@$(BIN)/uv pip install --quiet --python $(CHECKS)/bin/python --require-hashes --no-deps -r infra/checks/crds.lock
 	@echo "$(CURDIR)" > $@
 
 $(BIN)/uv: $(STALE)
@@ -201,4 +203,4 @@ $(BIN)/uv: $(STALE)
 		echo "make: $(or $(PYTHON),none) is no Python 3.11 or 3.12; install one and name it: make setup PYTHON=python3.12" >&2; \
 		exit 1; fi; \
 	rm -rf .venv && "$$python" -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION) || { $(NO_PACKAGES); }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION) || { $(NO_PACKAGES); }

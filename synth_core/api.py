@@ -33,7 +33,7 @@ from synth_core.storage.contribution import bound_for, bounded_frame
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Conversation, Progress, Tools, require_reuse, run_phases
 from synth_core.synthesizers.methods import synthesizer
-from synth_core.synthesizers.moments import Moments, ask_moments, count_errors, summed_domain
+from synth_core.synthesizers.moments import Moments, ask_moments, count_errors, require_answerable, summed_domain
 from synth_core.synthesizers.pooled_numbers import pool_numbers
 from synth_core.synthesizers.replicates import LastFit, Redrawing
 
@@ -165,8 +165,10 @@ def synthesize(
         _refuse_given(cap=cap, rows_per_unit=rows_per_unit, largest_n=largest_n)
         book, account = _existing_account(ledger, spec)
     frozen = _reused(book, spec, schema)
-    if bool(summed_columns(schema)) != bool(moments_share):
+    if bool(summed := summed_columns(schema)) != bool(moments_share):
         raise SpecError("moments_share= buys the sums of columns with moments: true; give both, or neither")
+    if summed:
+        require_answerable(summed, divide_budget(spec, rows_per_unit=account.rows_per_unit).moments)
     with live_progress("Synthesizing", wanted=progress is None) as advance:
         earlier = read_frozen(book, spec.dataset, frozen, schema.domain)
         talk, moments, redrawing = _conversation(

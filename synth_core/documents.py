@@ -7,19 +7,21 @@ lines can stand for more values than fit in memory. Both are counted over the ev
 
 from __future__ import annotations
 
+import errno
 import json
 import re
-import stat
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from synth_core.files import explain
+from synth_core.files import explain, read_file
 
 MAX_BYTES = 32 * 2**20
 """Upper limit of the size of a YAML file."""
+MAX_JSON = 2**30
+"""Upper limit of the size of a JSON file that a step has written."""
 MAX_DEPTH = 32
 """Upper limit of the levels of lists and mappings inside each other."""
 MAX_VALUES = 4_000_000
@@ -45,16 +47,14 @@ def read_document(path: str | Path) -> str:
         Unreadable: It cannot be read, is larger than MAX_BYTES, or is not UTF-8 text.
     """
     try:
-        if not stat.S_ISREG(Path(path).stat().st_mode):
-            raise Unreadable("it is not a file; name a YAML file")
-        with Path(path).open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise Unreadable(f"it is larger than {MAX_BYTES >> 20} MB; make it smaller")
-        return content.decode("utf-8")
+        return read_file(path, limit=MAX_BYTES).decode("utf-8")
     except UnicodeDecodeError:
         raise Unreadable("it is not UTF-8 text") from None
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise Unreadable(f"it is larger than {MAX_BYTES >> 20} MB; make it smaller") from None
+        if error.errno in (errno.ENODEV, errno.EISDIR):
+            raise Unreadable("it is not a file; name a YAML file") from None
         raise Unreadable(f"it cannot be read: {explain(error)}") from None
 
 
@@ -86,6 +86,11 @@ def parse_json(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise Unreadable("it is nested too deep") from None
+
+
+def read_json(path: str | Path, *, limit: int = MAX_JSON) -> Any:
+    """Returns what a JSON file says; ValueError if it is none, OSError if it cannot be read (see `files.read_file`)."""
+    return parse_json(read_file(path, limit=limit))
 
 
 def find_line(text: str, place: Sequence[int | str]) -> int:
@@ -171,5 +176,6 @@ for _tag, _pattern, _first in (
 
 def _fault(error: yaml.YAMLError) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f"not valid YAML near line {error.problem_mark.line + 1}: {error.problem}"
+        remedy = "; indent with spaces, not with tabs" if "cannot start any token" in str(error.problem) else ""
+        return f"not valid YAML near line {error.problem_mark.line + 1}: {error.problem}{remedy}"
     return "not valid YAML"

@@ -39,8 +39,38 @@ def atomic_write(path: str | Path, *, durable: bool = True) -> Iterator[Path]:
         temporary.replace(target)
         if durable:
             flush_to_disk(target.parent)
+    except OSError as error:
+        if error.errno in NO_ROOM and error.filename is None:  # what writes archives and Parquet does not say where
+            error.filename = str(target)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+MAX_PUBLISHED = 64 * 2**20
+"""Upper limit of the bytes of a manifest, certificate or key: what people exchange is far smaller."""
+
+
+def read_file(path: str | Path, *, limit: int = MAX_PUBLISHED) -> bytes:
+    """Returns the bytes of a file that somebody else may have written.
+
+    Args:
+        path: A regular file; a device or a pipe, which might never end, is refused without being opened.
+        limit: Upper limit of its size in bytes.
+
+    Raises:
+        OSError: It cannot be read, is no regular file, or is larger.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - and not opened: that alone starts some devices
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), str(path))
+    # Without waiting: a pipe that takes its place would be opened for ever.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), str(path))
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    return content
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -213,6 +243,8 @@ _REASONS = {
     errno.ELOOP: "its symbolic links go round in a circle; mend them",
     errno.ENAMETOOLONG: "its name is too long; use a shorter one",
     errno.EMFILE: "too many files are open; raise the limit (ulimit -n)",
+    errno.ENODEV: "it is a device or a pipe; name a file",
+    errno.EFBIG: "it is larger than such a file can be; name another",
     errno.EIO: "the disk reports an error; check it",
 }
 

@@ -6,6 +6,7 @@ On a terminal it is drawn by rich, where that is installed; in a notebook by the
 from __future__ import annotations
 
 import importlib
+import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -32,7 +33,9 @@ def live_progress(title: str, *, wanted: bool = True) -> Iterator[Advance]:
     """
     display = _notebook_display() if wanted else None
     if display is not None:
-        yield _in_notebook(title, display)
+        advance = _in_notebook(title, display)
+        yield advance
+        advance("done", 1.0)
     elif wanted and sys.stderr.isatty() and (bar := _terminal_bar()) is not None:
         with bar:
             task = bar.add_task(title, total=1.0)
@@ -90,7 +93,7 @@ def _notebook_display() -> Any:
 
 
 def _in_notebook(title: str, display: Any) -> Advance:
-    place = f"progress-{id(display)}"
+    place = f"progress-{secrets.token_hex(8)}"  # each call has a bar of its own
     display(_bar_html(title, "", 0.0), display_id=place)
 
     def advance(what: str, share: float) -> None:

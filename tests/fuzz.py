@@ -143,8 +143,8 @@ def _table(outcomes: Counter[str], memory: int, seconds: float, corpus: int) -> 
 Written by `make fuzz`. A case is a sound input with one to eight changes, which follow from its number. It may be taken
 or refused in one line. It fails if the reader raises anything else, quotes a cell of the confidential rows, charges
 the account, takes a changed file for a signed one, or needs more than {MAX_SECONDS} s; and all fail if a process
-needs more than {MAX_BYTES >> 30} GB. A manifest, certificate or export is taken where its change is found, a request
-where a page answers it.
+needs more than {MAX_BYTES >> 30} GB. A published file or an export is taken where its change is found, a request
+where a page answers it. `…_inside` changes what is in an archive, and packs it anew.
 
 | reader | cases | taken | refused | failed |
 |---|---:|---:|---:|---:|

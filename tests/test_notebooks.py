@@ -208,10 +208,14 @@ def test_a_bar_is_updated_in_place_in_a_notebook(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython.display", display)
     with live_progress("Fitting") as advance:
         advance("<round 3>", 0.5)
-    (first, begun), (last, updated) = shown
+    (first, begun), (middle, updated), (last, ended) = shown
     assert 'value="0.000"' in first
-    assert '&lt;round 3&gt; <progress max="1" value="0.500">' in last
-    assert updated == {**begun, "update": True}
+    assert '&lt;round 3&gt; <progress max="1" value="0.500">' in middle
+    assert 'done <progress max="1" value="1.000">' in last
+    assert updated == ended == {**begun, "update": True}
+    with live_progress("Fitting"):
+        pass
+    assert shown[-1][1]["display_id"] != begun["display_id"], "each call has a bar of its own"
 
 
 def test_a_caller_who_listens_gets_lines_and_no_bar(schema, monkeypatch):

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 from airflow.sdk import Asset, BaseOperator, Context
+from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
 from synth_airflow.triggers import ClusterTrigger, answers
+from synth_core.errors import SpecError
 from synth_core.settings import Settings
 
 if TYPE_CHECKING:
@@ -74,6 +76,12 @@ class Prepare(ReleaseOperator):
         if context["params"].get("dry_run"):
             context["ti"].xcom_push(key="cost", value=cost)
             raise AirflowSkipException("a dry run: the cost is in this log, nothing was set aside or read")
+        most, limit = steps.most_parts(spec), conf.getint("core", "max_map_length", fallback=1024)
+        if most > limit:
+            raise SpecError(
+                f"{most:,} parts of a step would be more tasks than Airflow makes of one ({limit:,}): set "
+                "core.max_map_length higher, or have fewer strata"
+            )
         address = steps.prepare(spec, workspace=workspace, runner=runner(context))
         look_after(workspace)
         return address

@@ -89,7 +89,7 @@ def _release_dag(series: Series, schedule: Any) -> DAG:
         default_args=DEFAULTS | ({"pool": spec.pool} if spec.pool else {}),
         deadline=deadline(spec.deadline_hours, dataset=spec.dataset) if spec.deadline_hours else None,
     ) as made:
-        parts: dict[str, Sequence[PartId]] = {"shards": range(spec.table_files)}
+        parts: dict[str, Sequence[PartId]] = {"shards": range(spec.sampling_tasks)}
         if spec.strata is None:
             parts["strata"] = ()
         release_tasks(spec_file=str(series.path), gate=spec.approval, parts=parts)

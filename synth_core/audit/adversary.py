@@ -237,7 +237,7 @@ def _tables(world: CountSource, cliques: Sequence[Clique]) -> list[NDArray[np.in
 
 def _values(world: CountSource, queries: Sequence[Query]) -> list[int]:
     tables = _tables(world, [query.clique for query in queries])
-    return [query.evaluate(table) for query, table in zip(queries, tables, strict=True)]
+    return [query.evaluate(table, world.scale) for query, table in zip(queries, tables, strict=True)]
 
 
 def _softmax(logits: NDArray[np.float64], left: NDArray[np.bool_]) -> NDArray[np.float64]:

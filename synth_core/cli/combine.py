@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import csv
 import sys
+from io import StringIO
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
 
 from synth_core.errors import SourceError
+from synth_core.files import explain, read_file
 from synth_core.names import suggest
 
 EXTRACT = "extract"
 """What the file calls the release's own table."""
 COLUMNS = ("table", "name", "estimate")
 """Columns that the file must have."""
+LARGEST = 1e150
+"""Upper limit of the size of a number: its square is one too."""
 HEAD = ("name", "estimate", "error", "low", "high", "own error")
 
 
@@ -69,14 +73,16 @@ def _read(file: Path) -> _Estimates:
     """The file's lines, each table with the same names."""
     found = _Estimates([], {}, {})
     try:
-        with file.open(encoding="utf-8-sig", newline="") as opened:
-            reader = csv.DictReader(opened)
-            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-            if missing:
-                raise SourceError(f"{file}: column {missing[0]!r} is missing; it needs table, name and estimate")
-            for number, line in enumerate(reader, start=2):
-                _take(found, line, where=f"{file}, line {number}")
-    except (OSError, UnicodeDecodeError, csv.Error):
+        text = read_file(file).decode("utf-8-sig")
+        reader = csv.DictReader(StringIO(text, newline=""), restval="")
+        missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+        if missing:
+            raise SourceError(f"{file}: column {missing[0]!r} is missing; it needs table, name and estimate")
+        for number, line in enumerate(reader, start=2):
+            _take(found, line, where=f"{file}, line {number}")
+    except OSError as error:
+        raise SourceError(f"{file} cannot be read: {explain(error)}") from None
+    except (UnicodeDecodeError, csv.Error):
         raise SourceError(f"{file} cannot be read as CSV; check the file") from None
     if not found.tables:
         raise SourceError(f"{file} has no estimates; give one line for each table and estimate")
@@ -91,6 +97,9 @@ def _read(file: Path) -> _Estimates:
 
 def _take(found: _Estimates, line: dict[str, str], *, where: str) -> None:
     table, name = line["table"], line["name"]
+    for text in (table, name):
+        if not text or not text.isprintable():
+            raise SourceError(f"{where}: a table or a name is empty or has control characters; write one line of text")
     if table not in found.values:
         found.tables.append(table)
     own = found.values.setdefault(table, {})
@@ -101,11 +110,14 @@ def _take(found: _Estimates, line: dict[str, str], *, where: str) -> None:
         found.errors.setdefault(table, {})[name] = _number(line["error"], where)
 
 
-def _number(text: str | None, where: str) -> float:
+def _number(text: str, where: str) -> float:
     try:
-        return float(text or "")
+        number = float(text)
     except ValueError:
         raise SourceError(f"{where}: not a number; write it with a decimal point") from None
+    if not abs(number) <= LARGEST:
+        raise SourceError(f"{where}: a number that is missing, infinite or above {LARGEST:g}; use another unit")
+    return number
 
 
 def _write(lines: list[list[str]], *, as_csv: bool) -> None:

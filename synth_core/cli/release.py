@@ -53,7 +53,7 @@ def plan(
     records: Annotated[
         int | None,
         typer.Option(
-            help="A public number of records to estimate time, memory and disk for [default: the account's bound].",
+            help="A public number of records to judge noise, time, memory and disk for [default: the account's bound].",
             min=1,
             max=10**12,
         ),
@@ -111,16 +111,16 @@ def run(
 
 
 def verify(
-    release: Annotated[
-        Path,
-        typer.Argument(metavar="RELEASE_DIR", help="A published release: WORKSPACE/public/NAME, or a copy."),
+    releases: Annotated[
+        list[Path],
+        typer.Argument(metavar="RELEASE_DIR...", help="Published releases: WORKSPACE/public/NAME, or copies."),
     ],
     key: Annotated[
         Path | None,
         typer.Option(help="The publisher's public key (PEM), obtained elsewhere than the release."),
     ] = None,
 ) -> None:
-    """Check a published release: signature, the checksum of each file, the certificate's sums, and the ledger.
+    """Check published releases: signature, the checksum of each file, the certificate's sums, and the ledger.
 
     It says of each whether it was checked, with what result, or why it was not. The ledger is that of the workspace in
     which the release lies, or the one that SYNTH_LEDGER_URL names; a download has none. Exit code 0: all that was
@@ -130,11 +130,16 @@ def verify(
     """
     from synth_core.release.verify import check_release
 
-    found = check_release(release, key=key)
-    for check in found.checks:
-        for words in check.problems or (check.says,):
-            typer.echo(f"{check.name + ':':<13}{check.outcome}: {words}")
-    if not found.sound:
+    sound = True
+    for release in releases:
+        found = check_release(release, key=key)
+        sound &= found.sound
+        if len(releases) > 1:
+            typer.echo(release)
+        for check in found.checks:
+            for words in check.problems or (check.says,):
+                typer.echo(f"{check.name + ':':<13}{check.outcome}: {words}")
+    if not sound:
         raise typer.Exit(1)
 
 

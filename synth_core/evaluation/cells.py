@@ -26,8 +26,10 @@ MAX_CELLS = 50_000
 DENSE_CELLS = 2 * MAX_CELLS
 """Larger marginals are known by their occupied cells, which then take less room."""
 
-BLOCK = 2048
+BLOCK = 1024
 """Rows whose cells are found before they are counted: they stay in the first cache."""
+FREE = -1
+"""In a hash table, the position of a cell that is not there."""
 
 
 LARGEST_MARGINAL = 2**62
@@ -69,7 +71,8 @@ class Tally:
     def __init__(self, shape: Sequence[int]) -> None:
         self._shape = np.array(shape, dtype=np.int64)
         slots = 1 << (2 * MAX_CELLS).bit_length()
-        self._slots = np.zeros((slots, 2), dtype=np.int64)  # positions of cells, and their rows
+        self._cells = np.full(slots, FREE, dtype=np.int64)
+        self._counts = np.zeros(slots, dtype=np.int64)
         self._state = np.zeros(2, dtype=np.int64)  # occupied slots, halvings
 
     def add(self, columns: Sequence[NDArray[Any]]) -> None:
@@ -78,13 +81,13 @@ class Tally:
         Args:
             columns: those of the marginal, in the order of its shape.
         """
-        count_hashed(np.stack(columns), self._shape, self._state, self._slots, MAX_CELLS)
+        count_hashed(np.stack(columns), self._shape, self._state, self._cells, self._counts, MAX_CELLS)
 
     def cells(self) -> Cells:
         """The cells that were counted, in their order."""
-        used = self._slots[self._slots[:, 1] > 0]
-        positions, counts = used[np.argsort(used[:, 0])].T
-        return Cells(positions, counts, int(self._state[1]))
+        used = np.flatnonzero(self._cells != FREE)
+        order = used[np.argsort(self._cells[used])]
+        return Cells(self._cells[order], self._counts[order], int(self._state[1]))
 
 
 def count_cells(columns: Sequence[NDArray[Any]], shape: Sequence[int]) -> Cells:
@@ -207,40 +210,49 @@ def _hash(positions: NDArray[np.int64]) -> NDArray[np.uint64]:
 
 
 @part_of_kernel
-def _slot_of(position: np.int64, hashed: np.uint64, slots: NDArray[np.int64]) -> np.uint64:
+def _slot_of(position: np.int64, hashed: np.uint64, cells: NDArray[np.int64]) -> np.uint64:
     """Where a cell is in the hash table, or where it may be put."""
-    last = np.uint64(len(slots) - 1)
+    last = np.uint64(cells.size - 1)
     slot = hashed & last
-    while slots[slot, 1] > 0 and slots[slot, 0] != position:
+    while cells[slot] != FREE and cells[slot] != position:
         slot = (slot + np.uint64(1)) & last
     return slot
 
 
 @part_of_kernel
-def _thin(slots: NDArray[np.int64], limit: np.uint64, state: NDArray[np.int64]) -> None:
+def _thin(cells: NDArray[np.int64], counts: Counts, limit: np.uint64, state: NDArray[np.int64]) -> None:
     """Keep the cells below a lower limit."""
-    old = slots.copy()
-    slots[:] = 0
+    old, rows = cells.copy(), counts.copy()
+    cells[:] = FREE
+    counts[:] = 0
     state[0] = 0
-    for k in range(len(old)):
-        hashed = _hash_one(old[k, 0])
-        if old[k, 1] > 0 and hashed < limit:
-            slot = _slot_of(old[k, 0], hashed, slots)
-            slots[slot, 0], slots[slot, 1] = old[k, 0], old[k, 1]
+    for k in range(old.size):
+        hashed = _hash_one(old[k])
+        if old[k] != FREE and hashed < limit:
+            slot = _slot_of(old[k], hashed, cells)
+            cells[slot], counts[slot] = old[k], rows[k]
             state[0] += 1
 
 
 @compiled
 def count_hashed(
-    lanes: NDArray[Any], shape: NDArray[np.int64], state: NDArray[np.int64], slots: NDArray[np.int64], most: int
+    lanes: NDArray[Any],
+    shape: NDArray[np.int64],
+    state: NDArray[np.int64],
+    cells: NDArray[np.int64],
+    counts: Counts,
+    most: int,
 ) -> None:
     """Count rows, a column of `lanes` each, into a hash table; beyond `most` cells the limit is halved.
 
-    `state` holds how many cells there are and how often the limit was halved.
+    `state` holds how many cells there are and how often the limit was halved. Nearly all rows are of cells that are in
+    the first slot looked at: these are counted in a loop without a branch, so that the processor waits for the memory
+    of many at once. The others are left for a loop that searches.
     """
-    highest = ~np.uint64(0)
+    highest, last = ~np.uint64(0), np.uint64(cells.size - 1)
     limit = highest >> np.uint64(state[1])
     places, hashes = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.uint64)
+    left = np.empty(BLOCK, np.int64)
     for first in range(0, lanes.shape[1], BLOCK):
         block = places[: min(BLOCK, lanes.shape[1] - first)]
         block[:] = 0
@@ -250,15 +262,26 @@ def count_hashed(
                 block[r] = block[r] * shape[k] + np.int64(lane[r])
         for r in range(block.size):
             hashes[r] = _hash_one(block[r])
-        for r in range(block.size):
-            if hashes[r] >= limit:
+        below, searched = np.int64(0), np.int64(0)
+        for r in range(block.size):  # each is put where it may be overwritten, and stays if it is below
+            place, hashed = block[r], hashes[r]
+            block[below], hashes[below] = place, hashed
+            below += np.int64(hashed < limit)
+        for r in range(below):
+            slot = hashes[r] & last
+            met = np.int64(cells[slot] == block[r])
+            counts[slot] += met
+            left[searched] = r
+            searched += 1 - met
+        for r in left[:searched]:
+            if hashes[r] >= limit:  # it was lowered since
                 continue
-            slot = _slot_of(block[r], hashes[r], slots)
-            if slots[slot, 1] == 0:
-                slots[slot, 0] = block[r]
+            slot = _slot_of(block[r], hashes[r], cells)
+            if cells[slot] == FREE:
+                cells[slot] = block[r]
                 state[0] += 1
-            slots[slot, 1] += 1
+            counts[slot] += 1
             while state[0] > most:
                 state[1] += 1
                 limit = highest >> np.uint64(state[1])
-                _thin(slots, limit, state)
+                _thin(cells, counts, limit, state)

@@ -16,11 +16,12 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, TypeVar
 
-from synth_core.documents import parse_json
+from synth_core.documents import read_json
 from synth_core.errors import LedgerError, SpecError
 from synth_core.events.journal import Event, Kind, append, read_from
 from synth_core.events.notices import notify
 from synth_core.events.tally import EventTally, LedgerTally
+from synth_core.files import MAX_PUBLISHED
 from synth_core.ledger.database import database_file, parse_url
 from synth_core.ledger.sql import SqlLedger, ledger_url, open_ledger
 from synth_core.names import NAME
@@ -209,14 +210,15 @@ class Office:
     def rows(self, manifest: dict[str, Any]) -> int:
         """Number of synthetic records of a published release: a public number, read from the extract's footers."""
         paths = self.paths(manifest["release"])
-        shards = tuple(name for name in manifest["artifacts"] if name.endswith(".parquet"))
+        names: Iterable[str] = manifest["artifacts"]  # replicate tables and noisy answers are Parquet files too
+        shards = tuple(name for name in names if name.startswith("extract/") and name.endswith(".parquet"))
         return _rows(paths.public, shards, manifest["digest"])
 
 
 @lru_cache(maxsize=1024)
 def _manifest(path: Path, _file: int, _written: int) -> dict[str, Any]:
     """File and time are part of the question, so that a manifest that was put back is read anew."""
-    content: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
+    content: dict[str, Any] = read_json(path, limit=MAX_PUBLISHED)
     return content
 
 
@@ -227,7 +229,7 @@ def _rows(public: Path, shards: tuple[str, ...], _digest: str) -> int:
 
     try:
         return sum(pq.read_metadata(public / name).num_rows for name in shards)
-    except OSError:
+    except (OSError, ValueError):  # a damaged file is the business of `synth verify`
         return 0
 
 

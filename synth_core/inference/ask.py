@@ -30,7 +30,7 @@ MAX_CELLS = 5_000_000
 MODELLED = "modelled, not measured"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AskedTable:
     """An answered question: one row for each cell, in the words of the schema.
 
@@ -103,6 +103,9 @@ class AskedTable:
         ]
         asked = {"by": self.by, "measure": self.measure, "level": self.level}
         return json.dumps({**asked, "measured": self.measured, "sampled": self.sampled, "rows": rows}, indent=1)
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         head, rows = self._words()

@@ -135,8 +135,9 @@ class Replicates(StoredModel):
 
     def check(self, model: Model) -> None:
         """Refuse a model of which they are no replicates, with a SourceError."""
-        sizes = len(parameters(model)), len(totals_of(model)), measured_cliques(model)
-        if (self.changes.shape[1], self.totals.shape[1], self.cliques) != sizes:
+        cliques = measured_cliques(model)
+        sizes = len(parameters(model)), len(totals_of(model)), cliques, sum(map(model.domain.cells, cliques))
+        if (self.changes.shape[1], self.totals.shape[1], self.cliques, len(self.counts)) != sizes:
             raise SourceError(OTHERS)
 
     def table(self, domain: Domain, attributes: Clique) -> tuple[Floats, Floats] | None:
@@ -175,10 +176,21 @@ class Replicates(StoredModel):
         rows = {len(found[name]) for name in ("changes", "totals", "spread")}
         if len(rows) != 1 or found["spread"].shape != (*rows, len(found["counts"])):
             raise ValueError(rows)
-        cliques = tuple(map(tuple, header["cliques"]))
-        return cls(
-            found["changes"], found["totals"], cliques, found["counts"], found["spread"], float(header["dependence"])
-        )
+        shapes = {name: array.ndim for name, array in found.items()}
+        if shapes != {"changes": 2, "totals": 2, "counts": 1, "spread": 2}:
+            raise ValueError(shapes)
+        cliques, dependence = tuple(map(tuple, header["cliques"])), float(header["dependence"])
+        if not all(map(_are_records, (*found.values(), np.array(dependence)))) or dependence < 0:
+            raise ValueError("a number is missing or too large")
+        return cls(found["changes"], found["totals"], cliques, found["counts"], found["spread"], dependence)
+
+
+MAX_RECORDS = 1e15
+"""Upper limit of the size of a number: no table has as many records."""
+
+
+def _are_records(numbers: NDArray[Any]) -> bool:
+    return numbers.dtype.kind == "f" and float(np.abs(numbers).max(initial=0)) <= MAX_RECORDS
 
 
 MAX_CELLS = 400_000
@@ -266,6 +278,13 @@ def totals_of(model: Model) -> list[float]:
     return [model.total]
 
 
+def _lawful(share: Floats, group: NDArray[np.int64], otherwise: Floats) -> Floats:
+    """Shares that add up to 1 in each group: half precision leaves some of 0 a little below it."""
+    kept = np.maximum(share, 0.0)
+    sums = np.bincount(group, weights=kept)[group]
+    return np.where(sums > 0, kept / np.where(sums > 0, sums, 1.0), otherwise)
+
+
 def _rebuilt(model: Model, numbers: Floats, totals: Floats) -> Model:
     """A model of the same structure with other numbers."""
     if isinstance(model, MarkovRandomField):
@@ -273,7 +292,7 @@ def _rebuilt(model: Model, numbers: Floats, totals: Floats) -> Model:
     if isinstance(model, Refined):
         potentials, *shares = np.split(numbers, np.cumsum([model.field.potentials.size, *map(len, model.shares)])[:-1])
         field = MarkovRandomField(model.field.tree, model.field.cliques, potentials, total=float(totals[0]))
-        return replace(model, field=field, shares=tuple(shares))
+        return replace(model, field=field, shares=tuple(map(_lawful, shares, model.groups, model.shares)))
     if isinstance(model, BayesianNetwork):
         tables = split_tables(model.versions, [table.clique for table in model.tables], np.maximum(numbers, 0.0))
         return replace(model, tables=tuple(tables), total=float(totals[0]))

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from shlex import quote
 
-from synth_core.documents import parse_json
+from synth_core.documents import read_json
 from synth_core.errors import LedgerError
-from synth_core.files import explain, write_in_turn
+from synth_core.files import MAX_PUBLISHED, explain, write_in_turn
 from synth_core.privacy.accounts import Head
 from synth_core.settings import Settings
 
@@ -52,7 +52,7 @@ def published_heads(workspace: Path) -> dict[str, Head]:
         if not path.with_suffix(".sig").exists():
             continue
         try:
-            manifest = parse_json(path.read_text(encoding="utf-8"))
+            manifest = read_json(path, limit=MAX_PUBLISHED)
             head = _head(manifest["provenance"]["ledger"])
         except (OSError, ValueError, KeyError, TypeError):
             continue
@@ -100,7 +100,7 @@ def read_head(path: Path) -> Head:
     """
     remedy = f"restore it, or, if you know that no record is missing, run: synth ledger head > {quote(str(path))}"
     try:
-        return _head(parse_json(path.read_text()))
+        return _head(read_json(path, limit=MAX_PUBLISHED))
     except FileNotFoundError:
         raise LedgerError(f"head file {path} is missing; {remedy}") from None
     except (OSError, ValueError, KeyError, TypeError):

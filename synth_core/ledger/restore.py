@@ -25,9 +25,9 @@ from sqlalchemy import Connection, Table, delete, insert, text
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ProgrammingError
 
-from synth_core.documents import parse_json
+from synth_core.documents import read_json
 from synth_core.errors import LedgerError
-from synth_core.files import atomic_write, explain
+from synth_core.files import MAX_PUBLISHED, atomic_write, explain
 from synth_core.ledger.chain import PORTION, all_rows, hashes_at
 from synth_core.ledger.database import Database, copy_database, database_file, parse_url
 from synth_core.ledger.head import head_places, head_text, kept_heads, published_heads
@@ -231,7 +231,7 @@ def _costs(workspace: Path, releases: Iterable[str]) -> dict[str, Fraction]:
     """What the manifests of these releases say that they cost, by data set."""
     costs: defaultdict[str, Fraction] = defaultdict(Fraction)
     for name in releases:
-        manifest = parse_json((workspace / "public" / name / "manifest.json").read_bytes())
+        manifest = read_json(workspace / "public" / name / "manifest.json", limit=MAX_PUBLISHED)
         costs[manifest["dataset"]] += sum(Fraction(step["mu2"]) for step in manifest["guarantee"]["steps"].values())
     return dict(costs)
 

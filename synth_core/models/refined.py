@@ -135,6 +135,8 @@ class Refined(StoredModel):
         groups, shares = (tuple(np.split(stored[name], ends)) for name in ("groups", "shares"))
         if [int(group.max()) + 1 for group in groups] != list(own.sizes) or min(g.min() for g in groups) < 0:
             raise ValueError(own.sizes)
+        if not all(bool((share >= 0).all()) for share in shares):  # nor is one no number
+            raise ValueError("a share is below 0")
         return cls(domain, field, groups, shares)
 
 

@@ -6,6 +6,7 @@ entry `potentials`: float64, the cliques' tables one after the other, each in ro
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import zlib
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
 from typing import Any, ClassVar, Self
-from zipfile import BadZipFile
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,6 +93,7 @@ def open_model(
         SourceError: the file is of another format, or the block can make no sense of what it holds.
     """
     try:
+        _check_archive(Path(path))
         with _READING, np.load(Path(path), allow_pickle=False) as stored:
             header = parse_json(stored["header"].tobytes())
             if header["format"] not in formats:
@@ -99,6 +101,18 @@ def open_model(
             yield header, stored
     except UNREADABLE as error:
         raise SourceError(f"{Path(path).name} is not a stored model of format {' or '.join(formats)}") from error
+
+
+def _check_archive(path: Path) -> None:
+    """Raise OSError or BadZipFile unless the file is an archive whose parts are no larger than itself.
+
+    A compressed part may be a thousand times as large as its file, and fill the memory of whoever reads it.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    with ZipFile(path) as archive:
+        if any(part.compress_type != ZIP_STORED for part in archive.infolist()):
+            raise BadZipFile("a part is compressed")
 
 
 def domain_header(domain: Domain) -> dict[str, Any]:
@@ -144,6 +158,6 @@ def read_potentials(
     """Domain, cliques and the potentials on them, as `PotentialModel` stores them."""
     domain, cliques = read_domain(header), tuple(map(tuple, header["cliques"]))
     potentials = stored["potentials"]
-    if potentials.shape != (sum(map(domain.cells, cliques)),):
+    if potentials.shape != (sum(map(domain.cells, cliques)),) or not np.isfinite(potentials).all():
         raise ValueError(potentials.shape)
     return domain, cliques, potentials

@@ -13,7 +13,15 @@ from itertools import combinations, pairwise
 from typing import TypeAlias
 
 from synth_core.domain import Clique, Domain
-from synth_core.models.junction_tree import add_links, adjacency, cheapest_forest, clique_of, mask_cells, mask_of
+from synth_core.models.junction_tree import (
+    JunctionTree,
+    add_links,
+    adjacency,
+    cheapest_forest,
+    clique_of,
+    mask_cells,
+    mask_of,
+)
 
 Change: TypeAlias = tuple[set[int], set[int]]
 """Maximal cliques that come and that go with an edge."""
@@ -50,6 +58,18 @@ class TriangulatedGraph:
             for a, b in combinations(clique, 2):
                 graph = graph.with_edge(a, b)
         return graph
+
+    @classmethod
+    def of_tree(cls, tree: JunctionTree) -> TriangulatedGraph:
+        """The graph that a junction tree belongs to, with the tree as its clique forest.
+
+        Adding its edges to an empty graph could end with much larger cliques: the order decides what is filled in.
+        """
+        masks = tuple(mask_of(tree.domain, clique) for clique in tree.cliques)
+        links = add_links([set() for _ in masks], [(i, p) for i, p in enumerate(tree.parents) if p >= 0])
+        places = [map(tree.domain.position, clique) for clique in tree.cliques]
+        edges = frozenset(pair for clique in places for pair in combinations(clique, 2))
+        return cls(tree.domain, edges, masks, tuple(map(frozenset, links)))
 
     @property
     def cliques(self) -> tuple[Clique, ...]:

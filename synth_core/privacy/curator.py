@@ -22,7 +22,14 @@ from synth_core.privacy.accounts import Answer, Ledger, Runner, SpendRequest, St
 from synth_core.privacy.answer_form import AnswerForm, Block, Kind, fingerprint
 from synth_core.privacy.budget import Mechanism, exponential_for, gaussian_for, laplace_for
 from synth_core.privacy.entropy import Entropy, SystemEntropy
-from synth_core.privacy.noise import GRID, exponential_choice, grid_noise, noisy_counts, purely_noisy_counts
+from synth_core.privacy.noise import (
+    GRID,
+    exponential_choice,
+    grid_noise,
+    noisy_counts,
+    purely_noisy_counts,
+    require_drawable,
+)
 from synth_core.privacy.queries import Counts, Query
 from synth_core.privacy.strategies import Answers, Asked
 from synth_core.privacy.strategies import fingerprint as short_fingerprint
@@ -35,6 +42,10 @@ WEIGHT_GRID = 2**20
 
 class CountSource(Protocol):
     """A confidential table as the curator sees it: exact integer counts, wrapped."""
+
+    @property
+    def scale(self) -> int:
+        """The counts are in units of 1/scale records; 1 where a record is in one cell."""
 
     @property
     def domain(self) -> Domain:
@@ -248,11 +259,15 @@ class Curator:
         exact: Callable[[], list[Counts]],
     ) -> list[NDArray[np.float64]]:
         """The exact tables with the mechanism's noise, in records."""
+        if mechanism.name != "discrete_laplace":  # its variances hold the strategies' sensitivities, the mechanism not
+            for variance in set(variances):
+                require_drawable(variance)
 
         def noisy(table: Counts, variance: Fraction) -> Answer:
+            scale = self._counts.scale
             if mechanism.name == "discrete_laplace":
-                return purely_noisy_counts(table.ravel(), mechanism.scale, self._entropy)
-            return noisy_counts(table.ravel(), variance, self._entropy)
+                return purely_noisy_counts(table.ravel(), mechanism.scale, self._entropy, scale=scale)
+            return noisy_counts(table.ravel(), variance, self._entropy, scale=scale)
 
         def draw() -> Answer:
             return np.concatenate(list(map(noisy, exact(), variances)))
@@ -265,7 +280,7 @@ class Curator:
 
     def _evaluate(self, queries: Sequence[Query]) -> list[int]:
         tables = self._open([query.clique for query in queries])
-        return [query.evaluate(table) for query, table in zip(queries, tables, strict=True)]
+        return [query.evaluate(table, self._counts.scale) for query, table in zip(queries, tables, strict=True)]
 
 
 def _marginals(domain: Domain, cliques: Sequence[Clique]) -> AnswerForm:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.errors import SpecError, WallError
-from synth_core.privacy.budget import LEAST_VARIANCE
+from synth_core.privacy.budget import LEAST_VARIANCE, MAX_VARIANCE
 from synth_core.privacy.entropy import Entropy
 from synth_core.privacy.staircase import BAND, Decay, below, draw, staircase
 
@@ -35,6 +35,13 @@ def discrete_laplace(scale: Fraction, size: int, entropy: Entropy) -> NDArray[np
     return draw(staircase(Decay(quadratic=Fraction(0), linear=1 / scale)), size, entropy)
 
 
+def require_drawable(variance: Fraction) -> None:
+    """SpecError if `grid_noise` of this variance (in squared records) cannot be drawn; nothing is drawn to find out."""
+    if variance < LEAST_VARIANCE:
+        raise SpecError(f"noise needs a variance of at least {LEAST_VARIANCE}; give the step a smaller share")
+    staircase(Decay(quadratic=1 / (2 * variance * GRID**2), linear=Fraction(0)))
+
+
 def grid_noise(variance: Fraction, size: int, entropy: Entropy) -> NDArray[np.int64]:
     """Gaussian noise of `variance` (in squared records), in units of 1/GRID records."""
     if variance < LEAST_VARIANCE:
@@ -42,22 +49,44 @@ def grid_noise(variance: Fraction, size: int, entropy: Entropy) -> NDArray[np.in
     return discrete_gaussian(variance * GRID**2, size, entropy)
 
 
-def noisy_counts(counts: NDArray[np.int64], variance: Fraction, entropy: Entropy) -> NDArray[np.int64]:
+def noisy_counts(
+    counts: NDArray[np.int64], variance: Fraction, entropy: Entropy, *, scale: int = 1
+) -> NDArray[np.int64]:
     """Counts plus Gaussian noise of `variance` (in squared records), in units of 1/GRID records.
 
     No sum overflows: counts fill at most 62 bits, and the noise 58 but for an event of probability below
     2^-(2^20) (the tail of a `staircase` starts below 2^40 and falls to a half at least every 2^37).
+
+    Counts in units of 1/`scale` records, where that is not 1, get noise in these units, integers to integers; only the
+    noisy sum is rounded to the grid, which is post-processing.
     """
-    return _on_grid(counts) + grid_noise(variance, counts.size, entropy).reshape(counts.shape)
+    if scale == 1:
+        return _on_grid(counts) + grid_noise(variance, counts.size, entropy).reshape(counts.shape)
+    if scale < GRID or variance * scale**2 > MAX_VARIANCE * GRID**2:
+        raise SpecError("the noise would exceed every count; give the step a larger share of the budget")
+    noise = discrete_gaussian(variance * scale**2, counts.size, entropy).reshape(counts.shape)
+    return _rounded_to_grid(_on_grid(counts) // GRID + noise, scale)
 
 
-def purely_noisy_counts(counts: NDArray[np.int64], scale: Fraction, entropy: Entropy) -> NDArray[np.int64]:
-    """Counts plus Laplace noise of `scale` (in records), in units of 1/GRID records; sums as of `noisy_counts`.
+def purely_noisy_counts(
+    counts: NDArray[np.int64], width: Fraction, entropy: Entropy, *, scale: int = 1
+) -> NDArray[np.int64]:
+    """Counts plus Laplace noise of `width` (in records), in units of 1/GRID records; sums as of `noisy_counts`.
 
-    A record moves one cell by GRID steps, so each output is at most exp(GRID / (GRID * scale)) = exp(1 / scale) times
-    as likely with it as without: pure differential privacy, exactly, on integers.
+    A record moves one cell by GRID steps, so each output is at most exp(GRID / (GRID * width)) = exp(1 / width) times
+    as likely with it as without: pure differential privacy, exactly, on integers. Counts in units of 1/`scale` records
+    move by `scale` steps in all, in one cell or in several, which is the same.
     """
-    return _on_grid(counts) + discrete_laplace(scale * GRID, counts.size, entropy).reshape(counts.shape)
+    steps = GRID if scale == 1 else scale
+    noise = discrete_laplace(width * steps, counts.size, entropy).reshape(counts.shape)
+    return _on_grid(counts) + noise if scale == 1 else _rounded_to_grid(_on_grid(counts) // GRID + noise, scale)
+
+
+def _rounded_to_grid(noisy: NDArray[np.int64], scale: int) -> NDArray[np.int64]:
+    """Noisy numbers in units of 1/scale records as the nearest in units of 1/GRID; halves go up."""
+    whole, part = np.divmod(noisy, scale)
+    rounded: NDArray[np.int64] = whole * GRID + (part * GRID + scale // 2) // scale
+    return rounded
 
 
 def _on_grid(counts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -4,6 +4,14 @@ Each query says which tables it needs, evaluates to an integer on the grid of 1/
 the most one added or removed record can move it, with the proof in its docstring. Everything in a query other
 than the counts it is evaluated on is public and fixed before the counts are opened. All of it, in the units in which
 it is evaluated, are the query's `facts`: two queries with the same facts are the same question.
+
+**Records in parts.** A unit may be spread over several cells, with weights that sum to 1 (`storage.households`); counts
+then come in units of 1/`scale` records. Every query here is a function of tables of real numbers that a whole record
+moves by at most its sensitivity D, wherever it lands and whatever is there already. A part of weight w then moves it by
+at most w D: for `Total`, `Misfit` and `BoxCount` because each cell enters linearly or by a distance, for `Dependence`
+because R(c + w e) - R(c) = w (R(c / w + e) - R(c / w)) and its proof nowhere needs whole counts. Parts are added one
+after the other and their weights sum to 1, so the sensitivities stay. Values are floored to the grid last, and floors
+of reals that differ by at most an integer differ by at most that integer.
 """
 
 from __future__ import annotations
@@ -34,9 +42,9 @@ class Total:
     clique: ClassVar[Clique] = ()  # the empty set of attributes, whose table has one cell
     sensitivity: ClassVar[Fraction] = Fraction(1)
 
-    def evaluate(self, counts: Counts) -> int:
+    def evaluate(self, counts: Counts, scale: int = 1) -> int:
         """Number of records, in grid units."""
-        return GRID * int(counts.sum())
+        return GRID * int(counts.sum()) // scale
 
     def facts(self) -> list[Any]:
         """All that determines the question."""
@@ -58,14 +66,14 @@ class Dependence:
     clique: Clique
     sensitivity: ClassVar[Fraction] = Fraction(2)
 
-    def evaluate(self, counts: Counts) -> int:
+    def evaluate(self, counts: Counts, scale: int = 1) -> int:
         """floor(GRID * R), by exact integer arithmetic."""
         n = int(counts.sum())
         if n == 0:
             return 0
         table = counts if n < 2**30 else counts.astype(object)
         deviation = np.abs(n * table - table.sum(axis=1, keepdims=True) * table.sum(axis=0, keepdims=True))
-        return GRID * int(deviation.sum()) // (2 * n)
+        return GRID * int(deviation.sum()) // (2 * n * scale)
 
     def facts(self) -> list[Any]:
         """All that determines the question."""
@@ -96,11 +104,11 @@ class Misfit:
         if not 0 < self.weight <= 1:
             raise SpecError("the weight of a misfit lies in (0, 1]; divide weights by the largest of them")
 
-    def evaluate(self, counts: Counts) -> int:
+    def evaluate(self, counts: Counts, scale: int = 1) -> int:
         """The weighted misfit in grid units."""
         guess, penalty = self._on_grid()
-        value = int(np.abs(GRID * counts - guess).sum()) - penalty
-        return value * self.weight.numerator // self.weight.denominator
+        value = int(np.abs(GRID * counts - scale * guess).sum()) - scale * penalty
+        return value * self.weight.numerator // (self.weight.denominator * scale)
 
     def facts(self) -> list[Any]:
         """All that determines the question; references that are rounded to the same numbers ask the same."""
@@ -126,11 +134,11 @@ class BoxCount:
     offset: float = 0.0
     sensitivity: ClassVar[Fraction] = Fraction(1, 2)
 
-    def evaluate(self, counts: Counts) -> int:
+    def evaluate(self, counts: Counts, scale: int = 1) -> int:
         """The value in grid units."""
         inside = int(counts[tuple(slice(first, end) for first, end in self.box)].sum())
         centred = GRID * inside - GRID // 2 * int(counts.sum())
-        return self.sign * centred + round(self.offset * GRID)
+        return self.sign * centred // scale + round(self.offset * GRID)
 
     def facts(self) -> list[Any]:
         """All that determines the question."""
@@ -160,9 +168,9 @@ class Coarsened:
         """That of the query."""
         return self.query.sensitivity
 
-    def evaluate(self, counts: Counts) -> int:
+    def evaluate(self, counts: Counts, scale: int = 1) -> int:
         """The query's value on the grouped counts, in grid units."""
-        return self.query.evaluate(merge_codes(counts, self.groups))
+        return self.query.evaluate(merge_codes(counts, self.groups), scale)
 
     def facts(self) -> list[Any]:
         """All that determines the question."""

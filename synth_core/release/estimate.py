@@ -45,6 +45,9 @@ class Shape:
         columns: Columns of the schema.
         models: Models that are fitted: one, or one for each stratum.
         evaluate: Which internal report is asked for: full, quick or none.
+        refits: How often each model is fitted again for the errors of its numbers.
+        tables: Synthetic tables that are written: the extract, and replicate tables.
+        csv: Whether the extract is written as CSV too.
     """
 
     method: str
@@ -53,6 +56,9 @@ class Shape:
     columns: int
     models: int = 1
     evaluate: str = "full"
+    refits: int = 0
+    tables: int = 1
+    csv: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +85,11 @@ class Estimate:
 DETAILED = 500_000
 """Cells of confidential records for which a model is as detailed as methods allow; of fewer, noise hides the detail."""
 
+
+def _detail(shape: Shape) -> float:
+    return min(shape.records * shape.columns, shape.models * DETAILED)
+
+
 TERMS: dict[str, Callable[[Shape], float]] = {
     "release": lambda _: 1,
     "internal report": lambda s: s.evaluate != "none",
@@ -86,12 +97,21 @@ TERMS: dict[str, Callable[[Shape], float]] = {
     "pair": lambda s: s.columns**2,
     "record in a column": lambda s: s.records * s.columns,
     "record in a pair": lambda s: s.records * s.columns**2,
-    "row in a column": lambda s: s.rows * s.columns,
+    "row in a column": lambda s: s.rows * s.columns * s.tables,
+    "row in a column of CSV": lambda s: s.rows * s.columns * s.csv,
+    "table": lambda s: s.tables,
     "model": lambda s: s.models,
     "column of a model": lambda s: s.models * s.columns,
     "pair of a model": lambda s: s.models * s.columns**2,
     "triple of a model": lambda s: s.models * s.columns**3,
-    "detail of a model": lambda s: min(s.records * s.columns, s.models * DETAILED),
+    "detail of a model": lambda s: _detail(s),
+    "refit": lambda s: s.refits * s.models,
+    "triple of a refit": lambda s: s.refits * s.models * s.columns**3,
+    "detail of a refit": lambda s: s.refits * _detail(s),
+    "pair of a refit": lambda s: s.refits * s.columns**2,
+    "compared column": lambda s: (s.evaluate != "none") * s.columns,
+    "compared pair": lambda s: (s.evaluate != "none") * s.columns**2,
+    "compared record in a column": lambda s: (s.evaluate != "none") * s.records * s.columns,
 }
 """What a cost may be proportional to."""
 
@@ -100,13 +120,19 @@ STEP_TERMS: dict[str, tuple[str, ...]] = {
     "ingest": ("release", "record in a column"),
     "score": OF_MODELS,
     "select": OF_MODELS,
-    "fit": (*OF_MODELS, "detail of a model"),
-    "sample": ("release", "model", "row in a column", "detail of a model"),
-    "evaluate": ("release", "column", "pair", "record in a column"),
-    "publish": ("release", "model", "column"),
-    "peak_mb": ("release", "internal report", "column", "pair"),
+    "fit": (*OF_MODELS, "detail of a model", "refit", "triple of a refit", "detail of a refit"),
+    "sample": ("release", "model", "table", "row in a column", "row in a column of CSV", "detail of a model"),
+    "evaluate": (
+        *("release", "column", "pair", "record in a column", "refit", "pair of a refit", "detail of a refit"),
+        *("internal report", "compared column", "compared pair", "compared record in a column"),
+    ),
+    "publish": ("release", "model", "column", "table"),
+    "peak_mb": ("release", "internal report", "column", "pair", "record in a column", "detail of a refit"),
     "confidential": ("internal report", "model", "column", "record in a column"),
-    "public": ("release", "model", "column", "row in a column"),
+    "public": (
+        *("release", "model", "column", "pair", "table", "row in a column", "row in a column of CSV"),
+        *("detail of a model", "refit", "detail of a refit"),
+    ),
 }
 """The terms of each step's seconds, of the memory in MB and of the disk in bytes."""
 
@@ -137,8 +163,6 @@ def estimate_release(shape: Shape, *, speed: float | None = None) -> Estimate:
         return sum(float(own[name].get(term, 0.0)) * TERMS[term](shape) for term in STEP_TERMS[name])
 
     steps = {name: amount(name) / factor for name in STEP_TERMS if name in costs["steps"]}
-    if shape.evaluate == "none":
-        steps["evaluate"] = 0.0
     return Estimate(
         seconds=steps,
         peak_mb=amount("peak_mb"),

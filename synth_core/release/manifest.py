@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from synth_core.documents import parse_json
-from synth_core.files import sha256_file
-from synth_core.release.paths import MANIFEST, SIGNATURE
+from synth_core.files import read_file, sha256_file
+from synth_core.release.paths import MANIFEST, PUBLIC_KEY, SIGNATURE
+from synth_core.release.signing import is_signed_by
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
 
@@ -106,18 +107,21 @@ def digest_of(content: dict[str, Any]) -> str:
 def previous_manifest(public_zone: Path, *, dataset: str, release: str) -> dict[str, Any] | None:
     """The manifest with which a release is compared: the newest published one of another release of the data set.
 
-    A release that was published before keeps the one it was compared with then, whatever has come since.
+    A release that was published before keeps the one it was compared with then, whatever has come since. A manifest
+    that is not as it was signed is the business of `synth verify`, and no yardstick.
     """
     manifests = {}
     for path in sorted(public_zone.glob(f"*/{MANIFEST}")):
-        if not path.with_name(SIGNATURE).exists():
-            continue  # it was never published
         try:
-            found = parse_json(path.read_text(encoding="utf-8"))
-            if found["dataset"] == dataset:
+            content = read_file(path)
+            signed, pem = (read_file(path.with_name(name)).decode() for name in (SIGNATURE, PUBLIC_KEY))
+            if not is_signed_by(content, signed, pem):
+                continue
+            found = parse_json(content)
+            if found["dataset"] == dataset and found["release"] == path.parent.name:
                 manifests[found["release"]] = (str(found["provenance"]["published_at"]), found)
         except (OSError, ValueError, KeyError, TypeError):
-            continue  # a damaged manifest is the business of `synth verify`, and no yardstick
+            continue
     if release in manifests:
         before = manifests[release][1].get("previous")
         return manifests[before["release"]][1] if before and before["release"] in manifests else None

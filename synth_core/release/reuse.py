@@ -13,9 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Annotated, Any, Self, TypeAlias
 
-from synth_core.documents import parse_json
+from pydantic import AfterValidator, TypeAdapter
+
+from synth_core.documents import read_json
 from synth_core.domain import Domain
 from synth_core.errors import SchemaError, SpecError
 from synth_core.files import write_text
@@ -30,8 +32,20 @@ from synth_core.schema import DeclaredSchema, Schema
 Identity: TypeAlias = tuple[str, str, str, str]
 """Release, step, purpose and digest of an answer."""
 
+MAX_MU2 = 10**9
+"""Upper limit of what an answer may have cost: no account has as much."""
+
 ASKING = ("score", "select", "fit")
 """Steps whose answers say something about the rows as they were modelled."""
+
+
+def _check_fraction(text: str) -> str:
+    try:
+        if not 0 <= Fraction(text) <= MAX_MU2:
+            raise ValueError("it is no price")
+    except ZeroDivisionError:
+        raise ValueError("it is no fraction") from None
+    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +59,7 @@ class Reused:
     step: str
     purpose: str
     mechanism: dict[str, Any]
-    mu2: str
+    mu2: Annotated[str, AfterValidator(_check_fraction)]
     tables: int
     digest: str
 
@@ -73,8 +87,8 @@ class FrozenReuse:
             SpecError: The file is missing or no such list.
         """
         try:
-            return cls(tuple(Reused(**answer) for answer in parse_json(path.read_text(encoding="utf-8"))))
-        except (OSError, ValueError, TypeError):
+            return cls(TypeAdapter(tuple[Reused, ...]).validate_python(read_json(path)))
+        except (OSError, ValueError):
             raise SpecError(f"{path}: the list of reused answers cannot be read; prepare the release again") from None
 
     @property

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from synth_core.errors import PublishError
-from synth_core.files import explain, write_once
+from synth_core.files import explain, read_file, write_once
 from synth_core.names import SIGNING_KEY
 from synth_core.release.paths import ReleasePaths
 from synth_core.settings import Settings
@@ -42,7 +42,7 @@ def private_key(path: Path, *, create: bool) -> Ed25519PrivateKey:
     if create and not path.exists():
         _make_key(path)
     try:
-        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+        key = serialization.load_pem_private_key(read_file(path), password=None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm):
         raise PublishError(
             f"signing key {path} cannot be read as an unencrypted PEM private key; check SYNTH_SIGNING_KEY"

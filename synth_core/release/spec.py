@@ -20,12 +20,35 @@ from synth_core.release.strata import Strata
 ROUTINE = ("schedule", "pool", "deadline_hours")
 """Keys about when and where releases are run: they may change without making it another release."""
 
+REDRAWN = ("replicates",)
+"""Keys about tables that are drawn from the model: until they are published they may change, and nothing is asked anew.
+A model may turn out to have no replicates, and the release would have no end."""
+
 _ADDRESS = "function-after[one_line(), constrained-str]"
 ALTERNATIVES = ("constrained-int", "literal['noisy']", _ADDRESS, f"tuple[{_ADDRESS}, ...]")
 """What pydantic calls the alternatives of a field, which no person has written."""
 
+_NUMBER, _WHOLE = "write a number such as 1.0, with a decimal point", "write a whole number such as 4"
+_WORDING = {
+    "float_parsing": _NUMBER,
+    "float_type": _NUMBER,
+    "int_parsing": _WHOLE,
+    "int_type": _WHOLE,
+    "int_from_float": _WHOLE,
+    "bool_parsing": "write true or false",
+    "bool_type": "write true or false",
+    "string_type": "write text, in quotes if it reads as a number or a date",
+}
+"""What a value of another type should have been, by pydantic's name of the error."""
+
 LEAST_EPSILON = 1e-6
 """Lower limit of a release's epsilon: losses are stated with six digits, rounded up."""
+
+MAX_FILES = 20_000
+"""Upper limit of the Parquet files of all synthetic tables of a release: the manifest lists each of them."""
+
+MAX_TASKS = 500
+"""Upper limit of the tasks that write them: Airflow makes at most 1,024 of one, unless it is set otherwise."""
 
 LONGEST_NAME = 82
 """A series' name has to leave room for date and time: names of releases have at most 100 characters."""
@@ -303,6 +326,11 @@ class ReleaseSpec(BaseModel):
         """Number of Parquet files of all synthetic tables: the extract's shards, then those of each replicate table."""
         return self.shards * (1 + self.replicates)
 
+    @property
+    def sampling_tasks(self) -> int:
+        """Number of tasks that share these files where each is a task of its own."""
+        return min(self.table_files, MAX_TASKS)
+
     def dump(self) -> dict[str, Any]:
         """The spec as plain values, with the keys of the YAML file."""
         return self.model_dump(by_alias=True)
@@ -333,7 +361,8 @@ def _in_words(error: ValidationError, text: str | None) -> str:
         elif problem["type"] == "missing":
             words.append(f"key {key!r} is missing")
         else:
-            words.append(f"{line}{key}: {problem['msg'].removeprefix('Value error, ')}")
+            said = _WORDING.get(problem["type"], problem["msg"].removeprefix("Value error, "))
+            words.append(f"{line}{key}: {said}")
     return "; ".join(dict.fromkeys(words))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
-from synth_core.documents import parse_json
+from synth_core.documents import read_json
 from synth_core.errors import SourceError, SpecError
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ class Division:
     def load(cls, path: Path) -> Division:
         """Read a division that `save` wrote."""
         try:
-            return TypeAdapter(cls).validate_python(parse_json(path.read_text(encoding="utf-8")))
+            return TypeAdapter(cls).validate_python(read_json(path))
         except (OSError, ValueError):
             raise SourceError("the strata are not known yet; run the step `score` first") from None
 
@@ -213,6 +214,12 @@ def divide_strata(layout: StrataLayout, rows: Sequence[float], *, pool_below: in
         for number, (name, codes) in enumerate(sorted(sets, key=lambda item: item[1]))
     ]
     return Division(layout, tuple(parts), tuple(float(number) for number in rows))
+
+
+def most_parts(strata: Strata, schema: Schema) -> int:
+    """Returns how many parts there are if none is too small to have a model of its own."""
+    layout = lay_out_strata(strata, schema)
+    return len(divide_strata(layout, [math.inf] * len(layout.names), pool_below=None).parts)
 
 
 def _only(domain: Domain, attribute: str, kept: tuple[int, ...]) -> Domain:

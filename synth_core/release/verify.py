@@ -14,8 +14,9 @@ from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from synth_core.documents import parse_json
+from synth_core.documents import parse_json, read_json
 from synth_core.errors import LedgerError, PublishError, SpecError
+from synth_core.files import MAX_PUBLISHED, read_file
 from synth_core.ledger.database import database_file, parse_url
 from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.accounts import Record
@@ -97,7 +98,7 @@ def check_release(folder: Path, *, key: Path | None = None) -> Verification:
     """
     found = check_folder(folder, key=_given_key(key) if key else _workspace_key(folder))
     try:
-        ledger = _ledger_check(parse_json((folder / MANIFEST).read_bytes()), folder)
+        ledger = _ledger_check(read_json(folder / MANIFEST, limit=MAX_PUBLISHED), folder)
     except UNREADABLE:
         ledger = Check("ledger", "the manifest cannot be read", checked=False)
     return Verification((*found.checks, ledger), found.signer)
@@ -122,7 +123,7 @@ def check_folder(folder: Path, *, key: signing.KnownKey | None = None) -> Verifi
         SpecError: The folder holds no manifest.
     """
     try:
-        content = (folder / MANIFEST).read_bytes()
+        content = read_file(folder / MANIFEST)
     except OSError:
         raise SpecError(f"{folder} holds no {MANIFEST}; name the folder of a published release") from None
     signature = _signature_check(content, folder, key)
@@ -138,14 +139,14 @@ def check_folder(folder: Path, *, key: signing.KnownKey | None = None) -> Verifi
 
 def _signer(folder: Path) -> str:
     try:
-        return signing.fingerprint((folder / PUBLIC_KEY).read_text(encoding="utf-8"))
+        return signing.fingerprint(read_file(folder / PUBLIC_KEY).decode())
     except (OSError, ValueError):
         return "unknown"
 
 
 def _given_key(path: Path) -> signing.KnownKey:
     try:
-        return signing.KnownKey(signing.canonical_pem(path.read_text(encoding="utf-8")), "the key that was given")
+        return signing.KnownKey(signing.canonical_pem(read_file(path).decode()), "the key that was given")
     except (OSError, ValueError):
         raise SpecError(f"--key {path} cannot be read as an Ed25519 public key in PEM; check the file") from None
 
@@ -177,7 +178,7 @@ def _signature_check(content: bytes, folder: Path, known: signing.KnownKey | Non
     texts = []
     for name in (SIGNATURE, PUBLIC_KEY):
         try:
-            texts.append((folder / name).read_text(encoding="utf-8"))
+            texts.append(read_file(folder / name).decode())
         except (OSError, ValueError):
             return Check("signature", "", (f"{name}: is missing or cannot be read",))
     signed, pem = texts
@@ -221,7 +222,7 @@ def _files_check(manifest: dict[str, Any], folder: Path) -> Check:
 
 def _certificate_check(manifest: dict[str, Any], folder: Path) -> Check:
     try:
-        certificate = parse_json((folder / "certificate.json").read_text(encoding="utf-8"))
+        certificate = read_json(folder / "certificate.json", limit=MAX_PUBLISHED)
         spends = len(certificate["spends"])
     except (OSError, *UNREADABLE):
         return Check("certificate", "certificate.json cannot be read", checked=False)

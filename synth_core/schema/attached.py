@@ -21,7 +21,7 @@ from pydantic import AfterValidator, Field, StrictFloat, StrictInt, field_valida
 from synth_core.arrays import Floats
 from synth_core.documents import REAL, WHOLE, read_document
 from synth_core.errors import SchemaError
-from synth_core.names import one_line
+from synth_core.names import one_line, suggest
 from synth_core.schema.columns.base import Declaration, Value
 from synth_core.schema.columns.categorical import MAX_VALUES
 from synth_core.schema.value_rules import Expression, read_expression
@@ -84,7 +84,9 @@ class Attached(Declaration):
             raise SchemaError(f"attached {self.name!r}: a column of the schema has that name; give it another")
         for name in self.needs:
             if name not in columns:
-                raise SchemaError(f"attached {self.name!r}: column {name!r} is not in the schema")
+                raise SchemaError(
+                    f"attached {self.name!r}: column {name!r} is not in the schema{suggest(name, columns)}"
+                )
         if self.lookup is None:
             self._check_numbers(columns)
             return
@@ -148,8 +150,11 @@ class Attached(Declaration):
 def inline_tables(raw: dict[str, Any], folder: Path) -> None:
     """Put the values of lookup tables into a schema that was read, so that it needs no other file from then on.
 
+    What a table holds is published with the schema, so it lies in the schema's folder or below: whoever writes schemas
+    has no other file of this machine published.
+
     Raises:
-        SchemaError: If a table cannot be read as two columns with a header.
+        SchemaError: If a table lies elsewhere, or cannot be read as two columns with a header.
     """
     attached = raw.get("attached")
     for entry in attached if isinstance(attached, list) else ():
@@ -157,10 +162,16 @@ def inline_tables(raw: dict[str, Any], folder: Path) -> None:
         if isinstance(lookup, dict) and "table" in lookup:
             address = lookup.pop("table")
             try:
-                text = read_document(folder / str(address)).removeprefix("\ufeff")
+                path = (folder / str(address)).resolve()
+                if not path.is_relative_to(folder.resolve()):
+                    raise SchemaError(
+                        f"attached {entry.get('name')!r}: table {address} lies outside of the schema's folder; put it "
+                        "beside the schema"
+                    )
+                text = read_document(path).removeprefix("\ufeff")
                 rows = list(csv.reader(StringIO(text, newline=""), strict=True))[1:]
                 lookup["values"] = {_cell(key): _cell(value) for key, value in rows}
-            except (ValueError, csv.Error):
+            except (OSError, RuntimeError, ValueError, csv.Error):
                 raise SchemaError(
                     f"attached {entry.get('name')!r}: table {address} cannot be read; it is a CSV file beside the "
                     "schema, with a header and two columns, the value and what is attached"

@@ -119,7 +119,12 @@ def read_numbers(
             plain = pc.if_else(pa.array(is_word), pa.scalar(None, plain.type), plain)
     numbers = _floats(plain)
     if numbers is None:
-        column.refuse(source, "has a value that is not a number; correct the source (a missing value is empty)")
+        word = "" if column.numbers is None else ", or declare a word that it has as not_in_universe"
+        column.refuse(
+            source,
+            "has a value that is not a number; correct the source (a point before decimals, no unit "
+            f"or percent sign, nothing between thousands; a missing value is empty){word}",
+        )
     for value, code in known:
         number = _known_number(value)
         if number is not None:

@@ -25,7 +25,29 @@ _WORDING = {
     "union_tag_invalid": f"unknown kind; say {_ANY_KIND}",
     "too_short": "must not be empty",
     "string_too_short": "must not be empty",
+    "tuple_type": "write a list in brackets, such as [a, b]",
+    "dict_type": "write a mapping, such as {key: value}",
+    "float_type": "write a number, with a decimal point and no other sign",
+    "int_type": "write a whole number",
+    "string_type": "write text, in quotes if it reads as a number",
 }
+_EXAMPLES = {
+    "values": "; list them, such as values: [yes, no]",
+    "bins": "; list their edges, such as bins: [0, 18, 65, 100], or give bounds and a number of bins",
+}
+"""What to write for a key that is missing."""
+_GAPS = (
+    "; an empty cell needs nullable: true, a code for missing answers is one of the values or, of numbers, the "
+    "not_in_universe"
+)
+_OTHER_KEYS = {
+    **dict.fromkeys(("missing", "na", "na_values", "null", "nan", "missing_values", "missing_codes"), _GAPS),
+    **dict.fromkeys(("categories", "levels", "codes", "options"), "; did you mean 'values'?"),
+    **dict.fromkeys(("edges", "breaks", "cuts"), "; did you mean 'bins'?"),
+    **dict.fromkeys(("min", "max", "range"), "; write bounds: [smallest, largest]"),
+    **dict.fromkeys(("type", "dtype"), "; did you mean 'kind'?"),
+}
+"""What to write instead of a key that people try."""
 _TAGS = {*KINDS, "count", "edges", "quantiles", "value", "range", "rule", "dependency", "comparison"}
 
 
@@ -57,7 +79,7 @@ def check_declared_rules(schema: Schema) -> None:
             continue
         for name, items, _ in (part for parts in rule.combinations for part in parts):
             if name not in names:
-                raise SchemaError(f"rule {rule.name!r}: column {name!r} is not in the schema")
+                raise SchemaError(f"rule {rule.name!r}: column {name!r} is not in the schema{suggest(name, names)}")
             try:
                 schema.column(name).covered_codes(items)
             except ValueError as error:
@@ -70,9 +92,10 @@ def check_declared_rules(schema: Schema) -> None:
 
 
 def _check_value_rule(rule: ValueRule, schema: Schema) -> None:
+    names = {column.name for column in schema.columns}
     for name in rule.columns:
-        if name not in {column.name for column in schema.columns}:
-            raise SchemaError(f"rule {rule.name!r}: column {name!r} is not in the schema")
+        if name not in names:
+            raise SchemaError(f"rule {rule.name!r}: column {name!r} is not in the schema{suggest(name, names)}")
         column = schema.column(name)
         if column.numbers is None:
             raise SchemaError(f"rule {rule.name!r}: column {name!r} holds no numbers in bins; declare it as integer")
@@ -98,13 +121,21 @@ def describe_errors(error: ValidationError, data: object, *, text: str | None, k
         if any(other["loc"][: len(loc)] == loc != other["loc"] for other in problems):
             continue  # wrong because of what is wrong inside
         line = [] if text is None else [f"line {find_line(text, loc)}"]
-        where = [str(key) for key in _place(loc, data) if key not in _TAGS]
+        last = len(loc) - 1 if problem["type"] == "extra_forbidden" else None  # a key, though a tag may have its name
+        place = _place(loc, data)
+        where = [str(key) for at, key in enumerate(place, len(loc) - len(place)) if at == last or key not in _TAGS]
         message = _WORDING.get(problem["type"], problem["msg"].removeprefix("Value error, "))
         if problem["type"] == "union_tag_invalid":
             tag = problem.get("ctx", {}).get("tag", "")
             message += INSTEAD.get(tag.lower(), suggest(tag, KINDS))
+        elif problem["type"] == "union_tag_not_found" and isinstance(given := problem["input"], dict):
+            tried = next((key for key in given if key in _OTHER_KEYS), None)
+            message += "" if tried is None else f"; unknown key {tried!r}{_OTHER_KEYS[tried]}"
+        elif problem["type"] == "missing":
+            message += _EXAMPLES.get(str(loc[-1]), "")
         elif problem["type"] == "extra_forbidden":
-            message = f"unknown key{suggest(loc[-1], keys) or '; remove it'}"
+            key = str(loc[-1])
+            message = f"unknown key{_OTHER_KEYS.get(key) or suggest(key, keys) or '; remove it'}"
         found.append(": ".join([*line, *where, message]))
     return "; ".join(dict.fromkeys(found))
 

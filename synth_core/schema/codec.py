@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from synth_core.domain import Codes
-from synth_core.errors import SchemaError
+from synth_core.errors import SchemaError, SourceError
 from synth_core.schema import Schema
 from synth_core.schema.attached import Attached
 from synth_core.schema.cells import frame_cells
@@ -46,6 +47,12 @@ from synth_core.schema.value_rules import Group
 
 Marginal = Callable[[tuple[str]], NDArray[np.float64]]
 """Published or expected counts of a column's codes."""
+
+MAX_MISSING = 5
+"""Upper limit of the missing columns that a refusal names."""
+
+NEAR = 0.75
+"""Similarity, as difflib counts it, from which one name may be meant by another."""
 
 
 def encode(frame: pd.DataFrame | pa.Table, schema: Schema, *, source: str = "the source") -> dict[str, Codes]:
@@ -168,16 +175,41 @@ def decode(
 
 
 def check_names(names: Iterable[str], schema: Schema, *, source: str) -> None:
-    """Refuse a source that lacks a declared column, or has it twice."""
-    found = Counter(names)
+    """Refuse a source that lacks declared columns, or has one twice.
+
+    A file without a header has values where names are expected: none of them is quoted, but their places.
+    """
+    listed = list(names)
+    found = Counter(listed)
+    missing: dict[str, str] = {}
     for column in schema.columns:
         for origin in column.origins(found):
-            own = origin == column.name
             if found[origin] == 0:
+                own = origin == column.name
                 derived = "" if own else f", and so is {origin!r}, from which it is derived"
-                column.refuse(source, f"is missing{derived}; add it to the source or remove it from the schema")
+                missing.setdefault(column.name, derived + _near_name(origin, listed, schema))
             if found[origin] > 1:
                 column.refuse(source, "appears more than once; give each column its own name")
+    if len(missing) == 1:
+        (name, hint) = missing.popitem()
+        schema.column(name).refuse(source, f"is missing{hint}; add it to the source or remove it from the schema")
+    if missing:
+        several = ", ".join(f"{name!r}{hint}" for name, hint in list(missing.items())[:MAX_MISSING])
+        more = f" and {len(missing) - MAX_MISSING} more" if len(missing) > MAX_MISSING else ""
+        raise SourceError(
+            f"{source}: columns {several}{more} are missing; add them to the source or remove them from the schema"
+        )
+
+
+def _near_name(wanted: str, names: list[str], schema: Schema) -> str:
+    """Where a column stands that may be meant, in brackets; nothing where there is none."""
+    declared = {column.name for column in schema.columns}
+    others = {str(name): place for place, name in enumerate(names, start=1) if name not in declared}
+    alike = [name for name in others if name.strip().casefold() == wanted.strip().casefold()]
+    if alike:
+        return f" (column {others[alike[0]]} of the source has its name but for case or spaces)"
+    near = get_close_matches(wanted, others, n=1, cutoff=NEAR)
+    return f" (column {others[near[0]]} of the source has nearly its name)" if near else ""
 
 
 def _cells(frame: pd.DataFrame | pa.Table, column: AnyColumn, source: str) -> list[pa.ChunkedArray]:

@@ -59,10 +59,11 @@ def exchange_numbers(
     if not len(rows):
         return rows
     pools = {name: _Pools(own) for name, own in codes.items()}
+    claims = np.empty(len(breaking), dtype=np.int64)
     for _ in range(ROUNDS):
         for name, pool in pools.items():
             partners = pool.partners(codes[name][rows], rng)
-            at = _apart(partners, breaking)
+            at = _apart(partners, breaking, claims)
             pairs = rows[at], partners[at]
             holds = ~_either(numbers, codes, name, pairs, broken=broken)
             mine, others = (side[holds] for side in pairs)
@@ -74,10 +75,10 @@ def exchange_numbers(
     return rows
 
 
-def _apart(partners: Rows, breaking: Flags) -> Rows:
-    """Which of the rows have a partner that keeps the rules and is nobody else's."""
-    _, first = np.unique(partners, return_index=True)
-    found: Rows = first[~breaking[partners[first]]]
+def _apart(partners: Rows, breaking: Flags, claims: Rows) -> Rows:
+    """Which of the rows have a partner that keeps the rules and is nobody else's; `claims` is overwritten."""
+    claims[partners] = own = np.arange(len(partners))
+    found: Rows = np.flatnonzero((claims[partners] == own) & ~breaking[partners])
     return found
 
 

@@ -387,6 +387,11 @@ def _parsed(text: str) -> dict[str, Any]:
     raw = parse_document(text, words=True)
     if not isinstance(raw, dict):
         raise SchemaError("a schema file is a mapping with the key columns")
+    if "tables" in raw:
+        raise SchemaError(
+            "tables: two linked tables are declared; read them by LinkedSchema.load and call `synthesize` in Python, "
+            "as releases from files have one table"
+        )
     return raw
 
 

@@ -37,6 +37,9 @@ MAX_CELLS = 100_000
 CLOSE = 1e-9
 """Reals that differ by so small a share of what is compared are equal."""
 
+ROOM = 1e-6
+"""Share of a bin of reals below its upper edge, which is no part of it, in which no number is fitted."""
+
 PASSES = 20
 """Upper limit of the passes in which bounds are narrowed."""
 
@@ -284,7 +287,7 @@ class Group:
         for c in self.columns:
             edges = np.asarray(c.edges, dtype=np.float64)
             inside, bins = codes[c.name] < c.declared, np.minimum(codes[c.name], c.declared - 1)
-            last = edges[1:] - c.step if c.step else np.nextafter(edges[1:], -np.inf)
+            last = edges[1:] - c.step if c.step else _below(edges)
             low[c.name] = np.where(inside, edges[bins], np.nan)
             high[c.name] = np.where(inside, last[bins], np.nan)
         lowest, highest = dict(low), dict(high)
@@ -293,7 +296,10 @@ class Group:
             least, most = low[c.name], np.maximum(high[c.name], low[c.name])
             value = least + start * (most - least)
             if c.name in wanted:
-                value = np.clip(wanted[c.name], least, most)
+                own, span = wanted[c.name], highest[c.name] - lowest[c.name]
+                place = np.divide(own - lowest[c.name], span, out=np.zeros_like(span), where=span > 0)
+                moved = least + np.clip(place, 0, 1) * (most - least)  # or many rows would have just these bounds
+                value = np.where((own >= least) & (own <= most), own, moved)
             value = np.clip(value, lowest[c.name], highest[c.name])  # bounds that cross leave nothing to hold
             if c.step:
                 value = np.clip(np.floor(value + 0.5), lowest[c.name], highest[c.name])
@@ -312,10 +318,24 @@ class Group:
                 return
 
 
+def _below(edges: Floats) -> Floats:
+    """The largest reals that are fitted in each bin: so far below the edge that no rounding takes them for the edge.
+
+    Otherwise `a <= b` could hold with a at 5,000 and b in the bin that ends there.
+    """
+    width = np.diff(edges)
+    found: Floats = edges[1:] - np.minimum(np.maximum(ROOM * width, 8 * CLOSE * np.abs(edges[1:])), width / 2)
+    return np.maximum(np.minimum(found, np.nextafter(edges[1:], -np.inf)), edges[:-1])
+
+
 def _narrowed(
     form: Form, sign: float, low: dict[str, Floats], high: dict[str, Floats], whole: Mapping[str, bool]
 ) -> bool:
-    """Each column bounded by what the others are at least: sign * (sum + constant) <= 0, strictly less for <."""
+    """Each column bounded by what the others are at least: sign * (sum + constant) <= 0, strictly less for <.
+
+    Bounds may meet and never cross: what crosses by a rounding would cross by twice as much in each further pass. Where
+    nothing can hold, what is left breaks the rule, and is found so.
+    """
     ends = {
         name: (low[name], high[name]) if sign * f > 0 else (high[name], low[name]) for name, f in form.factors.items()
     }
@@ -335,13 +355,13 @@ def _narrowed(
         if sign * factor > 0:
             bound = np.floor(bound + CLOSE * np.maximum(1, np.abs(bound))) if whole[name] else bound
             new = np.fmin(high[name], bound)
-            new = np.where(np.isnan(total), high[name], new)
+            new = np.where(np.isnan(total), high[name], np.maximum(new, low[name]))
             changed |= bool(np.any(new < high[name]))
             high[name] = new
         else:
             bound = np.ceil(bound - CLOSE * np.maximum(1, np.abs(bound))) if whole[name] else bound
             new = np.fmax(low[name], bound)
-            new = np.where(np.isnan(total), low[name], new)
+            new = np.where(np.isnan(total), low[name], np.minimum(new, high[name]))
             changed |= bool(np.any(new > low[name]))
             low[name] = new
     return changed

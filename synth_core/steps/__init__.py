@@ -120,7 +120,7 @@ def _sample(run: StepRun) -> Path:
 
 
 def _shards(_: ReleasePaths, spec: ReleaseSpec) -> list[PartId]:
-    return list(range(spec.table_files))
+    return list(range(spec.sampling_tasks))
 
 
 def _sample_shard(run: StepRun, part: PartId) -> Path:
@@ -241,6 +241,17 @@ def list_parts(name: str, address: str) -> list[PartId]:
 
     paths = ReleasePaths.of_address(address)
     return _parts(find_step(name)).listed(paths, ReleaseSpec.load(paths.spec))
+
+
+def most_parts(spec: Mapping[str, Any]) -> int:
+    """The largest number of parts that a step of a release may have, as its spec and schema say."""
+    from synth_core.release import strata
+    from synth_core.release.spec import ReleaseSpec
+    from synth_core.schema import DeclaredSchema
+
+    wanted = ReleaseSpec.parse(dict(spec))
+    models = strata.most_parts(wanted.strata, DeclaredSchema.load(Path(wanted.schema_)).planned) if wanted.strata else 1
+    return max(models, wanted.sampling_tasks)
 
 
 def _parts(step: Step) -> Parts:

@@ -49,8 +49,7 @@ from synth_core.schema.columns.numbers import NumberBase
 from synth_core.schema.value_rules import ValueRule
 from synth_core.steps.context import StepRun
 from synth_core.steps.explorer import write_explorer
-from synth_core.steps.ingest import snapshot_key
-from synth_core.storage.ingest import ingest_partitions, keeps_places
+from synth_core.storage.ingest import encode_for_now, keeps_places
 from synth_core.synthesizers.base import noise_sigma
 from synth_core.synthesizers.moments import read_moments
 from synth_core.synthesizers.pooled_numbers import pool_numbers
@@ -112,11 +111,8 @@ def _synthetic_table(run: StepRun) -> Iterator[CodedTable]:
     shards = run.paths.shards(run.spec.shards, csv=False)
     schema = run.schema.model_copy(update={"unit_column": None})
     with TemporaryDirectory(prefix=".judged-", dir=run.paths.confidential) as folder:
-        encoded = Path(folder) / "encoded"
-        key = snapshot_key(run.paths)
-        snapshot = ingest_partitions(shards, schema, encoded, key=key, cluster=run.cluster)
-        pieces = [str(encoded / name) for name in snapshot.partitions]
-        yield CodedTable(pieces, run.domain, cluster=run.cluster)
+        pieces = encode_for_now(shards, schema, Path(folder), cluster=run.cluster)
+        yield CodedTable(list(map(str, pieces)), run.domain, cluster=run.cluster)
 
 
 def spend_lines(records: Sequence[Record]) -> list[SpendLine]:

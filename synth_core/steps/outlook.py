@@ -136,7 +136,7 @@ def foresee(
         Lines for people.
     """
     if records is None:
-        said = "unknown: declare `rows`, or --largest-n of the account, to see what noise leaves of each column"
+        said = "unknown: say --records, or declare --largest-n of the account, to see what noise leaves of each column"
         return Outlook([("records", said)], [])
     noise = method.count_noise(domain, plan) if isinstance(method, CountNoise) else {}
     if not noise:

@@ -22,7 +22,7 @@ from synth_core.release.budget import divide_budget
 from synth_core.release.certificate import last_turn
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.reuse import FrozenReuse, freeze, require_same_codes
-from synth_core.release.spec import ROUTINE, ReleaseSpec
+from synth_core.release.spec import MAX_FILES, REDRAWN, ROUTINE, ReleaseSpec
 from synth_core.release.strata import divide_strata, lay_out_strata
 from synth_core.schema import DeclaredSchema, Schema
 from synth_core.schema.codec import summed_columns
@@ -30,6 +30,7 @@ from synth_core.steps.context import PUBLISHED, release_method, this_runner
 from synth_core.storage.contribution import check_unit_declared
 from synth_core.storage.locations import source_files
 from synth_core.synthesizers.base import require_reuse
+from synth_core.synthesizers.moments import require_answerable
 from synth_core.synthesizers.replicates import WITHOUT_REPLICATES
 
 
@@ -54,7 +55,7 @@ def _prepared(wanted: ReleaseSpec, paths: ReleasePaths, runner: Runner) -> str:
     check_account(wanted, account)
     check_unit_declared(schema, account)
     check_bins(wanted, schema)
-    check_moments(wanted, schema)
+    check_moments(wanted, schema, rows_per_unit=account.rows_per_unit)
     check_replicates(wanted)
     if wanted.strata:
         check_strata(wanted, schema.planned, account)
@@ -128,8 +129,8 @@ def check_bins(spec: ReleaseSpec, schema: DeclaredSchema) -> None:
         raise SpecError("bins_share buys nothing: no column declares private_quantiles; leave it out")
 
 
-def check_moments(spec: ReleaseSpec, schema: DeclaredSchema) -> None:
-    """Refuse a share that buys no sums, and columns whose sums have no share."""
+def check_moments(spec: ReleaseSpec, schema: DeclaredSchema, *, rows_per_unit: int = 1) -> None:
+    """Refuse a share that buys no sums, columns whose sums have no share, and a share that is too small for them."""
     columns = summed_columns(schema.planned)
     if columns and not spec.moments_share:
         raise SpecError(
@@ -137,6 +138,8 @@ def check_moments(spec: ReleaseSpec, schema: DeclaredSchema) -> None:
         )
     if spec.moments_share and not columns:
         raise SpecError("moments_share buys nothing: no column of bins wider than one number declares moments: true")
+    if columns:
+        require_answerable(columns, divide_budget(spec, rows_per_unit=rows_per_unit).moments)
 
 
 def check_reuse(spec: ReleaseSpec, schema: DeclaredSchema, ledger: Ledger, paths: ReleasePaths) -> FrozenReuse:
@@ -166,7 +169,14 @@ def check_reuse(spec: ReleaseSpec, schema: DeclaredSchema, ledger: Ledger, paths
 
 
 def check_replicates(spec: ReleaseSpec) -> None:
-    """Refuse replicate tables for which there will be no replicates of the model, before anything is spent."""
+    """Refuse replicate tables for which there will be no replicates of the model, and more files than can be listed,
+    before anything is spent.
+    """
+    if spec.table_files > MAX_FILES:
+        raise SpecError(
+            f"shards, replicates: {spec.table_files:,} files in all tables together, at most {MAX_FILES:,}; "
+            "lower shards or replicates"
+        )
     if spec.replicates and spec.method in WITHOUT_REPLICATES:
         raise SpecError(
             f"replicates: a model of method {spec.method!r} has none; choose another method, or leave it out"
@@ -213,7 +223,7 @@ def _differing_settings(spec: ReleaseSpec, schema: DeclaredSchema, paths: Releas
             raise SpecError(f"release {spec.release!r} was published before; use another release name")
         return []
     before, schema_before = ReleaseSpec.load(paths.spec), DeclaredSchema.load(paths.schema)
-    passed_over = ("schema", *ROUTINE)
+    passed_over = ("schema", *ROUTINE, *(() if paths.published else REDRAWN))
     differing = [key for key, value in spec.dump().items() if before.dump()[key] != value and key not in passed_over]
     if schema_before.declaration.digest() != schema.digest():
         differing.append("schema")

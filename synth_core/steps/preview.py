@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -21,12 +20,13 @@ from synth_core.release.estimate import Shape, describe, estimate_release
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.reuse import FrozenReuse
 from synth_core.release.spec import ReleaseSpec
-from synth_core.release.strata import divide_strata, lay_out_strata
+from synth_core.release.strata import divide_strata, lay_out_strata, most_parts
 from synth_core.schema import DeclaredSchema, Schema
 from synth_core.schema.codec import number_columns
 from synth_core.steps.context import release_method
-from synth_core.steps.outlook import foresee, known_records
+from synth_core.steps.outlook import Records, foresee, known_records
 from synth_core.steps.preparation import check_account, check_bins, check_moments, check_replicates, check_reuse
+from synth_core.synthesizers.replicates import WITHOUT_REPLICATES
 
 NO_LARGEST_N = "no public bound of the number of records is declared: make sure that delta is at most 1/(10 x records)"
 """What is said of an account that was opened before the bound was asked for; an account cannot be declared again."""
@@ -40,13 +40,13 @@ Section = tuple[str, list[tuple[str, str]]]
 def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path, records: int | None = None) -> list[Section]:
     """Sections of named facts: the release, its budget, what it takes and what noise leaves, the account.
 
-    Time, memory and disk are estimated for `records`; without it, for as many as the account may have.
+    Time, memory, disk and what noise leaves are said for `records`; without it, for as many as the account may have or,
+    of the noise, what is known of earlier releases.
     """
     spec = _load_spec(wanted) if isinstance(wanted, Path) else ReleaseSpec.parse(dict(wanted))
     declared = DeclaredSchema.load(Path(spec.schema_))
     check_rules(declared.on_grid)
     check_bins(spec, declared)
-    check_moments(spec, declared)
     check_replicates(spec)
     schema, method = declared.planned, release_method(spec)
     balance: Balance | None = None
@@ -61,6 +61,7 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path, record
         account_lines = _account_lines(spec, balance)
         reused = check_reuse(spec, declared, ledger, ReleasePaths(workspace.resolve(), spec.release))
     account: Account | None = balance.account if balance else None
+    check_moments(spec, declared, rows_per_unit=account.rows_per_unit if account else 1)
     budget = divide_budget(spec, rows_per_unit=account.rows_per_unit if account else 1)
     domain, strata = schema.domain, spec.strata
     if strata is not None:
@@ -68,6 +69,8 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path, record
         domain = division.domain(domain, division.parts[0])
     plan = method.plan(domain, budget.method)
     known = known_records(spec, account, ReleasePaths(workspace.resolve(), spec.release))
+    if records is not None:
+        known = Records(float(records), "as --records says")
     outlook = foresee(spec, schema, domain, method=method, plan=plan, records=known)
     where = " in each stratum" if strata else ""
     return [
@@ -149,10 +152,7 @@ def _what_it_takes(spec: ReleaseSpec, schema: Schema, *, records: int | None) ->
     """Time, memory and disk for a number of records, which is public; a line that asks for one without it."""
     if records is None:
         return [("not known", "say how many records are expected, as a public number: --records")]
-    models, strata = 1, spec.strata
-    if strata is not None:
-        layout = lay_out_strata(strata, schema)
-        models = len(divide_strata(layout, [math.inf] * len(layout.names), pool_below=None).parts)
+    models = most_parts(spec.strata, schema) if spec.strata else 1
     shape = Shape(
         method=spec.method,
         records=records,
@@ -160,6 +160,9 @@ def _what_it_takes(spec: ReleaseSpec, schema: Schema, *, records: int | None) ->
         columns=len(schema.domain),
         models=models,
         evaluate=spec.evaluate,
+        refits=0 if spec.method in WITHOUT_REPLICATES else spec.uncertainty,
+        tables=1 + spec.replicates,
+        csv=spec.csv,
     )
     return describe(shape, estimate_release(shape))
 

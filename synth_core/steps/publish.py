@@ -20,7 +20,7 @@ import yaml
 
 from synth_core.errors import PublishError, SynthError
 from synth_core.evaluation.public import PublicQuality
-from synth_core.files import close_to_others, flush_to_disk, write_text
+from synth_core.files import close_to_others, flush_to_disk, read_file, sha256_file, write_text
 from synth_core.ledger.sql import SqlLedger
 from synth_core.models.mixture import load_model
 from synth_core.privacy.accounts import Record, State
@@ -161,9 +161,12 @@ def _previous(paths: ReleasePaths, spec: ReleaseSpec) -> Previous | None:
         return None
     files = ReleasePaths(paths.workspace, manifest["release"])
     try:
-        quality = PublicQuality.from_json((files.public / files.quality.name).read_bytes())
+        for path in (files.quality, files.schema):
+            if sha256_file(files.public / path.name) != manifest["artifacts"][path.name]:
+                raise ValueError(path.name)
+        quality = PublicQuality.from_json(read_file(files.public / files.quality.name))
         schema = Schema.load(files.public / files.schema.name)
-    except (OSError, ValueError, SynthError):
+    except (OSError, ValueError, KeyError, SynthError):
         return Previous(manifest=manifest)
     return Previous(manifest=manifest, quality=quality, schema=schema)
 

@@ -23,6 +23,7 @@ from synth_core.errors import SpecError
 from synth_core.files import atomic_write, escape_formula
 from synth_core.inference.replicates import Replicates
 from synth_core.models.mixture import Mixture, Model, load_model
+from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
 from synth_core.schema.codec import decode_table
 from synth_core.steps.context import StepRun
@@ -56,18 +57,29 @@ class Recipe:
 
 def sample(run: StepRun) -> Path:
     """Write all shards, in parallel where the cluster has workers."""
-    jobs = [(number, run.paths.table_file(number, run.spec.shards)) for number in range(run.spec.table_files)]
-    run.cluster.map(write_shard, jobs, recipe=_recipe(run))
-    for number, _ in jobs:
+    numbers = range(run.spec.table_files)
+    run.cluster.map(write_shard, [_job(run, number) for number in numbers], recipe=_recipe(run))
+    for number in numbers:
         run.note("sample", f"shard {number} written")
     return run.paths.extract
 
 
-def sample_one(run: StepRun, number: int) -> Path:
-    """Write one shard, of the extract or of a replicate table."""
-    address = write_shard((number, run.paths.table_file(number, run.spec.shards)), recipe=_recipe(run))
-    run.note("sample", f"shard {number} written")
-    return address
+def sample_one(run: StepRun, task: int) -> Path:
+    """Write the shards of one task, of the extract or of replicate tables."""
+    recipe = _recipe(run)
+    for number in files_of_task(run.spec, task):
+        write_shard(_job(run, number), recipe=recipe)
+        run.note("sample", f"shard {number} written")
+    return run.paths.table_file(task, run.spec.shards)
+
+
+def files_of_task(spec: ReleaseSpec, task: int) -> range:
+    """Returns the numbers of the files that a task writes: its own, and as many tasks further on."""
+    return range(task, spec.table_files, spec.sampling_tasks)
+
+
+def _job(run: StepRun, number: int) -> tuple[int, Path]:
+    return number, run.paths.table_file(number, run.spec.shards)
 
 
 def write_shard(job: tuple[int, Path], *, recipe: Recipe) -> Path:

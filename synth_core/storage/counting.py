@@ -61,8 +61,10 @@ Lanes = NDArray[Any]
 """A matrix of which each row, a lane, holds the joint codes of some columns, one entry for each record."""
 
 
-class _Counts:
+class CachedCounts:
     """Counted tables, kept inside the wall until they hold too many cells; the oldest go first."""
+
+    scale = 1
 
     def __init__(self, domain: Domain) -> None:
         self._domain = domain
@@ -89,7 +91,7 @@ class _Counts:
     def _count(self, cliques: Sequence[Clique]) -> list[Counts]: ...
 
 
-class TableCounts(_Counts):
+class TableCounts(CachedCounts):
     """Counts of an encoded table that is in memory."""
 
     def __init__(self, codes: Mapping[str, Codes], domain: Domain) -> None:
@@ -100,7 +102,7 @@ class TableCounts(_Counts):
         return count_codes(self._codes, self._domain, cliques)
 
 
-class PartitionCounts(_Counts):
+class PartitionCounts(CachedCounts):
     """Counts of encoded Parquet partitions: each is counted where it lies, partial counts are added as a tree."""
 
     def __init__(self, partitions: Sequence[Path], domain: Domain, cluster: Cluster) -> None:

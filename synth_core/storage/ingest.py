@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from synth_core.cluster import Cluster
-from synth_core.documents import parse_json
+from synth_core.documents import read_json
 from synth_core.domain import Codes
 from synth_core.errors import SourceError
 from synth_core.files import atomic_write, flush_to_disk, write_text
@@ -39,6 +39,12 @@ PORTION_BYTES = 16 << 20
 
 WAY = "parts.json"
 """Name of the file that says how the rows beside it were divided."""
+
+PARTITION_ROWS = 250_000
+"""Rows of a partition unless asked for otherwise."""
+
+UNPACKED = ".arrow"
+"""Ending of a partition that is kept for a while only: as it is in memory, so that reading it takes no time."""
 
 PARTITIONS_AT_ONCE = 8
 """Partitions that one task reads: it holds their rows, and every part gets one file of them."""
@@ -64,7 +70,7 @@ class Snapshot:
     def load(cls, path: str | Path) -> Snapshot:
         """Read a snapshot that `save` wrote."""
         try:
-            raw = parse_json(Path(path).read_text(encoding="utf-8"))
+            raw = read_json(path)
             return cls(digest=str(raw["digest"]), partitions=tuple(map(str, raw["partitions"])))
         except (OSError, ValueError, KeyError, TypeError):
             raise SourceError(f"{path}: not a readable snapshot; run the step ingest again") from None
@@ -93,7 +99,7 @@ def ingest_partitions(
     out_dir: str | Path,
     *,
     key: bytes,
-    rows_per_partition: int = 250_000,
+    rows_per_partition: int = PARTITION_ROWS,
     bound: ContributionBound | None = None,
     cluster: Cluster | None = None,
     progress: Callable[[str], None] | None = None,
@@ -115,19 +121,49 @@ def ingest_partitions(
         if progress is not None:
             for number in range(1, len(files) + 1):
                 progress(f"encoding file {number} of {len(files)}")
-        found = [piece for of_file in place.map(_pieces, files, schema=schema) for piece in of_file]
-        jobs = [(piece, building / f"piece-{number:06d}.arrow") for number, piece in enumerate(found)]
-        encoded = place.map(_encode_piece, jobs, schema=schema, bound=bound)
-        groups = partition_slices(encoded, rows_per_partition)
-        if not groups:
-            raise SourceError("the source has no rows; check its path and that its files are complete")
-        parts = [building / f"part-{number:05d}.parquet" for number in range(len(groups))]
-        place.map(_write_partition, list(zip(groups, parts, strict=True)))
-        for piece in encoded:
-            piece.path.unlink()
+        parts = _encode_files(files, schema, building, rows=rows_per_partition, bound=bound, cluster=place)
         tables = map(read_codes, parts) if bound is None else _bounded(parts, bound)
         digest = _table_digest(tables, schema, key)
     return Snapshot(digest, tuple(part.name for part in parts))
+
+
+def encode_for_now(sources: Sequence[str | Path], schema: Schema, folder: Path, *, cluster: Cluster) -> list[Path]:
+    """Encode files that are read several times and then forgotten, into the partitions that an ingest would make.
+
+    Args:
+        sources: the files.
+        schema: the declared columns.
+        folder: where the partitions are written; whoever made it removes it.
+        cluster: where the files are read.
+
+    Returns:
+        The partitions, not packed, in the order of the rows.
+    """
+    return _encode_files(list(map(str, sources)), schema, folder, rows=PARTITION_ROWS, cluster=cluster, ending=UNPACKED)
+
+
+def _encode_files(
+    files: Sequence[str],
+    schema: Schema,
+    folder: Path,
+    *,
+    rows: int,
+    cluster: Cluster,
+    bound: ContributionBound | None = None,
+    ending: str = ".parquet",
+) -> list[Path]:
+    """Encode the pieces of the files, and cut and join them to partitions of so many rows."""
+    found = [piece for of_file in cluster.map(_pieces, files, schema=schema) for piece in of_file]
+    jobs = [(piece, folder / f"piece-{number:06d}.arrow") for number, piece in enumerate(found)]
+    encoded = cluster.map(_encode_piece, jobs, schema=schema, bound=bound)
+    groups = partition_slices(encoded, rows)
+    if not groups:
+        raise SourceError("the source has no rows; check its path and that its files are complete")
+    parts = [folder / f"part-{number:05d}{ending}" for number in range(len(groups))]
+    cluster.map(_write_partition, list(zip(groups, parts, strict=True)))
+    for piece in encoded:
+        piece.path.unlink()
+    return parts
 
 
 def coarsen_partitions(
@@ -151,6 +187,9 @@ def coarsen_partitions(
 def read_codes(path: str | Path, columns: Iterable[str] | None = None) -> dict[str, Codes]:
     """Codes of one partition: the named columns in the given order, or all of them."""
     wanted = None if columns is None else list(columns)
+    if str(path).endswith(UNPACKED):
+        mapped = _encoded_table(path)
+        return {name: mapped.column(name).chunk(0).to_numpy() for name in (wanted or mapped.column_names)}
     with pq.ParquetFile(path, memory_map=True) as file:
         for name in wanted or ():
             if name not in file.schema_arrow.names:
@@ -236,7 +275,7 @@ def _encode_piece(job: tuple[Piece, Path], *, schema: Schema, bound: Contributio
     return Slice(path, 0, rows)
 
 
-def _encoded_table(path: Path) -> pa.Table:
+def _encoded_table(path: str | Path) -> pa.Table:
     with pa.memory_map(str(path)) as file:
         return pa.ipc.open_file(file).read_all()
 
@@ -246,6 +285,10 @@ def _write_partition(job: tuple[list[Slice], Path]) -> None:
     slices, path = job
     with wall():
         joined = pa.concat_tables(_encoded_table(s.path).slice(s.start, s.stop - s.start) for s in slices)
+        if path.suffix == UNPACKED:
+            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, joined.schema) as writer:
+                writer.write_table(joined.combine_chunks())
+            return
         write_codes({name: joined.column(name).to_numpy() for name in joined.column_names}, path)
 
 

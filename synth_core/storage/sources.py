@@ -56,6 +56,9 @@ MAX_LINE_BYTES = CSV_BLOCK_BYTES
 _LINE_BYTES = 1 << 16
 """Bytes that are read at once while the end of a line is looked for."""
 
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+"""What other programs put between fields, and how it is called."""
+
 ANY_FILE = "the source"
 """What a refusal about records calls their file: which of many files it is would reveal something about the records."""
 
@@ -148,9 +151,40 @@ def _parquet_pieces(address: str, schema: Schema) -> list[Piece]:
 
 
 def _names(line: bytes, address: str, schema: Schema) -> tuple[str, ...]:
-    names = header_names(line)
+    remedy = None
+    try:
+        _check_separator(line.decode("utf-8-sig"), schema, address)
+        names = header_names(line)
+    except UnicodeDecodeError:
+        remedy = "its header is not UTF-8 text; save the file as UTF-8"
+    except csv.Error:
+        remedy = "its header is no line of its own; end lines with \\n or \\r\\n, and each quote in its line"
+    if remedy is not None:  # outside of the handler, whose error quotes the line
+        raise SourceError(f"{address}: the file cannot be read as what its name says: {remedy}")
     _check_header(names, schema, address)
     return names
+
+
+def _check_separator(line: str, schema: Schema, address: str) -> None:
+    """Refuse a first line that names no column of the schema, with the likely reason, and without quoting it."""
+    wanted = {name for column in schema.columns for name in (column.name, *column.origins(()))}
+
+    def named(separator: str) -> bool:
+        return any(part.strip().strip('"') in wanted for part in line.split(separator))
+
+    if named(",") or any(name in line for name in wanted if "," in name):
+        return
+    for separator, word in SEPARATORS.items():
+        if named(separator):
+            raise SourceError(
+                f"{address}: its fields are separated by {word}; write the file with commas, and numbers with a "
+                "decimal point"
+            )
+    if not any(name.casefold() in line.casefold() for name in wanted):
+        raise SourceError(
+            f"{address}: its first line names no column of the schema; write the columns' names there, separated by "
+            "commas"
+        )
 
 
 def _check_header(names: Sequence[str], schema: Schema, address: str) -> None:

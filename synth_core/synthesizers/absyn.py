@@ -203,7 +203,7 @@ class ABSyn(OneWayFirst):
     def _candidates(self, model: MarkovRandomField, scores: Scores) -> list[Clique]:
         """Triples that cost little but their noise: the model's cliques hold them, or small ones would."""
         strengths = normalise_scores(model.domain, scores.pairs, total=scores.total)
-        cliques = widen_cliques(model.domain, model.tree.cliques, strengths, room=ROOM)
+        cliques = widen_cliques(model.tree, strengths, room=ROOM)
         largest = scores.total / RECORDS_PER_CELL
         return strongest_triples(model.domain, cliques, strengths, largest=largest, count=self.candidates)
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 import numpy as np
 
 from synth_core.arrays import Floats
-from synth_core.documents import parse_json
+from synth_core.documents import read_json
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SourceError, SpecError
 from synth_core.measurement import EarlierRelease, Measurement, total_by_inverse_variance
@@ -326,7 +326,7 @@ def save_scores(scores: Scores, path: Path) -> None:
 def load_scores(path: Path) -> Scores:
     """Read scores; SourceError if they are none."""
     with _reading(path, "score"):
-        return _scores(parse_json(path.read_text(encoding="utf-8")))
+        return _scores(read_json(path))
 
 
 def save_structure(structure: Structure, path: Path) -> None:
@@ -337,7 +337,7 @@ def save_structure(structure: Structure, path: Path) -> None:
 def load_structure(path: Path) -> Structure:
     """Read a structure; SourceError if it is none."""
     with _reading(path, "select"):
-        values = parse_json(path.read_text(encoding="utf-8"))
+        values = read_json(path)
         return Structure(
             _scores(values["scores"]),
             _cliques(values["cliques"]),

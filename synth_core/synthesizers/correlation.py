@@ -18,16 +18,9 @@ from numpy.typing import NDArray
 from synth_core.arrays import Floats
 from synth_core.compiled import compiled, part_of_kernel
 from synth_core.domain import Clique, Domain
-from synth_core.models.junction_tree import bits
+from synth_core.models.junction_tree import JunctionTree, bits
 from synth_core.models.triangulation import TriangulatedGraph
-from synth_core.synthesizers.structure import (
-    BY_SIZE,
-    MEAN_ABSOLUTE,
-    graph_with,
-    pair_matrix,
-    rank_by_worth,
-    with_clique,
-)
+from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE, graph_with, pair_matrix, rank_by_worth
 
 Edge = tuple[int, int]
 
@@ -101,15 +94,13 @@ def worth_their_noise(gains: Sequence[float], loads: Sequence[float], *, mu2: fl
     return order[: int(np.argmax([0.0, *worth]))]
 
 
-def widen_cliques(domain: Domain, cliques: Iterable[Clique], strengths: Floats, *, room: float) -> tuple[Clique, ...]:
-    """The cliques after more pairs are joined, the strongest first, while they have at most `room` cells together.
+def widen_cliques(tree: JunctionTree, strengths: Floats, *, room: float) -> tuple[Clique, ...]:
+    """A tree's cliques after more pairs are joined, the strongest first, while they have at most `room` cells together.
 
     Three columns may depend on each other though no pair of them does, or none that is not explained by others: then
-    no selected pair brings them into one clique.
+    no selected pair brings them into one clique. Whatever lies inside these cliques needs no larger tree than theirs.
     """
-    graph = TriangulatedGraph.empty(domain)
-    for clique in cliques:
-        graph = with_clique(graph, clique)
+    domain, graph = tree.domain, TriangulatedGraph.of_tree(tree)
     pairs = list(combinations(domain, 2))
     places = [[domain.position(a) for a in pair] for pair in pairs]
     for k in np.argsort([-strengths[i, j] for i, j in places], kind="stable"):

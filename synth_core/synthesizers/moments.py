@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 
 from synth_core.arrays import Floats
-from synth_core.documents import parse_json
+from synth_core.documents import read_json
 from synth_core.domain import Domain
-from synth_core.errors import SourceError
-from synth_core.privacy.budget import BudgetPlan
+from synth_core.errors import SourceError, SpecError
+from synth_core.privacy.budget import MARGIN, MAX_VARIANCE, BudgetPlan
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.strategies import SUM_STEPS, LinearQuery, number_sum, place_sums
 from synth_core.schema import Schema
@@ -117,7 +117,7 @@ class MeanVariance:
         mean: Expected mean.
         low: Least number of the column.
         high: Greatest number.
-        scale: Errors of the mean are relative to it.
+        scale: Errors of the mean are relative to it; 1 where all numbers are expected to be 0.
         counts: Variance that comes with the noise of counts.
         stray: Variance in each bin, without sums inside bins.
         inside: Variance of the noise of each bin's sum, at a mu^2 of 1.
@@ -174,6 +174,24 @@ def summed_domain(schema: Schema) -> Domain:
     for column in summed_columns(schema):
         sizes |= {column.name: column.size, place_name(column.name): column.place_count}
     return Domain.of(sizes)
+
+
+def require_answerable(columns: Sequence[NumberBase], mu2: Fraction) -> None:
+    """Refuse a budget of which the part of some question may be too small for noise to be drawn.
+
+    Args:
+        columns: The columns whose sums are asked for.
+        mu2: What the questions may cost together.
+
+    Raises:
+        SpecError: The smallest part that `divide_units` may give a question asks for more noise than there is.
+    """
+    places = max(column.place_count for column in columns)
+    least = {places: Fraction(INSIDE_UNITS, UNITS * len(columns)), SUM_STEPS: Fraction(1, UNITS)}
+    if any(sensitivity**2 * MARGIN**2 > MAX_VARIANCE * mu2 * share for sensitivity, share in least.items()):
+        raise SpecError(
+            "moments_share: the noise of sums would exceed every sum; raise it, or epsilon, or leave out moments: true"
+        )
 
 
 def count_errors(method: Synthesizer, domain: Domain, plan: BudgetPlan, *, parts: int = 1) -> CountErrors:
@@ -273,7 +291,7 @@ def foretell_variance(column: NumberBase, counts: Floats, *, count_sigma: float,
         mean=mean,
         low=float(column.place_numbers.min()),
         high=float(column.place_numbers.max()),
-        scale=max(abs(mean), LEAST_SCALE * spread, np.finfo(float).tiny),
+        scale=max(abs(mean), LEAST_SCALE * spread) or 1.0,
         counts=float((((means - means.mean()) * count_sigma) ** 2).sum()),
         stray=(per_place * some * USUAL_STRAY) ** 2,
         inside=(per_place / 2) ** 2,
@@ -323,7 +341,7 @@ def read_moments(path: Path) -> dict[str, Moments]:
     if not path.exists():
         return {}
     try:
-        raw: dict[str, dict[str, Any]] = parse_json(path.read_text(encoding="utf-8"))
+        raw: dict[str, dict[str, Any]] = read_json(path)
         return {name: _read_column(own) for name, own in raw.items()}
     except (OSError, ValueError, OverflowError, KeyError, TypeError, AttributeError):
         raise SourceError(f"{path.name} holds no sums of numbers; run the step fit again") from None

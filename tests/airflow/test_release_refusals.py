@@ -27,6 +27,7 @@ class Diary:
     spec: dict[str, Any] = field(default_factory=dict)
     cancelled: list[str] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
+    most: int = 4
 
     def prepare(self, spec: dict[str, Any], *, workspace: Path, runner: Runner) -> str:
         self.spec = spec
@@ -49,6 +50,9 @@ class Diary:
 
     def cost(self, spec: dict[str, Any], *, workspace: Path) -> list[tuple[str, list[tuple[str, str]]]]:
         return [("Release", [("cost", f"epsilon {spec['epsilon']}")])]
+
+    def most_parts(self, spec: dict[str, Any]) -> int:
+        return self.most
 
     def needs_approval(self, address: str) -> bool:
         return False
@@ -76,7 +80,7 @@ class Diary:
 @pytest.fixture
 def diary(monkeypatch: pytest.MonkeyPatch, workspace: Path) -> Diary:
     diary = Diary()
-    verbs = ("cost", "prepare", "run_step", "list_parts")
+    verbs = ("cost", "most_parts", "prepare", "run_step", "list_parts")
     for verb in (*verbs, "needs_approval", "ask_approval", "cancel"):
         monkeypatch.setattr(steps, verb, getattr(diary, verb))
     return diary
@@ -161,6 +165,14 @@ def test_a_release_refused_at_once_has_nothing_to_give_back(release_dag, diary):
     assert run.state == "failed"
     assert diary.names == ["prepare"]
     assert diary.cancelled == []
+
+
+def test_more_parts_than_airflow_makes_tasks_of_are_refused_before_anything_is_set_aside(release_dag, diary, capfd):
+    """Before, `score` or `fit` spent its budget, and then its list of parts was refused, for ever."""
+    diary.most = 1025
+    assert states(release_dag.test())["prepare"] == "failed"
+    assert "1,025 parts of a step would be more tasks than Airflow makes of one (1,024)" in capfd.readouterr().out
+    assert diary.names == []
 
 
 def test_a_lost_cluster_is_tried_again(release_dag, diary, monkeypatch):

@@ -1,6 +1,6 @@
 """What `synth plan` says of time, memory and disk, beside what a release took.
 
-    python tests/benchmarks/plans.py           measure what plans.jsonl has not, then write costs.json and plans.md
+    python tests/benchmarks/plans.py           measure what plans.jsonl has not, then write costs.yaml and plans.md
     python tests/benchmarks/plans.py --table   write them from what was measured
 
 Each release runs in a process of its own. The costs are fitted to the shapes of LEARNT; those of JUDGED and FRESH are
@@ -16,67 +16,80 @@ import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeAlias
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "plans.jsonl"
 
-PAGE = """# What a plan says, beside what the release took
+HEADING = (
+    "| method | records | columns | strata | internal report | refits | tables | CSV | CPU seconds | peak MB "
+    "| confidential MB | published MB |\n|---|---:|---:|---:|---|---:|---:|---|---:|---:|---:|---:|\n"
+)
+
+PAGE = f"""# What a plan says, beside what the release took
 
 Written by `python tests/benchmarks/plans.py`: planned / taken = ratio, for releases of a generated census that the
 costs were not learnt from, though the terms of the costs were chosen with all of them in sight. Seconds are CPU
-seconds; the speed of the machine was measured before each release, which had other work beside it.
+seconds, of all steps; the speed of the machine was measured before each release, which had other work beside it.
 
-| method | records | columns | strata | internal report | CPU seconds | peak MB | confidential MB | published MB |
-|---|---:|---:|---:|---|---:|---:|---:|---:|
-"""
+{HEADING}"""
 
-AFTERWARDS = """
+AFTERWARDS = f"""
 Shapes that were chosen when the terms were fixed, so that nothing could be fitted to them:
 
-| method | records | columns | strata | internal report | CPU seconds | peak MB | confidential MB | published MB |
-|---|---:|---:|---:|---|---:|---:|---:|---:|
-"""
+{HEADING}"""
 
-SHAPE = ("method", "records", "columns", "strata", "evaluate")
+SHAPE = ("method", "records", "columns", "strata", "evaluate", "uncertainty", "replicates", "csv")
 
-LEARNT = [
-    *(("absyn", records, columns, 0, "full") for records, columns in ((5_000, 4), (5_000, 12), (60_000, 8))),
+Case: TypeAlias = tuple[str, int, int, int, str, int, int, bool]
+"""Method, records, columns, strata, the internal report that is asked for, refits, replicate tables, and whether CSV
+files are written too."""
+
+
+def usual(method: str, records: int, columns: int, strata: int, evaluate: str) -> Case:
+    """A release with as many refits as are usual, one table and no CSV."""
+    return method, records, columns, strata, evaluate, 24, 0, False
+
+
+LEARNT: list[Case] = [
+    *(usual("absyn", records, columns, 0, "full") for records, columns in ((5_000, 4), (5_000, 12), (60_000, 8))),
     *(
-        ("privmrf", records, columns, 0, "none")
+        usual(method, records, columns, 0, "none")
+        for method in ("privmrf", "privbayes")
         for records, columns in ((5_000, 4), (5_000, 12), (60_000, 8), (5_000, 24))
     ),
-    *(
-        ("privbayes", records, columns, 0, "none")
-        for records, columns in ((5_000, 4), (5_000, 12), (60_000, 8), (5_000, 24))
-    ),
-    ("absyn", 30_000, 16, 0, "none"),
-    ("privbayes", 100_000, 14, 0, "none"),
-    ("absyn", 20_000, 8, 7, "none"),
-    ("absyn", 20_000, 8, 16, "none"),
-]
-"""Method, records, columns, strata, and the internal report that is asked for."""
-
-JUDGED = [
-    ("absyn", 20_000, 6, 0, "full"),
-    ("privmrf", 20_000, 7, 0, "none"),
-    ("privbayes", 20_000, 9, 0, "none"),
-    ("absyn", 50_000, 13, 0, "none"),
-    ("privmrf", 40_000, 16, 0, "none"),
-    ("privbayes", 50_000, 11, 0, "none"),
-    ("absyn", 30_000, 10, 9, "none"),
-    ("absyn", 200_000, 9, 0, "full"),
+    usual("absyn", 30_000, 16, 0, "none"),
+    usual("privbayes", 100_000, 14, 0, "none"),
+    usual("absyn", 20_000, 8, 7, "none"),
+    usual("absyn", 20_000, 8, 16, "none"),
+    ("absyn", 10_000, 10, 0, "none", 0, 0, False),
+    ("absyn", 40_000, 10, 0, "none", 80, 0, True),
+    ("privmrf", 10_000, 10, 0, "none", 0, 0, True),
+    ("privmrf", 30_000, 9, 0, "none", 60, 10, False),
+    ("privmrf", 20_000, 14, 0, "none", 4, 0, False),
+    ("absyn", 20_000, 5, 0, "none", 12, 12, True),
 ]
 
-FRESH = [
-    ("absyn", 80_000, 7, 0, "full"),
-    ("absyn", 10_000, 15, 0, "none"),
-    ("absyn", 60_000, 12, 7, "none"),
-    ("privmrf", 80_000, 6, 0, "none"),
-    ("privmrf", 15_000, 18, 0, "none"),
-    ("privmrf", 60_000, 11, 0, "full"),
-    ("privbayes", 10_000, 18, 0, "none"),
-    ("privbayes", 150_000, 7, 0, "full"),
+JUDGED: list[Case] = [
+    usual("absyn", 20_000, 6, 0, "full"),
+    usual("privmrf", 20_000, 7, 0, "none"),
+    usual("privbayes", 20_000, 9, 0, "none"),
+    usual("absyn", 50_000, 13, 0, "none"),
+    usual("privmrf", 40_000, 16, 0, "none"),
+    usual("privbayes", 50_000, 11, 0, "none"),
+    usual("absyn", 30_000, 10, 9, "none"),
+    usual("absyn", 200_000, 9, 0, "full"),
+]
+
+FRESH: list[Case] = [
+    usual("absyn", 80_000, 7, 0, "full"),
+    usual("absyn", 10_000, 15, 0, "none"),
+    ("absyn", 60_000, 12, 7, "none", 10, 0, False),
+    ("privmrf", 80_000, 6, 0, "none", 50, 20, False),
+    usual("privmrf", 15_000, 18, 0, "none"),
+    ("privmrf", 60_000, 11, 0, "full", 0, 0, True),
+    usual("privbayes", 10_000, 18, 0, "none"),
+    ("privbayes", 150_000, 7, 0, "full", 24, 0, True),
 ]
 """Chosen when the terms of the costs were fixed."""
 
@@ -136,8 +149,15 @@ def of_scale() -> list[dict[str, Any]]:
         one = json.loads(line)
         if one["part"] == "release":
             values, steps = one["values"], ("ingest", "score", "select", "fit", "sample", "evaluate", "publish")
-            shape = {"method": "absyn", "records": one["rows"], "columns": one["columns"], "strata": 0}
+            shape = {
+                "method": "absyn",
+                "records": one["rows"],
+                "columns": one["columns"],
+                "strata": 0,
+                "uncertainty": 0,
+            }
             seconds = {step: values[f"{step}_cpu_s"] for step in steps}
+            shape |= {"replicates": 0, "csv": False}
             found.append(shape | {"evaluate": "full", "seconds": seconds, "peak_mb": {"all": values["peak_mb"]}})
     return found
 
@@ -163,22 +183,29 @@ def fitted(name: str, results: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def amount_of(one: dict[str, Any], name: str) -> float | None:
-    """What one release took of something; None if it was not measured, or not asked for."""
+    """What one release took of something; None if it was not measured."""
     if name == "peak_mb":
         return max(one["peak_mb"].values())
     if name in ("confidential", "public"):
         return one["bytes"][name] if "bytes" in one else None
-    return one["seconds"][name] if name != "evaluate" or one["evaluate"] == "full" else None
+    return one["seconds"][name]
 
 
 def shape_of(one: dict[str, Any]) -> Any:
     from synth_core.release.estimate import Shape
+    from synth_core.synthesizers.replicates import WITHOUT_REPLICATES
 
-    models, columns = max(1, one["strata"]), one["columns"]
     return Shape(
-        method=one["method"], records=one["records"], rows=one["records"], columns=columns, models=models,
+        method=one["method"],
+        records=one["records"],
+        rows=one["records"],
+        columns=one["columns"],
+        models=max(1, one["strata"]),
         evaluate=one["evaluate"],
-    )  # fmt: skip
+        refits=0 if one["method"] in WITHOUT_REPLICATES else one["uncertainty"],
+        tables=1 + one["replicates"],
+        csv=one["csv"],
+    )
 
 
 def compared(one: dict[str, Any]) -> list[tuple[str, float, float]]:
@@ -186,9 +213,8 @@ def compared(one: dict[str, Any]) -> list[tuple[str, float, float]]:
     from synth_core.release.estimate import _costs, estimate_release
 
     planned = estimate_release(shape_of(one), speed=_costs()["yardstick"] / one["speed"])
-    taken = sum(seconds for step, seconds in one["seconds"].items() if planned.seconds[step])
     return [
-        ("seconds", sum(planned.seconds.values()), taken),
+        ("seconds", sum(planned.seconds.values()), sum(one["seconds"].values())),
         ("memory", planned.peak_mb, max(one["peak_mb"].values())),
         ("confidential", planned.confidential_mb, one["bytes"]["confidential"] / 1e6),
         ("public", planned.public_mb, one["bytes"]["public"] / 1e6),
@@ -210,10 +236,13 @@ def known_of(known: list[dict[str, Any]], shapes: list[Any]) -> list[dict[str, A
 def _row(one: dict[str, Any]) -> str:
     cells = [f"{planned:.3g} / {taken:.3g} = {planned / taken:.2f}" for _, planned, taken in compared(one)]
     shape = [one["method"], f"{one['records']:,}", one["columns"], one["strata"] or "–", one["evaluate"]]
+    shape += [one["uncertainty"], 1 + one["replicates"], "yes" if one["csv"] else "–"]
     return "| " + " | ".join(map(str, [*shape, *cells])) + " |\n"
 
 
-def measure(method: str, records: int, columns: int, strata: int, evaluate: str) -> dict[str, Any]:
+def measure(
+    method: str, records: int, columns: int, strata: int, evaluate: str, uncertainty: int, replicates: int, csv: bool
+) -> dict[str, Any]:
     """A release of a generated census, step by step."""
     from synth_core.bench.scale_tasks import _cpu, _forget_peak, _peak_mb, census_schema, write_source
     from synth_core.ledger.sql import open_ledger
@@ -232,6 +261,7 @@ def measure(method: str, records: int, columns: int, strata: int, evaluate: str)
         open_ledger(site / "workspace", create=True).declare(account, actor="bench")
         spec = {"release": "bench", "dataset": "bench", "source": str(site / "rows.csv"), "method": method}
         spec |= {"schema": str(site / "schema.yaml"), "epsilon": 1.0, "delta": 1e-9, "evaluate": evaluate}
+        spec |= {"uncertainty": uncertainty, "replicates": replicates, "csv": csv}
         by = next((name for name in schema.domain if schema.domain.size(name) == strata), None)
         address = prepare(spec | ({"strata": {"by": by}} if by else {}), workspace=site / "workspace")
         speed, seconds, peaks = measure_speed(), {}, {}
@@ -244,8 +274,8 @@ def measure(method: str, records: int, columns: int, strata: int, evaluate: str)
             "confidential": sum(path.stat().st_size for path in paths.confidential.rglob("*") if path.is_file()),
             "public": sum(path.stat().st_size for path in paths.public.rglob("*") if path.is_file()),
         }
-    shape = {"method": method, "records": records, "columns": columns, "strata": strata}
-    shape["evaluate"] = evaluate
+    given = (method, records, columns, strata, evaluate, uncertainty, replicates, csv)
+    shape = dict(zip(SHAPE, given, strict=True))
     return shape | {"speed": speed, "seconds": seconds, "peak_mb": peaks, "bytes": size}
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 
 import numpy as np
 import pytest
@@ -70,6 +71,11 @@ def test_it_is_a_table_for_people(tmp_path):
         ((), lambda text: text.replace('table-003,"intercept"', 'table-002,"intercept"'), "twice"),
         ((), lambda text: text.replace("0.5,0.1", "0.5,"), "'table-002' lacks errors"),
         ((), lambda text: text.replace("0.5,0.1", "a half,0.1"), "line 6: not a number"),
+        ((), lambda text: text.replace("0.5,0.1", "0.5,1e200"), "line 6: a number that is missing, infinite or above"),
+        ((), lambda text: text.replace("0.5,0.1", "nan,0.1"), "line 6: a number that is missing"),
+        ((), lambda text: text.replace('"intercept"', '""'), "line 2: a table or a name is empty"),
+        ((), lambda text: text.replace("intercept", "a\x1b[2J"), "line 2: a table or a name is empty or has control"),
+        ((), lambda text: text.replace('"intercept",1.5,0.1', ""), "line 4: a table or a name is empty"),
         (("--about", "tables"), str, "--about must be table or population"),
         (("--format", "json"), str, "--format must be table or csv"),
     ],
@@ -83,3 +89,11 @@ def test_what_cannot_be_read_is_refused_in_one_line(tmp_path, arguments, change,
 def test_no_file(tmp_path):
     with pytest.raises(SynthError, match="cannot be read"):
         run(str(tmp_path / "nothing.csv"))
+
+
+@pytest.mark.parametrize("file", ["/dev/zero", "pipe", "."])
+def test_a_file_that_never_ends_is_not_read(tmp_path, monkeypatch, file):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    with pytest.raises(SynthError, match="cannot be read: it is a device or a pipe"):
+        run(file)

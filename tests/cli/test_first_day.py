@@ -121,6 +121,13 @@ def test_a_new_user_gets_through_in_fifteen_commands(synth, tmp_path, monkeypatc
     assert "first" in said
     assert "signature" in walk("verify", "workspace/public/first")
 
+    # What a reader of the release asks, in the words of the codebook; a misspelt word is said with what was meant.
+    said = walk("ask", "workspace/public/first", "--by", "SEX", "--where", "DVET=in one wr", fails=True)
+    assert "did you mean 'in one war'" in said
+    said = walk("ask", "workspace/public/first", "--by", "SEX", "--where", "DVET=in one war")
+    assert "Female" in said
+    assert "measured: noisy answers about these columns together" in said, "SEX and DVET are protected"
+
     # In a notebook.
     extract = pd.read_parquet("workspace/public/first/extract")
     schema = Schema.load("workspace/public/first/schema.yaml")

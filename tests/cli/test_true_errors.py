@@ -123,6 +123,22 @@ def test_a_download_is_verified_without_a_workspace(synth, released, tmp_path):
     assert synth("verify", tmp_path)[0] == 2, "no release at all is no verdict on one"
 
 
+def test_several_releases_are_verified_each_under_its_name(synth, released, tmp_path):
+    folder, _ = released
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    for copy in (good, bad):
+        shutil.copytree(folder / "workspace" / "public" / "example", copy)
+    code, out, err = synth("verify", good, good)
+    assert code == 0, out + err
+    (bad / "schema.yaml").write_text("columns: []")
+    code, out, _ = synth("verify", bad, good)
+    assert code == 1, "one that disagrees is not forgiven for the next"
+    first, second = out[: out.index(str(good))], out[out.index(str(good)) :]
+    assert first.startswith(str(bad))
+    assert "DISAGREES" in first
+    assert "DISAGREES" not in second
+
+
 def test_running_a_published_release_again_only_checks_it(synth, released):
     folder, _ = released
     manifest = folder / "workspace" / "public" / "example" / "manifest.json"

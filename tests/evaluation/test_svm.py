@@ -81,7 +81,7 @@ def test_all_machines_of_a_target_learn_in_the_same_few_passes(monkeypatch, tabl
     monkeypatch.setattr(support_vectors, "add_gradient", lambda *args: passes.append(args[3].shape[1]) or work(*args))
     lessons = Lessons.of(tables["training"], DOMAIN)
     lessons.predict("a", tables["test"])
-    assert set(passes) == {3}
+    assert set(passes) == {support_vectors.TOGETHER}, "three, and idle ones"
     assert len(passes) < 40
     passes.clear()
     lessons.predict("c", tables["test"])

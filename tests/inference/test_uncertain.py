@@ -1,5 +1,7 @@
 """Answers of a model with their errors: of every kind of model, for every kind of question."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -120,6 +122,20 @@ def test_replicates_of_another_model_are_refused():
     stored = Replicates.of(field(1), [field(2)])
     with pytest.raises(SourceError, match="copy both files"):
         Uncertain(refined(1), stored)
+
+
+def test_a_share_that_half_precision_cannot_tell_is_not_below_0():
+    """Before, a release ended in a traceback as its page of tables was made, when all was paid."""
+    model = refined(1)
+    own = replace(model, shares=(*model.shares[:2], np.array([1, 1, 1, 0.3, 0.3, 0.4]), model.shares[3]))
+    others = [np.array([1, 1, 1, 0, 0, 1]), np.array([1, 1, 1, 0, 1, 0])]
+    found = Replicates.of(own, [replace(own, shares=(*own.shares[:2], one, own.shares[3])) for one in others])
+    assert (np.array([1, 1, 1, 0.3, 0.3, 0.4]) + found.changes[:, -8:-2]).min() < 0, "it is such a case"
+    for one, wanted in zip(found.models(own), others, strict=True):
+        np.testing.assert_allclose(one.shares[2], wanted, atol=1e-3)
+        assert one.shares[2].min() >= 0
+        assert one.shares[2][3:].sum() == pytest.approx(1)
+        assert len(one.sample(1000, np.random.default_rng(1))) == 1000
 
 
 def test_what_no_answer_was_about_is_modelled():

@@ -21,6 +21,8 @@ def test_without_packages_it_says_how_to_bring_them(tmp_path, target):
     nothing = {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": NOWHERE, "PIP_RETRIES": "0", "UV_NO_CACHE": "1"}
     done = subprocess.run(["make", target], cwd=tmp_path, env=kept | nothing, capture_output=True, text=True)
     assert done.returncode
+    assert done.stdout == "", "a recipe is no message"
+    assert "{ echo" not in done.stderr
     said = [line for line in done.stderr.splitlines() if line.startswith("make: ")]
     assert "packages could not be installed" in said[0]
     assert "PIP_INDEX_URL=URL UV_DEFAULT_INDEX=URL make setup" in said[1]

@@ -16,6 +16,7 @@ from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import Curator, Spending
 from synth_core.privacy.noise import GRID, purely_noisy_counts
 from synth_core.privacy.queries import Dependence, Misfit, Total
+from synth_core.privacy.strategies import Strategy
 from synth_core.privacy.wall import wall
 from synth_core.storage.counting import TableCounts
 
@@ -140,7 +141,7 @@ def test_another_question_gets_another_draw(curator):
 
 def test_over_the_cap_nothing_is_counted(ledger):
     class Unreadable:
-        domain = DOMAIN
+        domain, scale = DOMAIN, 1
 
         def tables(self, cliques):
             raise AssertionError("counts were read")
@@ -153,7 +154,7 @@ def test_over_the_cap_nothing_is_counted(ledger):
 
 def test_errors_inside_the_wall_lose_their_words(ledger):
     class Broken:
-        domain = DOMAIN
+        domain, scale = DOMAIN, 1
 
         def tables(self, cliques):
             raise KeyError("Jane Doe, born 1970")
@@ -211,3 +212,13 @@ def test_white_box_noise_has_the_stated_variance(codes, ledger):
     assert not low < spread / 0.7**2 < high, "a wrong sigma would be caught"
     assert not low < spread / 1.3**2 < high, "a wrong sigma would be caught"
     assert np.abs(np.corrcoef(z.T) - np.eye(4)).max() < 5 / 150**0.5
+
+
+def test_noise_that_cannot_be_drawn_is_refused_before_it_is_charged(codes, ledger):
+    """Before, the sensitivity of a strategy was forgotten, so that its question was charged and never answered."""
+    curator = Curator(counts=TableCounts(codes, DOMAIN), ledger=ledger, spending=SPENDING)
+    strategy = Strategy(("c",), (np.array([[1, 2**25, 0, 0]], dtype=np.int64),))
+    with pytest.raises(SpecError, match="the noise would exceed every count"):
+        curator.answer([strategy], Fraction(1, 10**6), purpose="x")
+    assert spent(ledger) == 0
+    assert [record.state for record in ledger.records() if record.step == SPENDING.step] == []

@@ -7,6 +7,7 @@ from fractions import Fraction
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from synth_core.errors import PublishError
 from synth_core.privacy.budget import gaussian_for
@@ -27,11 +28,18 @@ def manifest_of(release, *, at, dataset="people", **more):
     }
 
 
+KEY = Ed25519PrivateKey.generate()
+
+
 def publish(zone, manifest):
-    folder = zone / manifest["release"]
+    publish_text(zone / manifest["release"], json.dumps(manifest))
+
+
+def publish_text(folder, text):
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    (folder / "manifest.sig").touch()
+    (folder / "manifest.json").write_text(text)
+    (folder / "manifest.sig").write_text(signing.signature(text.encode(), KEY))
+    (folder / "signing-key.pem").write_text(signing.public_pem(KEY))
 
 
 def test_the_release_before_is_the_newest_of_the_same_data_set(tmp_path):
@@ -54,9 +62,18 @@ def test_a_published_release_keeps_the_one_it_was_compared_with(tmp_path):
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"dataset": "people"}'])
 def test_a_damaged_manifest_is_no_yardstick(tmp_path, text):
-    (tmp_path / "r1").mkdir()
-    (tmp_path / "r1" / "manifest.json").write_text(text)
-    (tmp_path / "r1" / "manifest.sig").touch()
+    publish_text(tmp_path / "r1", text)
+    assert previous_manifest(tmp_path, dataset="people", release="r2") is None
+
+
+def test_a_manifest_that_was_changed_or_lies_elsewhere_is_no_yardstick(tmp_path):
+    """Before, one that had lost a key ended the next release in a traceback, after all was paid."""
+    text = json.dumps(manifest_of("r1", at="2026-01-01"))
+    publish_text(tmp_path / "r1", text)
+    assert previous_manifest(tmp_path, dataset="people", release="r2") == json.loads(text)
+    (tmp_path / "r1" / "manifest.json").write_text(text.replace("digest", "diges"))
+    assert previous_manifest(tmp_path, dataset="people", release="r2") is None
+    publish_text(tmp_path / "other", text.replace('"r1"', '"../r1"'))
     assert previous_manifest(tmp_path, dataset="people", release="r2") is None
 
 

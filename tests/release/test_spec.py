@@ -24,7 +24,10 @@ GOOD = {
     [
         ({"epsilon": 0}, "epsilon: Input should be greater than or equal to 0.000001"),
         ({"epsilon": 1e-300}, "epsilon: Input should be greater than or equal to 0.000001"),
-        ({"epsilon": "much"}, "epsilon: "),
+        ({"epsilon": "much"}, r"epsilon: write a number such as 1\.0, with a decimal point$"),
+        ({"epsilon": "1,0"}, r"epsilon: write a number such as 1\.0, with a decimal point$"),
+        ({"shards": 1.5}, "shards: write a whole number such as 4$"),
+        ({"csv": "perhaps"}, "csv: write true or false$"),
         ({"delta": 1}, "delta: Input should be less than 1"),
         ({"delta": 1.5}, "delta: Input should be less than 1"),
         ({"delta": 0}, "delta: Input should be greater than 0"),

@@ -230,8 +230,26 @@ def as_arrow(frame):
 
 
 def test_a_missing_column_is_refused():
-    with pytest.raises(SourceError, match="the source: column 'x' is missing"):
+    with pytest.raises(SourceError, match="the source: column 'x' is missing; add it"):
         encode(pd.DataFrame({"y": [1]}), schema_of(AGE))
+
+
+def test_what_may_be_meant_by_a_missing_column_is_named_by_its_place_and_never_quoted():
+    """A file without a header has values where names are expected."""
+    columns = [{**AGE, "name": name} for name in ("income", "Age", "hours")]
+    schema = Schema.model_validate({"columns": columns})
+    with pytest.raises(SourceError) as refusal:
+        encode(pd.DataFrame([[1, 1, 1, 1]], columns=["a", " age", "incme", "hours"]), schema)
+    assert str(refusal.value) == (
+        "the source: columns 'income' (column 3 of the source has nearly its name), 'Age' (column 2 of the source has "
+        "its name but for case or spaces) are missing; add them to the source or remove them from the schema"
+    )
+
+
+def test_of_very_many_missing_columns_some_are_named():
+    schema = Schema.model_validate({"columns": [{**AGE, "name": f"x{k}"} for k in range(30)]})
+    with pytest.raises(SourceError, match=r"columns 'x0', 'x1', 'x2', 'x3', 'x4' and 25 more are missing"):
+        encode(pd.DataFrame({"y": [1]}), schema)
 
 
 @pytest.mark.parametrize("to_arrow", [False, True])

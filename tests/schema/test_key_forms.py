@@ -126,6 +126,50 @@ def test_what_leaves_a_doubt_is_refused_with_the_form(tmp_path, values, said):
         load(tmp_path, [f"{{name: x, kind: categorical, values: {values}}}"])
 
 
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("values: 'A, B'", r"values: write a list in brackets, such as \[a, b\]$"),
+        ("values: 1-9", r"values: write a list in brackets, such as \[a, b\]$"),
+        ("categories: [a, b]", r"kind is missing; .*; unknown key 'categories'; did you mean 'values'\?$"),
+        (
+            "kind: category, levels: [a]",
+            r"values: is missing; list them.* levels: unknown key; did you mean 'values'\?",
+        ),
+        (
+            "kind: integer, edges: [0, 5]",
+            r"bins: is missing; list their edges.* edges: unknown key; did you mean 'bins'",
+        ),
+        ("kind: integer, min: 0, bins: [0, 5]", r"min: unknown key; write bounds: \[smallest, largest\]$"),
+        ("kind: integer, bins: [0, 5], na: 99", r"na: unknown key; .*, of numbers, the not_in_universe$"),
+        ("values: [1, 2, 9], missing: [9]", r"missing: unknown key; an empty cell needs nullable: true"),
+        ("type: integer, bins: [0, 5]", r"kind is missing; .*; unknown key 'type'; did you mean 'kind'\?$"),
+        ("kind: real, bins: [0%, 50%]", r"bins: 0: write a number, with a decimal point and no other sign"),
+        ("kind: string", r"unknown kind; .*; use categorical with each value listed; free text cannot be synthesized$"),
+        ("kind: numeric, bins: [0, 1]", r"unknown kind; .*; use real, or integer for whole numbers$"),
+    ],
+)
+def test_what_people_try_is_refused_with_column_line_and_remedy(tmp_path, written, said):
+    with pytest.raises(SchemaError, match=f"line 2: column 'x': .*{said}"):
+        load(tmp_path, [f"{{name: x, {written}}}"])
+
+
+def test_a_tab_is_named_as_what_it_is(tmp_path):
+    (tmp_path / "schema.yaml").write_text("columns:\n\t- {name: x, values: [a]}\n")
+    with pytest.raises(SchemaError, match=r"near line 2: .*; indent with spaces, not with tabs"):
+        Schema.load(tmp_path / "schema.yaml")
+
+
+def test_a_rule_about_a_misspelt_column_says_which_is_meant(tmp_path):
+    columns = ["{name: income, kind: integer, bins: [0, 5, 10]}", "{name: wages, kind: integer, bins: [0, 5, 10]}"]
+    path = tmp_path / "schema.yaml"
+    for rule in ("compare: wages <= incme", "when: {incme: {max: 4}}, never: {wages: {min: 5}}"):
+        lines = "\n".join(f"  - {column}" for column in columns)
+        path.write_text(f"columns:\n{lines}\nrules:\n  - {{name: r, {rule}}}\n")
+        with pytest.raises(SchemaError, match="rule 'r': column 'incme' is not in the schema; did you mean 'income'"):
+            Schema.load(path)
+
+
 def test_rules_speak_of_codes_as_they_are_written(tmp_path):
     path = tmp_path / "schema.yaml"
     path.write_text(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from synth_core.errors import SchemaError
@@ -111,6 +112,30 @@ def test_bins_are_excluded_exactly_where_no_whole_numbers_hold(rule):
         assert breaking_rows(np.array([[i, j]]), schema.domain)[0] == (not some)
 
 
+@pytest.mark.parametrize(
+    ("rule", "possible"), [("a < b", "<="), ("a <= b", "<="), ("a == b", "=="), ("a >= b", ">="), ("a > b", ">=")]
+)
+@pytest.mark.parametrize("scale", [1, 1e-3, 1e6])
+def test_bins_of_reals_are_excluded_where_only_their_open_edge_would_hold(rule, possible, scale):
+    """A bin ends before its upper edge, so that no number of it is that of the next bin, however near."""
+    edges = [scale * edge for edge in (0.0, 1, 3, 6, 7)]
+    schema = schema_of(*({"name": name, "kind": "real", "bins": edges} for name in "ab"), rules=[rule])
+    from synth_core.domain import breaking_rows
+
+    for i, j in itertools.product(range(4), repeat=2):
+        expected = {"<=": i <= j, "==": i == j, ">=": i >= j}[possible]
+        assert breaking_rows(np.array([[i, j]]), schema.domain)[0] == (not expected), (i, j)
+
+
+def test_a_sum_of_reals_excludes_totals_that_only_an_open_edge_would_reach():
+    schema = schema_of(WAGES, RENTS, TOTAL, rules=["wages + rents == total"])
+    from synth_core.domain import breaking_rows
+
+    for wage in range(4):  # 0, and three bins; without rents the total is the wage
+        totals = [total for total in range(4) if not breaking_rows(np.array([[wage, 0, total]]), schema.domain)[0]]
+        assert totals == [wage]
+
+
 def test_rules_that_share_columns_exclude_what_none_excludes_alone():
     columns = [{"name": name, "kind": "integer", "bins": [0, 2, 4]} for name in "abc"]
     alone = schema_of(*columns, rules=["a < b"])
@@ -142,6 +167,29 @@ def test_every_decoded_row_keeps_every_rule_and_its_codes(columns, rules):
     free = Schema.model_validate({"columns": columns})
     unruled = decode(codes, free, np.random.default_rng(1))
     assert max(own.mean() for own in schema.violations(unruled).values()) > 0.01, "the rules would not hold by chance"
+
+
+def test_a_sum_leaves_numbers_where_their_densities_have_them():
+    """A tail that a sum forces nothing upon keeps its mean, and no number is piled up at a bound or a middle."""
+    schema = schema_of(WAGES, RENTS, TOTAL, rules=["wages + rents == total"])
+    free = Schema.model_validate({"columns": [WAGES, RENTS, TOTAL]})
+    rng = np.random.default_rng(4)
+    wages = np.where(rng.random(40_000) < 0.3, 0.0, np.exp(rng.normal(5.5, 1, 40_000))).clip(0, 4000).round(2)
+    paid = np.where(rng.random(40_000) < 0.8, 0.0, np.exp(rng.normal(4.5, 1, 40_000))).clip(0, 4000).round(2)
+    real = pd.DataFrame({"wages": wages, "rents": paid, "total": wages + paid})
+    codes = np.column_stack(list(encode(real, schema).values()))
+
+    def counts(clique):
+        return np.bincount(codes[:, schema.domain.position(clique[0])], minlength=schema.column(clique[0]).size)
+
+    densities = guess_densities(schema, counts)
+    ruled, unruled = (decode(codes, one, np.random.default_rng(1), densities) for one in (schema, free))
+    alone = (codes[:, 0] == schema.column("wages").declared - 1) & (paid == 0)  # the total is the wage
+    assert ruled.wages[alone].mean() == pytest.approx(unruled.wages[alone].mean(), rel=1e-9)
+    for name in ("wages", "rents", "total"):
+        assert ruled[name].mean() == pytest.approx(unruled[name].mean(), rel=0.05)
+        assert ruled[name][ruled[name] > 0].value_counts().iloc[0] <= 3
+    assert set(broken_comparisons(ruled, schema).values()) == {0}
 
 
 @pytest.mark.slow

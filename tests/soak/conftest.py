@@ -39,6 +39,7 @@ value that only the confidential rows have is nowhere outside of them.
 - `crowd`: 50 processes release at once from 5 accounts, each with room for 8 of its 10.
 - `failover`: PostgreSQL is killed and started again, or its streaming standby is promoted, in the middle of a release.
 - `clock`: the clock of a release is set while it runs (libfaketime).
+- `disk`: the workspace lies in a file system in memory, with 1/24 to all of the room that the release needs.
 - `migration`: a ledger of the first version with 100,000 records is brought up to date.
 
 The load is that of the whole machine at the end: its two cores had other work too.

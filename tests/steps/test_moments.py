@@ -15,15 +15,26 @@ from support.small_release import run_all, write_release
 from synth_core import synthesize
 from synth_core.errors import SourceError, SpecError
 from synth_core.ledger.book import cost_by_step
+from synth_core.ledger.memory import MemoryLedger
 from synth_core.ledger.sql import SqlLedger, ledger_url
-from synth_core.privacy.accounts import State
+from synth_core.privacy.accounts import Account, Runner, State
+from synth_core.privacy.curator import Curator, Spending
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.verify import verify_release
 from synth_core.schema import Schema
+from synth_core.schema.codec import encode_numbers, summed_columns
 from synth_core.steps import STEPS, prepare, run_step
 from synth_core.steps.preview import preview_release
 from synth_core.storage.counting import TableCounts
-from synth_core.synthesizers.moments import PURPOSE, Moments, read_moments, summed_domain
+from synth_core.synthesizers.moments import (
+    PURPOSE,
+    CountErrors,
+    Moments,
+    ask_moments,
+    read_moments,
+    require_answerable,
+    summed_domain,
+)
 from synth_core.synthesizers.pooled_numbers import pool_numbers
 
 COLUMNS = [
@@ -177,6 +188,44 @@ def test_a_share_needs_columns_and_columns_a_share(tmp_path):
     (tmp_path / "schema.yaml").write_text(yaml.safe_dump({"columns": [COLUMNS[0], {**COLUMNS[3], "moments": True}]}))
     with pytest.raises(SpecError, match="moments_share buys nothing: no column of bins wider than one number"):
         prepare(spec, workspace=tmp_path / "workspace")
+
+
+@pytest.mark.parametrize("epsilon", [0.001, 0.01, 0.02])
+def test_a_budget_too_small_for_sums_is_refused_before_anything_is_set_aside(tmp_path, epsilon):
+    spec = write(tmp_path)
+    with pytest.raises(SpecError, match="moments_share: the noise of sums would exceed every sum; raise it"):
+        prepare(spec | {"epsilon": epsilon}, workspace=tmp_path / "workspace")
+    assert not ledger_of(tmp_path).balance(spec["dataset"]).held_mu2
+    with pytest.raises(SpecError, match="moments_share: the noise of sums would exceed every sum; raise it"):
+        preview_release(spec | {"epsilon": epsilon}, workspace=tmp_path / "workspace")
+    schema = Schema.model_validate({"columns": COLUMNS})
+    with pytest.raises(SpecError, match="moments_share: the noise of sums would exceed every sum; raise it"):
+        synthesize(earners(), schema, epsilon=epsilon, delta=1e-6, method="independent", moments_share=0.2)
+
+
+def test_what_is_not_refused_can_be_asked():
+    """With the least budget that passes, whatever the model expects: one number for all, or none."""
+    schema = Schema.model_validate({"columns": COLUMNS})
+    low, high = Fraction(0), Fraction(1, 100)
+    for _ in range(40):
+        middle = (low + high) / 2
+        try:
+            require_answerable(summed_columns(schema), middle)
+            high = middle
+        except SpecError:
+            low = middle
+    frame = earners(300)
+    for share in (0.0, 1.0):
+        counts = TableCounts(encode_numbers(frame, schema, source="t"), summed_domain(schema))
+        spending = Spending(dataset="d", snapshot="s", release="r", step="fit", runner=Runner(actor="t"))
+        book = MemoryLedger()
+        book.declare(Account(dataset="d", delta=1e-6, cap_epsilon=1.0, unit="record"), actor="t")
+        curator = Curator(counts=counts, ledger=book, spending=spending)
+        errors = CountErrors(dict.fromkeys(schema.domain, 50.0), 40.0)
+        asked = ask_moments(
+            curator, schema, high, marginal=lambda c, n=share: np.full(schema.column(c[0]).size, n), errors=errors
+        )
+        assert set(asked) == {"pay", "age"}
 
 
 def test_few_records_are_guessed_and_many_are_measured():

@@ -157,7 +157,9 @@ def test_the_best_public_number_of_records_is_taken(tmp_path):
 def test_without_a_public_number_it_says_how_to_give_one(tmp_path):
     spec = write_release(tmp_path, method="privmrf", dataset="nobody")
     said = sections(tmp_path, spec)[LEAVES]["records"]
-    assert said.startswith("unknown: declare `rows`, or --largest-n")
+    assert said.startswith("unknown: say --records, or declare --largest-n")
+    found = dict(preview_release(spec, workspace=tmp_path / "workspace", records=7000))
+    assert dict(found[LEAVES])["records"] == "7,000, as --records says"
 
 
 def test_bins_are_to_be_fewer_and_a_hierarchy_is_to_be_used(tmp_path):

@@ -6,14 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from support.small_release import write_release
+from support.small_release import run_all, write_release
 
 from synth_core.errors import SpecError
 from synth_core.inference.replicates import Replicates
+from synth_core.ledger.sql import open_ledger
 from synth_core.models.mixture import load_model
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.spec import ReleaseSpec
-from synth_core.release.verify import verify_release
+from synth_core.release.verify import check_release, verify_release
 from synth_core.steps import PIPELINE, cost, prepare, run_step
 
 TABLES, SHARDS = 3, 2
@@ -115,3 +116,18 @@ def test_more_tables_than_replicates_are_refused(tmp_path):
     Replicates.of(model, [model] * 2).save(paths.replicates)
     with pytest.raises(SpecError, match="has 2 replicates of its model, too few for a replicate table 3; lower"):
         run_step("sample", address)
+
+
+def test_a_release_whose_model_has_no_replicates_goes_on_without_their_tables(tmp_path, monkeypatch):
+    """Before, it had no end: everything was paid, its tables could not be drawn, and its settings not be changed."""
+    spec = write_release(tmp_path, method="independent", uncertainty=2, replicates=2)
+    monkeypatch.setattr("synth_core.synthesizers.replicates.Redrawing.where_known", lambda *_, **__: None)
+    with pytest.raises(SpecError, match="too few for a replicate table 1; lower replicates"):
+        run_all(spec, tmp_path / "workspace")
+    charged = open_ledger(tmp_path / "workspace").balance("people").charged_mu2
+    run_all(spec | {"replicates": 0}, tmp_path / "workspace")
+    assert open_ledger(tmp_path / "workspace").balance("people").charged_mu2 == charged
+    paths = ReleasePaths(tmp_path / "workspace", "r1")
+    assert check_release(paths.public).sound
+    with pytest.raises(SpecError, match="was begun with other settings"):
+        run_all(spec | {"replicates": 1}, tmp_path / "workspace")

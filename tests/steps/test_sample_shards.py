@@ -12,14 +12,16 @@ import pytest
 
 from synth_core.cluster import Cluster, connect
 from synth_core.domain import Domain
-from synth_core.errors import PublishError
+from synth_core.errors import PublishError, SpecError
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.release.paths import ReleasePaths
+from synth_core.release.spec import MAX_TASKS, ReleaseSpec
 from synth_core.schema import Schema
-from synth_core.steps import sample
+from synth_core.steps import find_step, sample
+from synth_core.steps.preparation import check_replicates
 from synth_core.steps.publish import _artifacts
-from synth_core.steps.sample import Recipe, write_shard
+from synth_core.steps.sample import Recipe, files_of_task, write_shard
 
 SCHEMA = Schema.model_validate(
     {
@@ -29,6 +31,25 @@ SCHEMA = Schema.model_validate(
         ]
     }
 )
+
+
+SPEC = {"release": "r1", "dataset": "people", "source": "a.csv", "schema": "s.yaml", "epsilon": 1, "delta": 1e-6}
+
+
+def test_many_files_are_shared_by_few_tasks():
+    """Before, each file was a task: a list of more than 1,024 was refused by Airflow when all was paid."""
+    for shards, replicates in ((1, 0), (4, 10), (100, 100), (10_000, 1)):
+        spec = ReleaseSpec.parse(SPEC | {"shards": shards, "replicates": replicates, "uncertainty": replicates})
+        tasks = find_step("sample").parts.listed(None, spec)
+        files = [file for task in tasks for file in files_of_task(spec, task)]
+        assert sorted(files) == list(range(shards * (1 + replicates)))
+        assert tasks == list(range(len(tasks)))
+        assert len(tasks) <= MAX_TASKS < 1024
+
+
+def test_more_files_than_can_be_listed_are_refused():
+    with pytest.raises(SpecError, match="1,010,000 files in all tables together, at most 20,000; lower shards"):
+        check_replicates(ReleaseSpec.parse(SPEC | {"shards": 10_000, "replicates": 100, "uncertainty": 100}))
 
 
 @pytest.fixture
@@ -88,17 +109,7 @@ def test_shards_do_not_depend_on_who_writes_them(recipe, tmp_path):
 
 def test_a_release_without_its_csv_is_not_published(tmp_path):
     paths = ReleasePaths(tmp_path, "r1")
-    spec = SimpleNamespace(
-        release="r1",
-        shards=2,
-        csv=True,
-        strata=None,
-        moments_share=None,
-        reuse=(),
-        uncertainty=0,
-        publish_answers=True,
-        table_files=2,
-    )
+    spec = ReleaseSpec.parse(SPEC | {"shards": 2, "csv": True})
     paths.extract.mkdir(parents=True)
     paths.csv_extract.mkdir()
     for step, files in paths.artifacts(spec).items():

@@ -118,6 +118,26 @@ def test_a_header_is_one_line_too(tmp_path):
         rows(tmp_path, b'a,b,"more\nand more"\nx,p,1\n')
 
 
+@pytest.mark.parametrize(("separator", "word"), [(";", "semicolons"), ("\t", "tabs"), ("|", "bars")])
+def test_a_file_with_another_separator_is_refused_with_the_remedy(tmp_path, separator, word):
+    text = '"a",b,other\nx,"p",1\n'.replace(",", separator).encode()
+    with pytest.raises(SourceError, match=f"its fields are separated by {word}; write the file with commas"):
+        rows(tmp_path, text)
+
+
+def test_a_file_without_a_header_is_refused_without_a_word_of_its_first_row(tmp_path):
+    with pytest.raises(SourceError, match="its first line names no column of the schema") as refusal:
+        rows(tmp_path, b"x,q\ny,p\n")
+    assert str(refusal.value).endswith("write the columns' names there, separated by commas")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_a_header_that_is_not_utf_8_is_refused_with_the_remedy(tmp_path, encoding):
+    with pytest.raises(SourceError, match="its header is not UTF-8 text; save the file as UTF-8") as refusal:
+        rows(tmp_path, "a,b,größe\nx,p,1\n".encode(encoding))
+    assert refusal.value.__context__ is None
+
+
 def test_letters_that_some_programs_take_for_line_ends_are_letters(tmp_path):
     text = "a,b\nx\x0b,p\nx\x0c,p\nx\x1c,p\nx\x85,p\nx\u2028,p\nx\x00,p\n"
     assert rows(tmp_path, text.encode()) == [(3, 0)] * 6

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from support import sound_inputs
+from support.hostile_release import ESTIMATES, QUESTION, RELEASE_KINDS, ReleaseReaders
 from support.hostile_workspace import TEXTS, WorkspaceReaders, client_of
 from support.small_release import people, run_all, write_release
 from synth_core.errors import SynthError
@@ -52,7 +53,7 @@ def mutated(sound: bytes, rng: np.random.Generator) -> bytes:
     return bytes(text)
 
 
-class Readers(WorkspaceReaders):
+class Readers(WorkspaceReaders, ReleaseReaders):
     """A small published release, its files as sound inputs, and one method for each reader."""
 
     def __init__(self, folder: Path) -> None:
@@ -78,6 +79,7 @@ class Readers(WorkspaceReaders):
         self.backed: Head | None = None  # the end of the ledger of `sound("backup")`
         self.charged = self.ledger.balance("people").charged_mu2
         self.watch()
+        self.download()
         office = Office(self.workspace)
         self.client = client_of(lambda: office)
 
@@ -282,12 +284,21 @@ class Readers(WorkspaceReaders):
             "compared": self.folder / "people.csv",
             "parquet": self.folder / "rows.parquet",
             "head": self.workspace / "ledger.sqlite.head",
+            "asked_model": self.paths.model,
+            "before": self.paths.manifest,
+            "quality_before": self.paths.quality,
+            "earlier_schema": self.folder / "schema.yaml",
         }
         made = {
             "division": self._division,
             "backup": self._backup,
             "export": self._export,
             "speed": self.sound_speed,
+            "reused": self.sound_reuse,
+            "question": lambda: QUESTION,
+            "estimates": lambda: ESTIMATES,
+            "replicates_inside": lambda: self.inside("replicates"),
+            "model_inside": lambda: self.inside("model"),
         }
         if kind in TEXTS:
             return TEXTS[kind]
@@ -305,6 +316,7 @@ KINDS = (
     *("spec", "schema", "csv", "parquet", "model", "manifest", "certificate", "scores", "structure", "quality"),
     *("head", "export", "rest", "numbers", "lookup", "frame", "plan", "records", "moments", "division", "backup"),
     *("journal", "form", "notices", "speed", "snapshot", "signature", "public_key", "compared"),
+    *RELEASE_KINDS,
 )
 
 

@@ -34,6 +34,7 @@ class TinyCounts:
     """Six people, as the curator sees them."""
 
     domain = Domain.of({"age": 3, "sex": 2})
+    scale = 1
 
     def tables(self, cliques: list[Clique]) -> list[Private[Any]]:
         return [Private(np.ones(self.domain.shape(clique), dtype=np.int64)) for clique in cliques]

@@ -21,6 +21,7 @@ from synth_core.synthesizers.correlation import (
     widen_cliques,
     worth_their_noise,
 )
+from synth_core.synthesizers.structure import graph_with
 
 SCORE = st.floats(0.0, 1.0).map(lambda x: round(x, 3))
 
@@ -211,7 +212,18 @@ def test_cliques_are_widened_by_the_strongest_pairs_that_leave_them_small():
     domain = Domain.of({"a": 2, "b": 3, "c": 4, "d": 5})
     strengths = np.zeros((4, 4))
     strengths[0, 2] = strengths[2, 0] = 0.5
-    cliques = [("a", "b"), ("c",), ("d",)]
-    assert set(widen_cliques(domain, cliques, strengths, room=0)) == {("a", "b"), ("c",), ("d",)}
-    assert set(widen_cliques(domain, cliques, strengths, room=25)) == {("a", "b"), ("a", "c"), ("d",)}
-    assert set(widen_cliques(domain, cliques, strengths, room=1000)) == {("a", "b", "c", "d")}
+    tree = junction_tree(domain, [("a", "b")])
+    assert set(widen_cliques(tree, strengths, room=0)) == {("a", "b"), ("c",), ("d",)}
+    assert set(widen_cliques(tree, strengths, room=25)) == {("a", "b"), ("a", "c"), ("d",)}
+    assert set(widen_cliques(tree, strengths, room=1000)) == {("a", "b", "c", "d")}
+
+
+def test_a_large_tree_stays_as_it_is_when_cliques_are_widened():
+    """The same edges added one by one to an empty graph fill in fifteen times as many cells."""
+    sizes = [20, 9, 16, 7, 15, 6, 5, 2, 42, 16, 20, 10, 5, 2, 4]
+    domain = Domain.of(dict(zip("abcdefghijklmno", sizes, strict=True)))
+    cliques = "abdegmn", "abcde", "abdegh", "bdegmno", "bdefgmo", "bdfgjmo", "bgijmo", "bgjkmo", "bgklmo"
+    tree = junction_tree(domain, map(tuple, cliques))
+    assert set(tree.cliques) == set(map(tuple, cliques))
+    assert set(widen_cliques(tree, np.ones((15, 15)), room=tree.cells)) == set(tree.cliques)
+    assert graph_with(domain, tree.cliques).cells > 10 * tree.cells

@@ -28,7 +28,14 @@ ALSO = {"category": "categorical", "int": "integer", "float": "real"}
 
 _DATES = "; declare a date as text (kind: categorical, each value listed), or its year as kind: integer"
 _TRUTHS = "; declare it as kind: categorical with the two values as the source has them, such as [true, false]"
-INSTEAD = {"date": _DATES, "datetime": _DATES, "time": _DATES, "bool": _TRUTHS, "boolean": _TRUTHS}
+_TEXTS = "; use categorical with each value listed; free text cannot be synthesized"
+_NUMBERS = "; use real, or integer for whole numbers"
+INSTEAD = {
+    **dict.fromkeys(("date", "datetime", "time"), _DATES),
+    **dict.fromkeys(("bool", "boolean"), _TRUTHS),
+    **dict.fromkeys(("text", "string", "str", "object", "factor", "nominal", "ordinal"), _TEXTS),
+    **dict.fromkeys(("number", "numeric", "numerical", "continuous", "double"), _NUMBERS),
+}
 """How to declare what there is no kind for, by the word that people try."""
 
 

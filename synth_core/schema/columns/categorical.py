@@ -70,7 +70,8 @@ class Categorical(ColumnBase):
     """
 
     unseen_remedy: ClassVar[str] = (
-        "has a value outside the declared values (spaces around a value count); declare it or use unseen: other"
+        "has a value outside the declared values (spaces around a value and its case count); declare it, or use "
+        "unseen: other"
     )
 
     kind: Literal["categorical"] = "categorical"

@@ -116,7 +116,10 @@ class NumberBase(InsideBins):
     Each of the `atoms` has a bin of its own, cut out of the bin in which it lies.
     """
 
-    unseen_remedy: ClassVar[str] = "has a value outside the declared bins; widen them or use unseen: other or clip"
+    unseen_remedy: ClassVar[str] = (
+        "has a value outside the declared bins; widen them, declare a code for those not asked as not_in_universe, or "
+        "use unseen: other or clip"
+    )
 
     bounds: tuple[Any, Any] | None = None
     bins: Any

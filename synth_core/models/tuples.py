@@ -1,0 +1,183 @@
+"""Households with their people in codes, and the tables of their tuple relation.
+
+For t places, a household of s >= t people stands for its s! / (s - t)! ordered t-tuples of different people, each with
+the weight (s - t)! / s!; a smaller household stands for nothing (see `schema.linked`). Two people in a household of
+three, say, are one of six pairs: with ages 40, 38 and 5, the cell (40, 5) of the table of both places' ages gets 1/6,
+and (5, 40) as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.arrays import Index
+from synth_core.compiled import compiled
+from synth_core.domain import Clique, Codes, Domain
+from synth_core.schema.linked import SIZE, place_name
+
+MAX_PLACES = 3
+"""Upper limit of the people of a tuple."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Households:
+    """Encoded households with their people; it shows nothing, because what is shown may end in a log.
+
+    Attributes:
+        attributes: codes of the household attributes, one entry for each household.
+        people: codes of the person attributes of the first place, household by household.
+        sizes: how many people each household has.
+    """
+
+    attributes: dict[str, Codes]
+    people: dict[str, Codes]
+    sizes: NDArray[np.int64]
+
+
+def count_tuples(
+    households: Households, domain: Domain, cliques: Sequence[Clique], *, places: int, scale: int
+) -> list[NDArray[np.int64]]:
+    """Tables of the tuple relation, in units of 1/scale.
+
+    Args:
+        households: who is counted, those of fewer than `places` people left out.
+        domain: the attributes of a tuple.
+        cliques: attributes of the tables.
+        places: people of a tuple.
+        scale: units of a household's weight.
+
+    Returns:
+        Integer tables, one axis for each attribute.
+    """
+    sizes = households.sizes
+    large = sizes >= places
+    weights = np.zeros(len(sizes), dtype=np.int64)
+    starts = np.cumsum(sizes) - sizes
+    tables: dict[Clique, tuple[NDArray[np.int64], list[str]]] = {}
+    for clique in dict.fromkeys(canonical_clique(domain, clique)[0] for clique in cliques):
+        used = max(map(attribute_place, clique), default=0)
+        for size in range(places, int(sizes.max(initial=0)) + 1):
+            weights[sizes == size] = scale // math.perm(size, used)
+        parts = [[a for a in clique if attribute_place(a) == place] for place in range(MAX_PLACES + 1)]
+        shared = {SIZE: (sizes - places) * large} if SIZE in clique else {}
+        own = joint_codes(households.attributes | shared, domain, parts[0], len(sizes))
+        number = int(sizes.sum())
+        first, second, third = (
+            joint_codes({a: households.people[_first(a)] for a in part}, domain, part, number) for part in parts[1:]
+        )
+        cells = [domain.cells(part) for part in parts]
+        table = np.zeros(math.prod(cells), dtype=np.int64)
+        _add_tuples(own, first, second, third, starts, sizes * large, weights, np.array(cells), used, table)
+        order = [attribute for part in parts for attribute in part]
+        tables[clique] = np.reshape(table, domain.shape(order)), order
+    found = []
+    for clique in cliques:
+        known, back = canonical_clique(domain, clique)
+        counted, order = tables[known]
+        axes = [order.index(back[attribute]) for attribute in clique]
+        found.append(np.ascontiguousarray(np.transpose(counted, axes)))
+    return found
+
+
+def attribute_place(attribute: str) -> int:
+    """The place of a tuple that an attribute is about, 0 for the household's own.
+
+    Args:
+        attribute: a name of the flattened domain.
+
+    Returns:
+        The place, counted from 1.
+    """
+    if not attribute.startswith("person."):
+        return 0
+    place = attribute.rpartition("@")[2] if "@" in attribute else ""
+    return int(place) if place.isdecimal() else 1
+
+
+def _first(attribute: str) -> str:
+    """The name of the same attribute in the first place."""
+    return attribute if attribute_place(attribute) < 2 else attribute.rpartition("@")[0]
+
+
+def canonical_clique(domain: Domain, clique: Clique) -> tuple[Clique, dict[str, str]]:
+    """The clique among those equal by exchange of places whose places are lowest.
+
+    Args:
+        domain: the attributes of a tuple.
+        clique: some of them.
+
+    Returns:
+        The canonical clique, and which of its attributes stands for each of the given ones.
+    """
+    used = sorted({attribute_place(a) for a in clique} - {0})
+    tried = []
+    for order in permutations(range(1, len(used) + 1)):
+        moved = dict(zip(used, order, strict=True))
+        back = {a: place_name(_first(a), moved.get(attribute_place(a), 1)) for a in clique}
+        positions = tuple(sorted(domain.position(a) for a in back.values()))
+        tried.append((positions, domain.clique(back.values()), back))
+    _, known, back = min(tried, key=lambda one: one[0])
+    return known, back
+
+
+def joint_codes(columns: Mapping[str, NDArray[Any]], domain: Domain, attributes: Sequence[str], rows: int) -> Index:
+    """Join the codes of several attributes to one, as their table in C order has it.
+
+    Args:
+        columns: codes by attribute.
+        domain: says how many codes each has.
+        attributes: which are joined, in this order.
+        rows: how many entries there are.
+
+    Returns:
+        The joint code of each entry.
+    """
+    joint = np.zeros(rows, dtype=np.int64)
+    for attribute in attributes:
+        joint = joint * domain.size(attribute) + columns[attribute]
+    return joint
+
+
+@compiled
+def _add_tuples(
+    own: Index,
+    first: Index,
+    second: Index,
+    third: Index,
+    starts: Index,
+    sizes: Index,
+    weights: Index,
+    cells: Index,
+    places: int,
+    table: Index,
+) -> None:
+    """Add the weight of each tuple of `places` different people of a household to its cell, household by household."""
+    for h in range(sizes.size):
+        if sizes[h] == 0:
+            continue
+        weight, begin, end = weights[h], starts[h], starts[h] + sizes[h]
+        if places == 0:
+            table[own[h]] += weight
+            continue
+        for i in range(begin, end):
+            one = own[h] * cells[1] + first[i]
+            if places == 1:
+                table[one] += weight
+                continue
+            for j in range(begin, end):
+                if j == i:
+                    continue
+                two = one * cells[2] + second[j]
+                if places == 2:
+                    table[two] += weight
+                    continue
+                for k in range(begin, end):
+                    if k != i and k != j:
+                        table[two * cells[3] + third[k]] += weight

@@ -1,0 +1,407 @@
+"""The public declaration of two linked tables: households, the people in them, and rules across people.
+
+    tables:
+      link: household_id
+      largest: 8
+      household:
+        columns:
+          - {name: tenure, kind: categorical, values: [owned, rented]}
+      person:
+        columns:
+          - {name: relation, kind: categorical, values: [reference, partner, child, other]}
+          - {name: age, kind: integer, bounds: [0, 99], bins: 20}
+      together:
+        - {name: one reference person, people: {relation: reference}, exactly: 1}
+        - {name: one partner at most, people: {relation: partner}, at_most: 1}
+        - {name: children are younger, column: age, lower: {relation: child}, upper: {relation: reference}, by: 12}
+
+Each table is declared as a table by itself is (`schema.schema`); `link` names the column by which they are joined. It
+is in both, and what stands in it is published in neither. A rule of `together` is about the people of one household.
+
+**The tuple relation.** For a number t of places, each household of s >= t people stands for all ordered t-tuples of
+different people of it, with equal weights that sum to 1. `LinkedSchema.domain` has the attributes of such a tuple:
+`household.tenure`, `size`, `person.age` for the first place, `person.age@2` for the second, and so on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeAlias
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    ModelWrapValidatorHandler,
+    Tag,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
+
+from synth_core.documents import Unreadable, parse_document, read_document
+from synth_core.domain import Domain, Impossible
+from synth_core.errors import SchemaError
+from synth_core.names import one_line
+from synth_core.schema.checks import describe_errors
+from synth_core.schema.columns.base import Declaration, read_truth
+from synth_core.schema.rules import Conditions
+from synth_core.schema.schema import Schema
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAX_LARGEST = 10
+"""Upper limit of the people of a household: the grid of the counts grows with the least common multiple of sizes."""
+
+SIZE = "size"
+"""The attribute that holds how many people a household has."""
+
+TABLES = ("household", "person")
+"""The names of the two tables."""
+
+
+class CountRule(Declaration):
+    """How many people of a household may meet some conditions, all of them."""
+
+    name: str = Field(min_length=1)
+    people: Conditions
+    exactly: Annotated[int, Field(strict=True, ge=0)] | None = None
+    at_least: Annotated[int, Field(strict=True, ge=0)] = 0
+    at_most: Annotated[int, Field(strict=True, ge=0)] | None = None
+    even: Annotated[bool, BeforeValidator(read_truth)] = Field(default=False, strict=True)
+
+    @model_validator(mode="after")
+    def _check(self) -> CountRule:
+        low, high = self.limits
+        if self.exactly is not None and (self.at_least or self.at_most is not None):
+            raise ValueError("exactly stands alone; drop at_least and at_most")
+        if low == 0 and math.isinf(high) and not self.even:
+            raise ValueError("a rule about people needs exactly, at_least, at_most or even: true")
+        if low > high:
+            raise ValueError("at_least is above at_most; exchange them")
+        return self
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The least and the largest number of such people."""
+        if self.exactly is not None:
+            return float(self.exactly), float(self.exactly)
+        return float(self.at_least), math.inf if self.at_most is None else float(self.at_most)
+
+
+class GapRule(Declaration):
+    """In a column of numbers, everybody who meets `lower` is at least `by` below everybody else who meets `upper`."""
+
+    name: str = Field(min_length=1)
+    column: str
+    lower: Conditions
+    upper: Conditions
+    by: Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+
+
+def _rule_form(raw: object) -> str:
+    if isinstance(raw, dict):
+        return "gap" if {"column", "lower", "upper", "by"} & set(raw) else "people"
+    return "gap" if isinstance(raw, GapRule) else "people"
+
+
+TogetherRule: TypeAlias = Annotated[
+    Annotated[CountRule, Tag("people")] | Annotated[GapRule, Tag("gap")], Discriminator(_rule_form)
+]
+
+
+class LinkedTables(Declaration):
+    """What stands under the key `tables`."""
+
+    link: Annotated[str, Field(min_length=1), AfterValidator(one_line)] = Field(
+        description="the column by which the tables are joined, in both of them; it is published in neither"
+    )
+    link_kind: str = Field(default="text", pattern="^(text|integer)$", description="how it is read, as `unit_kind`")
+    largest: Annotated[int, Field(strict=True, ge=1, le=MAX_LARGEST)] = Field(
+        description="most people of a household that are used; of larger households as many are kept by a keyed rule"
+    )
+    household: Schema
+    person: Schema
+    together: tuple[TogetherRule, ...] = Field(default=(), description="rules about the people of one household")
+
+    @field_validator("household", "person", mode="wrap")
+    @classmethod
+    def _named(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        try:
+            return handler(value)
+        except SchemaError as wrong:
+            raise SchemaError(f"{info.field_name}: {wrong}") from None
+
+
+class LinkedSchema(Declaration):
+    """Two tables in which every column has its codes, and what the people of a household may have in common."""
+
+    tables: LinkedTables
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a schema file of two tables.
+
+        Args:
+            path: a YAML file with the key `tables`.
+
+        Returns:
+            The schema.
+
+        Raises:
+            SchemaError: if it cannot be read or declares something wrong; begins with the file's name.
+        """
+        try:
+            text = read_document(path)
+            raw = parse_document(text, words=True)
+            if not isinstance(raw, dict):
+                raise SchemaError("a schema file of two tables is a mapping with the key tables")
+            return cls.model_validate(raw)
+        except (Unreadable, SchemaError) as wrong:
+            raise SchemaError(f"{path}: {wrong}") from None
+
+    def save(self, path: str | Path) -> None:
+        """Write the schema as YAML that `load` reads back to an equal schema.
+
+        Args:
+            path: the file to write.
+        """
+        raw = self.model_dump(exclude_defaults=True, by_alias=True)["tables"]
+        for name in TABLES:
+            columns = getattr(self.tables, name).columns
+            given = raw[name]["columns"]
+            raw[name]["columns"] = [{"name": c.name, "kind": c.kind, **g} for c, g in zip(columns, given, strict=True)]
+        text = yaml.safe_dump({"tables": raw}, sort_keys=False, allow_unicode=True, width=110)
+        Path(path).write_text(text, encoding="utf-8")
+
+    @property
+    def household(self) -> Schema:
+        """The declaration of the table of households."""
+        return self.tables.household
+
+    @property
+    def person(self) -> Schema:
+        """The declaration of the table of people."""
+        return self.tables.person
+
+    @property
+    def link(self) -> str:
+        """The column by which the tables are joined."""
+        return self.tables.link
+
+    @property
+    def largest(self) -> int:
+        """Most people of a household."""
+        return self.tables.largest
+
+    @property
+    def together(self) -> tuple[CountRule | GapRule, ...]:
+        """The rules about the people of one household."""
+        return self.tables.together
+
+    @cached_property
+    def household_attributes(self) -> tuple[str, ...]:
+        """The attributes of a tuple that its household has, its size left out."""
+        return tuple(f"household.{column.name}" for column in self.household.columns)
+
+    def person_attributes(self, place: int = 1) -> tuple[str, ...]:
+        """Name the attributes of one place of a tuple.
+
+        Args:
+            place: the place, counted from 1.
+
+        Returns:
+            Their names, in the order of the columns.
+        """
+        return tuple(place_name(f"person.{column.name}", place) for column in self.person.columns)
+
+    def domain(self, places: int) -> Domain:
+        """The attributes of the tuple relation; every place has the same rules, and the sizes begin at `places`.
+
+        Args:
+            places: how many people a tuple has, from 1 up to the largest household.
+
+        Returns:
+            The domain: household attributes, the size, and the person attributes of each place.
+        """
+        household, person = self.household.domain, self.person.domain
+        names = [*self.household_attributes, SIZE]
+        sizes = [*household.sizes, self.largest - places + 1]
+        excluded = [_renamed(one, "household.{}".format) for one in household.impossible]
+        coarser = [(f"household.{name}", groups) for name, groups in household.coarser]
+        for place in range(1, places + 1):
+
+            def own(name: str, place: int = place) -> str:
+                return place_name(f"person.{name}", place)
+
+            names += map(own, person.attributes)
+            sizes += person.sizes
+            excluded += [_renamed(one, own) for one in person.impossible]
+            coarser += [(own(name), groups) for name, groups in person.coarser]
+        return Domain(tuple(names), tuple(sizes), tuple(excluded), tuple(coarser))
+
+    def violations(self, tables: Mapping[str, pd.DataFrame]) -> dict[str, NDArray[np.bool_]]:
+        """Find the households that break a rule across people.
+
+        Args:
+            tables: the two tables by name, in the schema's own values and with the linking column, such as synthetic
+                ones.
+
+        Returns:
+            For each rule by name, whether each household of the table of households breaks it.
+        """
+        import pandas as pd
+
+        household, person = (tables[name] for name in TABLES)
+        place = pd.Index(household[self.link]).get_indexer(pd.Index(person[self.link]))
+        order = np.argsort(place, kind="stable")
+        order = order[place[order] >= 0]
+        sizes = np.bincount(place[order], minlength=len(household))
+        return self.broken_rules(person.iloc[order], sizes)
+
+    def broken_rules(self, people: pd.DataFrame, sizes: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
+        """Find the households that break a rule, from their people alone.
+
+        Args:
+            people: decoded people, household by household.
+            sizes: how many people each household has.
+
+        Returns:
+            For each rule by name, whether each household breaks it.
+        """
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        found = {}
+        for rule in self.together:
+            if isinstance(rule, CountRule):
+                number = np.bincount(owner[self._meeting(people, rule.people)], minlength=len(sizes))
+                found[rule.name] = breaks_count(rule, number)
+                continue
+            values = self.person.column(rule.column).numbers_in(people[rule.column])
+            lower, upper = self._meeting(people, rule.lower), self._meeting(people, rule.upper)
+            broken = np.zeros(len(sizes), dtype=np.bool_)
+            starts = np.cumsum(sizes) - sizes
+            for size in np.unique(sizes[sizes > 1]):
+                own = np.flatnonzero(sizes == size)
+                at = starts[own][:, None] + np.arange(size)
+                gaps = values[at][:, None, :] - values[at][:, :, None]  # of the upper (last) over the lower
+                pairs = lower[at][:, :, None] & upper[at][:, None, :] & ~np.eye(size, dtype=np.bool_)
+                broken[own] = (pairs & (gaps < rule.by)).any(axis=(1, 2))
+            found[rule.name] = broken
+        return found
+
+    def meeting_codes(self, conditions: Mapping[str, Sequence[Any]]) -> dict[str, NDArray[np.bool_]]:
+        """Translate the conditions of a rule across people to codes.
+
+        Args:
+            conditions: items by column of the table of people.
+
+        Returns:
+            For each column, which of its codes meet the condition.
+        """
+        return {name: self.person.column(name).covered_codes(items) for name, items in conditions.items()}
+
+    def _meeting(self, people: pd.DataFrame, conditions: Mapping[str, Sequence[Any]]) -> NDArray[np.bool_]:
+        met = np.ones(len(people), dtype=np.bool_)
+        for name, items in conditions.items():
+            met &= self.person.column(name).matching_rows(people[name], items)
+        return met
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _one_line(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return handler(data)
+        except ValidationError as error:
+            raise SchemaError(describe_errors(error, data, text=None, keys=_KEYS)) from None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for name in TABLES:
+            own: Schema = getattr(self.tables, name)
+            if self.link in own.domain:
+                raise SchemaError(
+                    f"link {self.link!r} is also a column of {name}; it is published anew, so drop it there"
+                )
+            if own.unit_column is not None:
+                raise SchemaError(f"{name}: unit_column: link names the household of each row; leave unit_column out")
+            summed = [c.name for c in own.columns if c.numbers is not None and c.numbers.moments]
+            if summed:
+                raise SchemaError(
+                    f"{name}: column {summed[0]!r}: moments are not bought for linked tables; leave them out"
+                )
+        for column in self.person.columns:
+            if "@" in column.name:
+                raise SchemaError(f"person: column {column.name!r}: @ tells the people of a household apart; rename it")
+        seen: set[str] = set()
+        for rule in self.together:
+            if rule.name in seen:
+                raise SchemaError(f"together: rule {rule.name!r}: declared twice; give each rule its own name")
+            seen.add(rule.name)
+            self._check_rule(rule)
+        return self
+
+    def _check_rule(self, rule: CountRule | GapRule) -> None:
+        known = {column.name for column in self.person.columns}
+        parts = (rule.people,) if isinstance(rule, CountRule) else (rule.lower, rule.upper)
+        for name in [name for part in parts for name in part] + ([rule.column] if isinstance(rule, GapRule) else []):
+            if name not in known:
+                raise SchemaError(f"together: rule {rule.name!r}: column {name!r} is not one of person's")
+        for name, items in [item for part in parts for item in part.items()]:
+            try:
+                self.person.column(name).covered_codes(items)
+            except ValueError as error:
+                raise SchemaError(f"together: rule {rule.name!r}: column {name!r}: {error}") from None
+        if isinstance(rule, GapRule) and self.person.column(rule.column).numbers is None:
+            raise SchemaError(
+                f"together: rule {rule.name!r}: column {rule.column!r} holds no numbers in bins; declare it as integer"
+            )
+        if isinstance(rule, CountRule) and rule.limits[0] > 1 and not rule.even:
+            raise SchemaError(
+                f"together: rule {rule.name!r}: households of one person have not {rule.limits[0]:g} such people; "
+                "say at most 1, or even: true"
+            )
+
+
+def breaks_count(rule: CountRule, number: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Decide whether numbers of people break a rule.
+
+    Args:
+        rule: the rule.
+        number: how many people of each household meet its conditions.
+
+    Returns:
+        Whether each household breaks it.
+    """
+    low, high = rule.limits
+    broken: NDArray[np.bool_] = (number < low) | (number > high)
+    return broken | (number % 2 == 1) if rule.even else broken
+
+
+def place_name(attribute: str, place: int) -> str:
+    """Name an attribute of a place: that of the first is the attribute's own.
+
+    Args:
+        attribute: the attribute of the first place.
+        place: the place, counted from 1.
+
+    Returns:
+        The name.
+    """
+    return attribute if place == 1 else f"{attribute}@{place}"
+
+
+def _renamed(one: Impossible, named: Any) -> Impossible:
+    return Impossible(one.rule, tuple((named(name), codes) for name, codes in one.codes))
+
+
+_KEYS = {key for kind in (LinkedSchema, LinkedTables, CountRule, GapRule) for key in kind.model_fields}
