@@ -28,7 +28,7 @@ from synth_core.release.reuse import FrozenReuse, freeze, read_frozen, say_reuse
 from synth_core.release.spec import ReleaseSpec
 from synth_core.result import Release
 from synth_core.schema import Schema
-from synth_core.schema.codec import decode, encode_numbers, summed_columns
+from synth_core.schema.codec import check_frame, check_schema, decode, encode_numbers, summed_columns
 from synth_core.storage.contribution import bound_for, bounded_frame
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Conversation, Progress, Tools, require_reuse, run_phases
@@ -136,6 +136,7 @@ def synthesize(
         LedgerError: if there is no such ledger or account, (BudgetRefused) no room for the price, or
             (RefusalsExhausted) as many refusals have depended on the account's records as may.
     """
+    check_schema(schema)
     spec = ReleaseSpec.parse(
         {
             "release": release or (IN_MEMORY if ledger is None else f"frame-{secrets.token_hex(6)}"),
@@ -262,6 +263,7 @@ def _conversation(
     plan = built.plan(schema.domain, budget.method)
     if spec.reuse:
         require_reuse(built)
+    check_frame(frame, source="the frame")
     bound = bound_for(schema, account, secrets.token_bytes(32))
     # Rows have no name here by which they could be known again: every call measures anew, and is charged.
     snapshot = f"frame {secrets.token_hex(16)}"
