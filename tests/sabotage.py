@@ -373,6 +373,15 @@ FAULTS = (
     Fault("edge 1b: a restoration that was killed charges twice", "synth_core/ledger/restore.py",
         "if not (ledger.head() in kept_heads(heads)[0] and _has_charged(ledger, since)):", "if True:",
         ("tests/ledger/test_restore_postgres.py",)),
+    Fault("households: weights of tuples that do not sum to 1", "synth_core/models/tuples.py",
+        "scale // math.perm(size, used)", "scale // max(1, used)",
+        ("tests/privacy/test_tuple_sensitivities.py",)),
+    Fault("households: noise in units of the usual grid on counts of a finer one", "synth_core/privacy/noise.py",
+        "discrete_gaussian(variance * scale**2,", "discrete_gaussian(variance * GRID**2,",
+        ("tests/privacy/test_tuple_sensitivities.py",)),
+    Fault("households: what becomes of a household depends on others", "synth_core/storage/households.py",
+        "whole = (rows == 1) & (people > 0)", "whole = (rows >= rows.min()) & (people > 0)",
+        ("tests/storage/test_households.py",)),
 )
 # fmt: on
 
