@@ -81,7 +81,7 @@ FAULTS = (
             "np.where(np.isnan(total), low[name], np.minimum(new, high[name]))",
             "np.where(np.isnan(total), low[name], new)"),)),
     Fault("numbers: the open edge of a bin is taken for the next bin", "synth_core/schema/value_rules.py",
-        "if c.step else _below(edges)", "if c.step else np.nextafter(edges[1:], -np.inf)",
+        "if c.step else _below(c)", "if c.step else np.nextafter(edges[1:], -np.inf)",
         ("tests/schema/test_value_rules.py",)),
     Fault("numbers: sums are asked for with a budget that cannot be drawn", "synth_core/steps/preparation.py",
         "        require_answerable(columns, divide_budget(spec, rows_per_unit=rows_per_unit).moments)\n",

@@ -11,6 +11,7 @@ import numpy as np
 
 from synth_core.arrays import Floats
 from synth_core.errors import SpecError
+from synth_core.files import escape_formula
 from synth_core.inference.uncertain import LEVEL, ROUNDING, Uncertain, UncertainTable
 from synth_core.markup import table_html
 from synth_core.names import suggest
@@ -87,8 +88,11 @@ class AskedTable:
         return pd.DataFrame({**columns, "measured": np.full(len(self.values), self.measured)})
 
     def to_csv(self) -> str:
-        """The same as CSV with a header."""
-        return str(self.to_frame().to_csv(index=False))
+        """The same as CSV with a header; an apostrophe stands before what a spreadsheet would run as a formula."""
+        frame = self.to_frame().rename(columns=escape_formula)
+        for name in map(escape_formula, self.by):
+            frame[name] = frame[name].map(escape_formula)
+        return str(frame.to_csv(index=False))
 
     def to_json(self) -> str:
         """The same as one JSON object, with what was asked; an unknown error is null."""
