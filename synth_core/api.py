@@ -44,6 +44,7 @@ from synth_core.storage.contribution import bound_for, bounded_frame
 from synth_core.storage.counting import TableCounts
 from synth_core.storage.households import TupleCounts
 from synth_core.synthesizers.base import Conversation, Progress, Tools, require_reuse, run_phases
+from synth_core.synthesizers.companions import check_together
 from synth_core.synthesizers.methods import synthesizer
 from synth_core.synthesizers.moments import Moments, ask_moments, count_errors, require_answerable, summed_domain
 from synth_core.synthesizers.pooled_numbers import pool_numbers
@@ -284,6 +285,7 @@ def _synthesize_linked(
     """The same for two linked tables: the price is set aside, both are encoded, then the method asks."""
     for table in (schema.household, schema.person):
         check_rules(table)
+    check_together(schema)
     if doors["ledger"] is None:
         book, account = _ledger_in_memory(spec, UNIT, cap=doors["cap"], rows_per_unit=None)
     else:

@@ -134,6 +134,9 @@ def _pair_error(real: Households, synthetic: Households, schema: LinkedSchema, c
         return 0.0
     domain, asked = schema.domain(2), _some(cliques)
     tables = [count_tuples(held, domain, asked, places=2, scale=UNITS) for held in (real, synthetic)]
+    counted = [bool(table[0].any()) for table in tables]
+    if not all(counted):
+        return float(any(counted))  # nobody lives with anybody in one of them, or in both
     return _mean(tvd(left, right) for left, right in zip(*tables, strict=True))
 
 

@@ -41,9 +41,6 @@ POOL = 16
 ENOUGH = 1
 """People of a kind drawn for each one wanted; where there are fewer, less alike households share theirs."""
 
-CHUNK = 250_000
-"""Households drawn at a time."""
-
 STRATUM = 60
 """Mean number of people of a kind of households between which exchanges are made."""
 
@@ -67,39 +64,6 @@ def draw_households(model: Model, schema: LinkedSchema, households: int, rng: np
         The households; the people of each follow the model given the household and its size.
     """
     ranked = rank_attributes(model, schema)
-    parts = [
-        _draw_chunk(model, schema, min(CHUNK, households - start), ranked, rng) for start in range(0, households, CHUNK)
-    ]
-    return Households(
-        {name: np.concatenate([part.attributes[name] for part in parts]) for name in schema.household_attributes},
-        {name: np.concatenate([part.people[name] for part in parts]) for name in schema.person_attributes()},
-        np.concatenate([part.sizes for part in parts]),
-    )
-
-
-def rank_attributes(model: Model, schema: LinkedSchema) -> list[str]:
-    """Order the household attributes by how much the people of a household depend on them, the most first.
-
-    Args:
-        model: over the domain of one place.
-        schema: the declaration of the tables.
-
-    Returns:
-        The names of the attributes, the size left out.
-    """
-    dependence = {}
-    for name in schema.household_attributes:
-        found = 0.0
-        for other in schema.person_attributes():
-            table = model.marginal((name, other)) / model.total
-            found += float(np.abs(table - np.outer(table.sum(1), table.sum(0))).sum())
-        dependence[name] = found
-    return sorted(dependence, key=lambda name: -dependence[name])
-
-
-def _draw_chunk(
-    model: Model, schema: LinkedSchema, households: int, ranked: Sequence[str], rng: np.random.Generator
-) -> Households:
     domain = model.domain
     kinds = model.sample(households, rng)
     pool = model.sample(households * POOL, rng)
@@ -122,6 +86,26 @@ def _draw_chunk(
         {name: people[:, domain.position(name)] for name in schema.person_attributes()},
         sizes,
     )
+
+
+def rank_attributes(model: Model, schema: LinkedSchema) -> list[str]:
+    """Order the household attributes by how much the people of a household depend on them, the most first.
+
+    Args:
+        model: over the domain of one place.
+        schema: the declaration of the tables.
+
+    Returns:
+        The names of the attributes, the size left out.
+    """
+    dependence = {}
+    for name in schema.household_attributes:
+        found = 0.0
+        for other in schema.person_attributes():
+            table = model.marginal((name, other)) / model.total
+            found += float(np.abs(table - np.outer(table.sum(1), table.sum(0))).sum())
+        dependence[name] = found
+    return sorted(dependence, key=lambda name: -dependence[name])
 
 
 def _take(wanted: Index, kinds: Index, alike: Index, rng: np.random.Generator, *, enough: float) -> Index:
@@ -314,6 +298,40 @@ def shuffle(households: Households, rng: np.random.Generator) -> Households:
     """
     order = rng.permutation(len(households.sizes))
     return reorder(households, order)
+
+
+def join_households(parts: Sequence[Households]) -> Households:
+    """Join parts to one.
+
+    Args:
+        parts: households of the same attributes, at least one part.
+
+    Returns:
+        All of them, one part after the other.
+    """
+    return Households(
+        {name: np.concatenate([part.attributes[name] for part in parts]) for name in parts[0].attributes},
+        {name: np.concatenate([part.people[name] for part in parts]) for name in parts[0].people},
+        np.concatenate([part.sizes for part in parts]),
+    )
+
+
+def first_households(households: Households, number: int) -> Households:
+    """Take the first households.
+
+    Args:
+        households: at least as many as are wanted.
+        number: how many.
+
+    Returns:
+        These, with their people.
+    """
+    people = int(households.sizes[:number].sum())
+    return Households(
+        {name: codes[:number] for name, codes in households.attributes.items()},
+        {name: codes[:people] for name, codes in households.people.items()},
+        households.sizes[:number],
+    )
 
 
 def reorder(households: Households, order: NDArray[np.int64]) -> Households:
