@@ -151,6 +151,16 @@ def test_a_sum_of_reals_excludes_totals_that_only_an_open_edge_would_reach():
         assert totals == [wage]
 
 
+def test_rules_speak_where_another_column_of_theirs_holds_no_number():
+    """Or a row is drawn that nothing can settle, when all is paid."""
+    from synth_core.domain import breaking_rows
+
+    schema = schema_of(WAGES, RENTS, TOTAL, rules=["wages <= rents", "rents <= total"])
+    missing = schema.column("total").size - 1
+    rows = np.array([[2, 1, missing], [1, 2, missing], [missing, 2, 1], [2, missing, 1], [missing] * 3])
+    assert breaking_rows(rows, schema.domain).tolist() == [True, False, True, False, False]
+
+
 def test_rules_that_share_columns_exclude_what_none_excludes_alone():
     columns = [{"name": name, "kind": "integer", "bins": [0, 2, 4]} for name in "abc"]
     alone = schema_of(*columns, rules=["a < b"])
@@ -170,6 +180,10 @@ def test_rules_that_share_columns_exclude_what_none_excludes_alone():
         ((AGE, PARTNER), ["age - partner_age < 60", "partner_age - age < 60"]),
         ((WAGES, RENTS, TOTAL), ["wages + rents == total"]),
         ((PEOPLE, CHILDREN, AGE), ["children < people", "children + 18 <= age"]),
+        ((WAGES, RENTS, TOTAL), ["wages <= rents", "rents <= total"]),
+        ((WAGES, RENTS, TOTAL), ["wages + rents == total", "wages <= rents"]),
+        ((WAGES, CHILDREN, TOTAL), ["wages + children == total"]),
+        ((WAGES, RENTS, TOTAL), ["0.1 * wages + 0.2 * rents == 0.3 * total"]),
     ],
 )
 def test_every_decoded_row_keeps_every_rule_and_its_codes(columns, rules):
