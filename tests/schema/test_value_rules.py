@@ -260,3 +260,44 @@ def test_a_schema_with_rules_about_numbers_is_stored_and_read(tmp_path):
     schema = schema_of(PEOPLE, CHILDREN, rules=["children < people"])
     schema.save(tmp_path / "schema.yaml")
     assert Schema.load(tmp_path / "schema.yaml") == schema
+
+
+def random_declaration(rng):
+    """Two or three columns of numbers, some with an atom at 0, and one or two linear rules about them."""
+    names, columns = "abc"[: rng.integers(2, 4)], []
+    grid = np.concatenate([np.arange(-20, 21), [-300, 50, 100, 1000, 5000, 100_000]])
+    for name in names:
+        kind = ("integer", "real")[rng.integers(2)]
+        edges = np.sort(rng.choice(grid, rng.integers(2, 7), replace=False)).tolist()
+        zero = [0] if rng.random() < 0.3 and edges[0] <= 0 < edges[-1] else []
+        column = {"name": name, "kind": kind, "bins": edges, "atoms": zero, "nullable": bool(rng.integers(2))}
+        columns.append(column)
+
+    def side():
+        some = rng.choice(list(names), rng.integers(1, len(names) + 1), replace=False)
+        return " + ".join(f"{rng.choice([1, 1, 1, 2, 3, 0.5, 0.1])} * {name}" for name in some)
+
+    signs = ["<", "<=", "==", ">=", ">"]
+    rules = [f"{side()} {rng.choice(signs)} {side()} + {rng.integers(0, 30)}" for _ in range(rng.integers(1, 3))]
+    return columns, rules
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("error")
+def test_whatever_bins_are_possible_rows_of_them_can_be_made():
+    """Or a release fails when all is paid; about random columns and rules, most of which make no sense."""
+    rng, tried = np.random.default_rng(22), 0
+    while tried < 60:
+        columns, rules = random_declaration(rng)
+        try:
+            schema = schema_of(*columns, rules=rules)
+            codes = possible_codes(schema, 300)
+        except SchemaError:
+            continue
+        if not len(codes):
+            continue
+        frame = decoded(schema, codes)
+        assert set(broken_comparisons(frame, schema).values()) == {0}, (columns, rules)
+        again = encode(frame, schema)
+        assert all(np.array_equal(again[name], codes[:, k]) for k, name in enumerate(schema.domain)), (columns, rules)
+        tried += 1
