@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from functools import partial
 
 from tests.benchmarks.papers.figures import Figure, Result, means, table, vary
-from tests.benchmarks.papers.releases import by_scheme, draw_by_epsilon, marginal_errors
+from tests.benchmarks.papers.releases import by_scheme, draw_by_epsilon, marginal_errors, rising_steps, said_of_rises
 
 LITERAL = ("absyn:paper", "privmrf:paper{tau_c=200000}", "aim:paper", "mst:paper", "mwem")
 """The schemes of the paper as their papers have them, which are ranked."""
 SCHEMES = (*LITERAL, "absyn", "privmrf")
 TABLES = ("titanic", "nltcs", "adult14", "salary")
-EPSILONS = (0.1, 1.0, 5.0)
+EPSILONS = (0.01, 0.1, 1.0, 5.0)
 DELTA = 1e-9
 ALPHAS = (2, 3, 4)
 
@@ -49,6 +49,7 @@ def show(results: Sequence[Result]) -> str:
             f"Mean ranks of the {len(LITERAL)} schemes as published, over the lines in which all of them were run:",
             table(["marginals", *LITERAL], ranked),
             f"{said} {claim}",
+            said_of_rises(rising_steps(results, "tvd3", SCHEMES)),
         ]
     )
 
