@@ -11,8 +11,10 @@ changed, so what the model says of single people stays as it is.
 table of each household attribute with each person attribute, as far as exchanges could change it. An exchange that does
 not raise the sum is made. What no table speaks of stays random, as a fit of greatest entropy leaves it.
 
-**Rules.** The number of broken rules counts before all else. A household in which one is left broken takes the people
-of another that breaks none (`settle`), of its own size or, where every one of that size breaks some, the nearest.
+**Rules.** The number of broken rules counts before all else. People then also leave households of one kind for those of
+another, where only their size is the same, if fewer rules are broken by that. A household in which one is left broken
+takes the people of another that breaks none (`settle`), of its own size or, where every one of that size breaks some,
+the nearest.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from synth_core.errors import FeasibilityError
 from synth_core.measurement import Measurement
 from synth_core.models.mixture import Model
 from synth_core.models.sampling_kernels import _uniform
-from synth_core.models.tuples import Households, attribute_place, count_tuples, joint_codes
+from synth_core.models.tuples import UNITS, Households, attribute_place, count_tuples, joint_codes
 from synth_core.schema.linked import SIZE, CountRule, GapRule, LinkedSchema
 
 POOL = 16
@@ -450,10 +452,6 @@ def _pair_table(held: Households, domain: Domain, measured: Measurement, scale: 
     )
 
 
-UNITS = 2520
-"""Units of a household's weight in which pairs are counted: a multiple of s (s - 1) for every size s up to 10."""
-
-
 def _own_table(held: Households, schema: LinkedSchema, name: str, other: str) -> _Table:
     domain = schema.domain(1)
     (counts,) = count_tuples(held, domain, [domain.clique((name, other))], places=1, scale=UNITS)
@@ -490,10 +488,10 @@ def _exchange(
         *rules.arrays(),
     )
     exchange: Any = _exchange_people
-    exchange(member, held.ends, *arguments, passes * people, rng.integers(2**63))
+    exchange(member, held.ends, *arguments, False, passes * people, rng.integers(2**63))
     if len(rules.limits) or len(rules.allowed):  # households stand in the order of their sizes
         coarse = np.cumsum(np.bincount(sizes, weights=sizes).astype(np.int64))
-        exchange(member, coarse, *arguments, passes * people // 4, rng.integers(2**63))
+        exchange(member, coarse, *arguments, True, passes * people, rng.integers(2**63))
     return member
 
 
@@ -520,10 +518,13 @@ def _exchange_people(
     upper: NDArray[np.bool_],
     level: Index,
     allowed: NDArray[np.bool_],
+    mending: bool,
     tries: int,
     seed: int,
 ) -> None:
     """Try exchanges of two people of one kind of households; those that do not raise the distance are made.
+
+    Where it is `mending`, only those are made by which fewer rules are broken.
 
     In table t, a tuple of the people i and j of household h is in cell own[h, t] + first[i, t] + second[j, t];
     `distance` is what the cell has more than it should.
@@ -540,7 +541,7 @@ def _exchange_people(
         counter += step
         p = int(_uniform(counter) * member.size)
         h = owner[p]
-        if sizes[h] == 1:
+        if sizes[h] == 1 or (mending and broken[h] == 0):
             continue
         kind = np.searchsorted(ends, p, side="right")
         begin = ends[kind - 1] if kind else 0
@@ -556,7 +557,7 @@ def _exchange_people(
             here = _broken_rules(starts[h], sizes[h], member, met, limits, lower, upper, level, allowed)
             there = _broken_rules(starts[g], sizes[g], member, met, limits, lower, upper, level, allowed)
             change = RULE_WEIGHT * (here + there - broken[h] - broken[g])
-            if change > 0:
+            if change > 0 or (mending and change == 0):
                 member[p], member[q] = a, b
                 continue
         touched = _list_touched(h, g, p, q, member, starts, sizes, own, first, second, pairs, cells, parts)
@@ -564,7 +565,7 @@ def _exchange_people(
             cell, part = cells[n], parts[n]
             change += weights[cell] * part * (2 * distance[cell] + part)
             distance[cell] += part
-        if change > 0:
+        if change > 0:  # never of an exchange by which fewer rules are broken
             for n in range(touched):
                 distance[cells[n]] -= parts[n]
             member[p], member[q] = a, b

@@ -25,6 +25,9 @@ from synth_core.schema.linked import SIZE, place_name
 MAX_PLACES = 3
 """Upper limit of the people of a tuple."""
 
+UNITS = 2520
+"""Units of the weight of public households: a multiple of s and s (s - 1) for every size s up to 10."""
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Households:
