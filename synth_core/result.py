@@ -127,7 +127,7 @@ class Release:
             lines.append(f"rules      {len(self.schema.rules)} declared, {broken:,} rows that break one")
         return "\n".join(lines)
 
-    def uncertain(self, *, replicates: int = 24) -> Uncertain:
+    def uncertain(self, *, replicates: int = 12) -> Uncertain:
         """The model with its replicates, which are made when they are first asked for.
 
         Args:
@@ -148,7 +148,7 @@ class Release:
         self,
         by: str | Sequence[str] = (),
         *,
-        where: Mapping[str, str | Collection[str]] | None = None,
+        where: Mapping[str, str | int | Collection[str | int]] | None = None,
         share: bool = False,
         mean: str | None = None,
         level: float = LEVEL,

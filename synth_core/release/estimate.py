@@ -110,6 +110,7 @@ TERMS: dict[str, Callable[[Shape], float]] = {
     "refit": lambda s: s.refits * s.models,
     "triple of a refit": lambda s: s.refits * s.models * s.columns**3,
     "detail of a refit": lambda s: s.refits * _detail(s),
+    "detail of a refit in a pair": lambda s: s.refits * _detail(s) * s.columns**2,
     "pair of a refit": lambda s: s.refits * s.columns**2,
     "page of tables": lambda s: min(1, (s.columns / FULL_PAGE) ** 3),
     "compared column": lambda s: (s.evaluate != "none") * s.columns,
@@ -123,7 +124,14 @@ STEP_TERMS: dict[str, tuple[str, ...]] = {
     "ingest": ("release", "record in a column"),
     "score": OF_MODELS,
     "select": OF_MODELS,
-    "fit": (*OF_MODELS, "detail of a model", "refit", "triple of a refit", "detail of a refit"),
+    "fit": (
+        *OF_MODELS,
+        "detail of a model",
+        "refit",
+        "triple of a refit",
+        "detail of a refit",
+        "detail of a refit in a pair",
+    ),
     "sample": ("release", "model", "table", "row in a column", "row in a column of CSV", "detail of a model"),
     "evaluate": (
         *("release", "column", "pair", "record in a column", "refit", "pair of a refit", "detail of a refit"),

@@ -3,8 +3,8 @@
 Run as `python tests/benchmarks/intervals.py [--only DATA] [--epsilon E] [--runs N] [--method M]`; without arguments
 every cell of the table is brought to 20 runs. A run is one release with fresh noise; it is judged on all one-way cells,
 all cells of measured pairs and all cells of modelled pairs with at least 50 true records, and apart from them on the
-smaller ones. Each run is kept in intervals.jsonl and not made again; intervals.md is written from it. The data are public
-tables and the fictional population, so that the truth is known.
+smaller ones. Each run is kept in intervals.jsonl and not made again; intervals.md is written from it. The data are
+public tables and the fictional population, so that the truth is known.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def page(results: list[dict]) -> str:
     """The table."""
     lines = [
         "# Coverage of intervals\n",
-        f"Written by `tests/benchmarks/intervals.py`: delta {DELTA:g}, {LEVEL:.0%} intervals, 24 replicates. Each",
+        f"Written by `tests/benchmarks/intervals.py`: delta {DELTA:g}, {LEVEL:.0%} intervals, 12 replicates. Each",
         "figure is the share of cells whose interval holds the true count, over all cells and runs; in brackets the",
         f"mean half width in records. Large cells have at least {LARGE} true records. *Modelled pairs* were not",
         "measured together; all of them carry the flag. CPU seconds are of a busy machine: the fit with its",

@@ -155,11 +155,13 @@ def fitted(name: str, results: list[dict[str, Any]]) -> dict[str, float]:
             rows.append([TERMS[term](shape_of(one)) / actual for term in STEP_TERMS[name]])
             ones.append(1.0)
     shares = np.array(rows)
+    terms = [term for term, some in zip(STEP_TERMS[name], shares.any(axis=0), strict=True) if some]
+    shares = shares[:, shares.any(axis=0)]  # a method without refits has no cost of them
     first, _ = nnls(shares, ones)
     scale = 1 / shares.max(axis=0)  # a weight of 1 explains the whole of the release that it is largest in
     found = least_squares(lambda w: np.log(shares @ (scale * w**2) + 1e-9), np.sqrt(first / scale) + 0.1)
     weights = np.where(found.x**2 > 1e-6, scale * found.x**2, 0.0)
-    return {term: float(f"{w:.4g}") for term, w in zip(STEP_TERMS[name], weights, strict=True) if w}
+    return {term: float(f"{w:.4g}") for term, w in zip(terms, weights, strict=True) if w}
 
 
 def amount_of(one: dict[str, Any], name: str) -> float | None:
