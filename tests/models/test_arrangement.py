@@ -8,17 +8,9 @@ from support.linked_tables import SCHEMA, linked_frames, linked_schema
 
 from synth_core.errors import FeasibilityError
 from synth_core.measurement import Measurement
-from synth_core.models.arrangement import (
-    CodeRules,
-    allowed_codes,
-    arrange,
-    draw_households,
-    rank_attributes,
-    settle,
-    shuffle,
-)
+from synth_core.models.arrangement import CodeRules, allowed_codes, arrange, draw_households, rank_attributes, settle
 from synth_core.models.maximum_entropy import estimate
-from synth_core.models.tuples import count_tuples
+from synth_core.models.tuples import count_tuples, shuffle
 from synth_core.storage.households import encode_households
 
 PAIRS = [("person.relation", "person.relation@2"), ("person.age", "person.age@2")]
