@@ -50,8 +50,10 @@ class Domain:
     sizes: tuple[int, ...]
     impossible: tuple[Impossible, ...] = ()
     coarser: tuple[tuple[str, tuple[int, ...]], ...] = field(default=(), compare=False)
+    _places: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_places", {attribute: k for k, attribute in enumerate(self.attributes)})
         if len(self.attributes) != len(self.sizes):
             raise SchemaError("a domain needs one size for each attribute")
         if len(set(self.attributes)) != len(self.attributes):
@@ -82,7 +84,7 @@ class Domain:
         return iter(self.attributes)
 
     def __contains__(self, attribute: object) -> bool:
-        return attribute in self.attributes
+        return attribute in self._places
 
     def size(self, attribute: str) -> int:
         """How many codes the attribute has."""
@@ -91,8 +93,8 @@ class Domain:
     def position(self, attribute: str) -> int:
         """Where the attribute stands in the domain's order."""
         try:
-            return self.attributes.index(attribute)
-        except ValueError:
+            return self._places[attribute]
+        except KeyError:
             raise SchemaError(f"column {attribute!r} is not in the schema") from None
 
     def clique(self, attributes: Iterable[str]) -> Clique:
@@ -101,7 +103,8 @@ class Domain:
 
     def shape(self, clique: Iterable[str]) -> tuple[int, ...]:
         """Sizes of the clique's attributes, in the clique's own order."""
-        return tuple(self.size(attribute) for attribute in clique)
+        sizes, position = self.sizes, self.position
+        return tuple([sizes[position(attribute)] for attribute in clique])
 
     def cells(self, clique: Iterable[str] | None = None) -> int:
         """Number of cells of the clique's table (of the whole domain without an argument)."""

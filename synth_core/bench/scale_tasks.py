@@ -179,7 +179,7 @@ def sampling(task: Task, folder: Path) -> Values:
 
 
 def release(task: Task, folder: Path) -> Values:
-    """A whole release, step by step: CPU seconds and the peak of memory while the step ran."""
+    """A whole release without replicates of the model: CPU seconds of each step, and the peak of memory meanwhile."""
     source = _source(task, folder)
     with TemporaryDirectory(dir=folder) as site:
         workspace, declared = Path(site) / "workspace", Path(site) / "schema.yaml"
@@ -195,6 +195,7 @@ def release(task: Task, folder: Path) -> Values:
             "method": "absyn",
             "epsilon": 1.0,
             "delta": 1e-9,
+            "uncertainty": 0,
             "shards": max(1, task.rows // SHARD_ROWS),
         }
         address = prepare(spec, workspace=workspace)

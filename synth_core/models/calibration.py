@@ -255,6 +255,8 @@ def _product(algebra: Linear, tree: JunctionTree, i: int, members: list[Factor],
     return Factor(clique, xp.broadcast_to(whole, tree.domain.shape(clique)))
 
 
+SMALL_PRODUCT = 20_000
+"""Cells over all attributes of some tables up to which multiplying all at once takes less than planning an order."""
 LARGEST_TABLE = 2**28
 """Cells of the largest intermediate table (2 GiB); einsum letters are not the limit before this is."""
 
@@ -298,7 +300,9 @@ def _contract(operands: Sequence[Factor], output: Clique) -> Any:
         return np.ones(())
     letters = {a: k for k, a in enumerate(dict.fromkeys(a for t in operands for a in t.clique))}
     terms = [part for t in operands for part in (t.values, [letters[a] for a in t.clique])]
-    return np.einsum(*terms, [letters[a] for a in output], optimize=True)
+    sizes = {a: size for t in operands for a, size in zip(t.clique, t.values.shape, strict=True)}
+    planned = math.prod(sizes.values()) > SMALL_PRODUCT
+    return np.einsum(*terms, [letters[a] for a in output], optimize=planned)
 
 
 def conditionals(tree: JunctionTree, beliefs: Sequence[Factor], *, keep: set[str]) -> list[Factor]:

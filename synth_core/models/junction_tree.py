@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from synth_core.domain import Clique, Domain
@@ -29,6 +29,12 @@ class JunctionTree:
     domain: Domain
     cliques: tuple[Clique, ...]
     parents: tuple[int, ...]
+    _by_cells: tuple[tuple[frozenset[str], int], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        cells = [self.domain.cells(clique) for clique in self.cliques]
+        order = sorted(range(len(cells)), key=cells.__getitem__)
+        object.__setattr__(self, "_by_cells", tuple((frozenset(self.cliques[i]), i) for i in order))
 
     def separator(self, i: int) -> Clique:
         """What clique i shares with its parent.
@@ -64,9 +70,11 @@ class JunctionTree:
         Returns:
             Position of the smallest clique that contains them all; None if none does.
         """
-        wanted = set(attributes)
-        hosts = [i for i, clique in enumerate(self.cliques) if wanted.issubset(clique)]
-        return min(hosts, key=lambda i: self.domain.cells(self.cliques[i]), default=None)
+        wanted = frozenset(attributes)
+        for members, i in self._by_cells:
+            if wanted <= members:
+                return i
+        return None
 
     @property
     def cells(self) -> int:

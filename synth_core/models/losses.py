@@ -19,6 +19,7 @@ from synth_core.arrays import Arrays, default_backend, namespace, to_numpy
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SchemaError
 from synth_core.measurement import Measurement
+from synth_core.models.calibration import split_tables
 from synth_core.models.inference import Oracle
 from synth_core.models.linear import Answered, LinearMeasurement, Queries, Vector
 from synth_core.models.markov_random_field import MarkovRandomField
@@ -261,10 +262,10 @@ class Problem:
     def multipliers(self, warm: MarkovRandomField | None) -> Vector:
         """Multipliers of a model's potentials where it has potentials on measured tables, 0 elsewhere."""
         values = np.zeros(int(self.starts[-1]))
-        known = () if warm is None else warm.cliques
+        known = {} if warm is None else dict(split_tables(warm.domain, warm.cliques, warm.potentials))
         for (table, matrices), begin, end in zip(self.queries.blocks, self.starts, self.starts[1:], strict=False):
-            if warm is not None and matrices is None and self.cliques[table] in known:
-                values[begin:end] = warm.potential(self.cliques[table]).ravel()
+            if matrices is None and self.cliques[table] in known:
+                values[begin:end] = known[self.cliques[table]].ravel()
         return namespace(self.answers).asarray(values) * self.sigmas * self.open
 
     def fitted(self, residual: Vector, gradient: Vector, until: float) -> tuple[float, bool]:

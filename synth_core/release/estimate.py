@@ -82,6 +82,8 @@ class Estimate:
     beyond: bool
 
 
+FULL_PAGE = 11
+"""Columns of which the page of tables has as many as it may."""
 DETAILED = 500_000
 """Cells of confidential records for which a model is as detailed as methods allow; of fewer, noise hides the detail."""
 
@@ -108,7 +110,9 @@ TERMS: dict[str, Callable[[Shape], float]] = {
     "refit": lambda s: s.refits * s.models,
     "triple of a refit": lambda s: s.refits * s.models * s.columns**3,
     "detail of a refit": lambda s: s.refits * _detail(s),
+    "detail of a refit in a pair": lambda s: s.refits * _detail(s) * s.columns**2,
     "pair of a refit": lambda s: s.refits * s.columns**2,
+    "page of tables": lambda s: min(1, (s.columns / FULL_PAGE) ** 3),
     "compared column": lambda s: (s.evaluate != "none") * s.columns,
     "compared pair": lambda s: (s.evaluate != "none") * s.columns**2,
     "compared record in a column": lambda s: (s.evaluate != "none") * s.records * s.columns,
@@ -120,7 +124,14 @@ STEP_TERMS: dict[str, tuple[str, ...]] = {
     "ingest": ("release", "record in a column"),
     "score": OF_MODELS,
     "select": OF_MODELS,
-    "fit": (*OF_MODELS, "detail of a model", "refit", "triple of a refit", "detail of a refit"),
+    "fit": (
+        *OF_MODELS,
+        "detail of a model",
+        "refit",
+        "triple of a refit",
+        "detail of a refit",
+        "detail of a refit in a pair",
+    ),
     "sample": ("release", "model", "table", "row in a column", "row in a column of CSV", "detail of a model"),
     "evaluate": (
         *("release", "column", "pair", "record in a column", "refit", "pair of a refit", "detail of a refit"),
@@ -130,7 +141,7 @@ STEP_TERMS: dict[str, tuple[str, ...]] = {
     "peak_mb": ("release", "internal report", "column", "pair", "record in a column", "detail of a refit"),
     "confidential": ("internal report", "model", "column", "record in a column"),
     "public": (
-        *("release", "model", "column", "pair", "table", "row in a column", "row in a column of CSV"),
+        *("release", "model", "column", "table", "row in a column", "row in a column of CSV", "page of tables"),
         *("detail of a model", "refit", "detail of a refit"),
     ),
 }

@@ -287,7 +287,7 @@ class Group:
         for c in self.columns:
             edges = np.asarray(c.edges, dtype=np.float64)
             inside, bins = codes[c.name] < c.declared, np.minimum(codes[c.name], c.declared - 1)
-            last = edges[1:] - c.step if c.step else _below(edges)
+            last = edges[1:] - c.step if c.step else _below(c)
             low[c.name] = np.where(inside, edges[bins], np.nan)
             high[c.name] = np.where(inside, last[bins], np.nan)
         lowest, highest = dict(low), dict(high)
@@ -318,14 +318,18 @@ class Group:
                 return
 
 
-def _below(edges: Floats) -> Floats:
+def _below(column: InsideBins) -> Floats:
     """The largest reals that are fitted in each bin: so far below the edge that no rounding takes them for the edge.
 
-    Otherwise `a <= b` could hold with a at 5,000 and b in the bin that ends there.
+    Otherwise `a <= b` could hold with a at 5,000 and b in the bin that ends there. The last bin ends with its edge.
     """
+    edges = np.asarray(column.edges, dtype=np.float64)
     width = np.diff(edges)
-    found: Floats = edges[1:] - np.minimum(np.maximum(ROOM * width, 8 * CLOSE * np.abs(edges[1:])), width / 2)
-    return np.maximum(np.minimum(found, np.nextafter(edges[1:], -np.inf)), edges[:-1])
+    found = edges[1:] - np.minimum(np.maximum(ROOM * width, 8 * CLOSE * np.abs(edges[1:])), width / 2)
+    found = np.maximum(np.minimum(found, np.nextafter(edges[1:], -np.inf)), edges[:-1])
+    if not column.single_bins[-1]:
+        found[-1] = edges[-1]
+    return found
 
 
 def _narrowed(

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +59,7 @@ class AIM(Rounds):
         if len(domain) == 1:
             return model
         sets, graph, number = closure(domain, self.workload), graph_with(domain, scores.tables), 0
-        weights = importance(domain, self.workload, sets)
+        weights, known = importance(domain, self.workload, sets), [Candidate.of(domain, clique) for clique in sets]
         share, left = Fraction(1, self._rounds(domain)), Fraction(1)
         while left:
             number += 1
@@ -66,11 +67,8 @@ class AIM(Rounds):
             left -= share
             noise = MEAN_ABSOLUTE * self._sigma(plan, share)
             limits = scores.total / noise, self.largest_model * float(1 - left)
-            pool = self._pool(graph, sets, limits, rng=np.random.default_rng(number))
-            queries = [
-                replace(query, weight=weights[query.clique])
-                for query in self._queries(pool, tables(model, pool), noise=noise)
-            ]
+            pool = self._pool(graph, known, limits, rng=np.random.default_rng(number))
+            queries = self._queries(pool, tables(model, pool), noise=noise, weights=weights)
             worst, noisy = self._measure_worst(curator, plan, queries, number=number, share=share)
             measurements += noisy
             graph = with_clique(graph, worst.clique)
@@ -99,7 +97,7 @@ class AIM(Rounds):
     def _pool(
         self,
         graph: TriangulatedGraph,
-        sets: Sequence[Clique],
+        sets: Sequence[Candidate],
         limits: tuple[float, float],
         *,
         rng: np.random.Generator,
@@ -111,12 +109,12 @@ class AIM(Rounds):
         """
         largest_table, largest_graph = limits
         domain = graph.domain
-        worth = [clique for clique in sets if len(clique) == 1 or domain.cells(clique) <= largest_table]
+        worth = [one for one in sets if len(one.clique) == 1 or one.cells <= largest_table]
         order = rng.permutation(len(worth)) if len(worth) > self.candidates else range(len(worth))
         pool: list[Clique] = []
-        for clique in (worth[k] for k in order):
-            if fits(graph, mask_of(domain, clique), largest_graph=largest_graph):
-                pool.append(clique)
+        for one in (worth[k] for k in order):
+            if fits(graph, one.mask, largest_graph=largest_graph):
+                pool.append(one.clique)
             if len(pool) == self.candidates:
                 break
         return pool or [(attribute,) for attribute in domain]
@@ -134,6 +132,19 @@ PAPER = AIM(
     pooling=0,
 )
 """The published constants."""
+
+
+class Candidate(NamedTuple):
+    """A set of attributes, as a mask too, and the cells of its table."""
+
+    clique: Clique
+    mask: int
+    cells: int
+
+    @classmethod
+    def of(cls, domain: Domain, clique: Clique) -> Candidate:
+        """The same for a clique."""
+        return cls(clique, mask_of(domain, clique), domain.cells(clique))
 
 
 def closure(domain: Domain, workload: Workload) -> list[Clique]:

@@ -11,7 +11,7 @@ the whole domain.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -50,10 +50,18 @@ class Rounds(OneWayFirst):
     def _rounds(self, domain: Domain) -> int:
         return max(1, round(self.rounds_per_attribute * len(domain)))
 
-    def _queries(self, cliques: Sequence[Clique], tables: Sequence[Floats], *, noise: float) -> list[Misfit]:
+    def _queries(
+        self,
+        cliques: Sequence[Clique],
+        tables: Sequence[Floats],
+        *,
+        noise: float,
+        weights: Mapping[Clique, Fraction] | None = None,
+    ) -> list[Misfit]:
         """How far the model's tables are off, beyond `noise` in each cell: the mean of what measuring them adds."""
+        whole = Fraction(1)
         return [
-            Misfit(clique, table, penalty=self.penalty * noise * table.size)
+            Misfit(clique, table, self.penalty * noise * table.size, whole if weights is None else weights[clique])
             for clique, table in zip(cliques, tables, strict=True)
         ]
 

@@ -145,7 +145,10 @@ def fits(graph: TriangulatedGraph, mask: int, *, largest_graph: float) -> bool:
     only cliques along a path, by its two ends; and a triangulated graph has at most as many cliques as attributes.
     Mostly that is answer enough.
     """
-    if graph.domain.cells() <= largest_graph or any(mask & ~clique == 0 for clique in graph.masks):
+    for clique in graph.masks:
+        if not mask & ~clique:
+            return True
+    if graph.domain.cells() <= largest_graph:
         return True
     if len(graph.domain) * max(map(graph.size, graph.masks)) * graph.size(mask) <= largest_graph:
         return True

@@ -2,7 +2,7 @@
 
     python tests/benchmarks/speed.py --before COMMIT [PART ...]
 
-The earlier commit is checked out as a git worktree in bench-out/; every measurement is a process of its own, run
+Earlier commits are checked out as git worktrees in bench-out/; every measurement is a process of its own, run
 once to warm up and then in turn in both trees, with OMP_NUM_THREADS unset. Seconds are CPU seconds of the process and
 its children, the least of some turns; memory is the peak of the process. What must not have changed is compared. Writes
 speed.jsonl and speed.md here; with names of parts, or PART:ARGUMENT, only these are measured again.
@@ -28,7 +28,9 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 DATA = Path(os.environ.get("SYNTH_BENCH_DATA", ROOT.parent / "shared" / "data"))
-TREE = ROOT / "bench-out" / "before"
+TREES = ROOT / "bench-out"
+ALONE = "–"
+"""What stands for an earlier commit where it would take too long."""
 TABLES = ("nltcs", "acs", "adult", "br2000")
 THREADS = ("unset", "1", "64")
 
@@ -156,6 +158,37 @@ def evaluate(argument: str) -> Figures:
     return figures | {"same": counted, "note": f"mean SVM error {mean:.4f}"}
 
 
+def release(argument: str) -> Figures:
+    """A whole release of a generated CSV file by absyn, without replicates of the model: what each step takes."""
+    from synth_core.bench.scale_tasks import STEPS, census_schema, write_source
+    from synth_core.ledger.sql import open_ledger
+    from synth_core.privacy.accounts import Account
+    from synth_core.release.spec import ReleaseSpec
+    from synth_core.steps import prepare, run_step
+
+    rows, columns = map(int, argument.split(" x "))
+    with tempfile.TemporaryDirectory(dir=TREES) as site:
+        workspace, declared, source = Path(site) / "workspace", Path(site) / "schema.yaml", Path(site) / "source.csv"
+        workspace.mkdir()
+        census_schema(columns).save(declared)
+        write_source(source, rows, columns)
+        account = Account(dataset="bench", delta=1e-9, cap_epsilon=1.0, largest_n=100_000_000)
+        open_ledger(workspace, create=True).declare(account, actor="bench")
+        spec = {"release": "bench", "dataset": "bench", "source": str(source), "schema": str(declared)}
+        spec |= {"method": "absyn", "epsilon": 1.0, "delta": 1e-9, "shards": max(1, rows // 1_000_000)}
+        spec |= {"uncertainty": 0} if "uncertainty" in ReleaseSpec.model_fields else {}
+        address, told = prepare(spec, workspace=workspace), []
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak begins anew
+        with clock() as figures:
+            for step in STEPS:
+                begin = time.process_time()
+                run_step(step, address)
+                told.append(f"{step} {time.process_time() - begin:.1f}")
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    peak = next(float(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+    return figures | {"peak_mb": peak, "note": ", ".join(told)}
+
+
 def first(argument: str) -> Figures:
     """The first table after an installation, with nothing compiled, and the same call in the next process."""
     source = (
@@ -277,6 +310,7 @@ PARTS: dict[str, tuple[Callable[[str], Figures], tuple[str, ...], int]] = {
     "parquet": (parquet, ("1000000",), 2),
     "select": (select, ("15", "30", "60"), 1),
     "svm": (svm, TABLES, 1),
+    "release": (release, ("100000 x 60", "1000000 x 15", "1000000 x 30", "10000000 x 15"), 1),
     "evaluate": (evaluate, ("100000 x 15", "100000 x 60", "1000000 x 15", "1000000 x 30", "10000000 x 15"), 1),
 }
 """By name: what is measured, with which arguments, and how often."""
@@ -327,13 +361,13 @@ def measured(tree: Path, part: str, argument: str, *, threads: str = "unset") ->
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def compare(part: str, argument: str, threads: str) -> dict[str, Any]:
-    """The least figures of both trees, taken in turn."""
+def compare(part: str, argument: str, threads: str, *, earlier: Path | None) -> dict[str, Any]:
+    """The least figures of both trees, taken in turn; without an earlier one, those of this tree."""
     turns = PARTS[part][2]
     found: dict[str, list[Figures]] = {"before": [], "after": []}
     for _ in range(turns):
-        for name, tree in (("before", TREE), ("after", ROOT)):
-            found[name].append(measured(tree, part, argument, threads=threads))
+        for name, tree in (("before", earlier), ("after", ROOT)):
+            found[name].append(measured(tree, part, argument, threads=threads) if tree else {})
     row = {"part": part, "argument": argument, "threads": threads}
     return row | {name: min(each, key=lambda f: f.get("cpu_s", np.inf)) for name, each in found.items()}
 
@@ -341,12 +375,13 @@ def compare(part: str, argument: str, threads: str) -> dict[str, Any]:
 def markdown(rows: list[dict[str, Any]]) -> str:
     lines = ["# What a release costs, before and after", ""]
     lines += ["Written by `speed.py`; each row compares with the commit it names, both in the same run. Seconds of a"]
-    lines += ["busy machine are larger than those of a quiet one: compare within a row.", ""]
+    lines += ["busy machine are larger than those of a quiet one: compare within a row. `load` is how many processes"]
+    lines += ["wanted one of the two cores when the run began.", ""]
     lines += [
-        "| part | of | threads asked for | before | before, CPU s | after, CPU s | ratio | before, MB | after, MB "
-        "| the same |"
+        "| part | of | threads asked for | load | before | before, CPU s | after, CPU s | ratio | before, MB "
+        "| after, MB | the same |"
     ]
-    lines += ["|---|---|---|---|---:|---:|---:|---:|---:|---|"]
+    lines += ["|---|---|---|---:|---|---:|---:|---:|---:|---:|---|"]
     for row in rows:
         old, new = row["before"], row["after"]
         ratio = f"{old['cpu_s'] / new['cpu_s']:.1f}x" if "cpu_s" in old and "cpu_s" in new else "–"
@@ -355,9 +390,8 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         words += [f"{name}: {row[name]['note']}" for name in ("before", "after") if "note" in row[name]]
         verdict = "; ".join(words) or "–"
         cells = [number(old.get("cpu_s")), number(new.get("cpu_s")), ratio, whole(old), whole(new), verdict]
-        lines.append(
-            f"| {row['part']} | {row['argument']} | {row['threads']} | {row['commit']} | {' | '.join(cells)} |"
-        )
+        about = [row["part"], row["argument"], row["threads"], row.get("load", "–"), row["commit"]]
+        lines.append(f"| {' | '.join(map(str, [*about, *cells]))} |")
     return "\n".join(lines) + "\n"
 
 
@@ -380,7 +414,7 @@ def equal_threads(rows: list[dict[str, Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART")
-    parser.add_argument("--before", help="the commit to compare with")
+    parser.add_argument("--before", help=f"the commit to compare with, or {ALONE}", default="a2477c5")
     parser.add_argument("--measure", nargs=2, help="internal: one measurement in this process")
     asked = parser.parse_args()
     if asked.measure:
@@ -388,12 +422,12 @@ def main() -> None:
         figures.setdefault("peak_mb", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
         print(json.dumps(figures))
         return
-    if not TREE.exists():
-        subprocess.run(["git", "worktree", "add", "--detach", str(TREE), asked.before], cwd=ROOT, check=True)
-        warming = {**os.environ, "PYTHONPATH": str(TREE)}
-        subprocess.run([sys.executable, "-m", "synth_core.warm"], cwd=TREE, env=warming, check=True)
-    named = subprocess.run(["git", "log", "-1", "--format=%h"], cwd=TREE, capture_output=True, text=True, check=True)
-    before = named.stdout.strip()
+    before, load = asked.before, os.getloadavg()[0]
+    earlier = TREES / f"before-{before}" if before != ALONE else None
+    if earlier and not earlier.exists():
+        subprocess.run(["git", "worktree", "add", "--detach", str(earlier), before], cwd=ROOT, check=True)
+        warming = {**os.environ, "PYTHONPATH": str(earlier)}
+        subprocess.run([sys.executable, "-m", "synth_core.warm"], cwd=earlier, env=warming, check=True)
     table = HERE / "speed.jsonl"
     given = [part.partition(":") for part in asked.parts or PARTS]
     jobs = [(part, argument) for part, _, only in given for argument in ([only] if only else PARTS[part][1])]
@@ -402,7 +436,7 @@ def main() -> None:
     for part, argument in jobs:
         for threads in THREADS if part in BUSY else THREADS[:1]:
             with busy_cores() if part in BUSY else nullcontext():
-                row = compare(part, argument, threads) | {"commit": before}
+                row = compare(part, argument, threads, earlier=earlier) | {"commit": before, "load": round(load)}
             rows.append(row)
             print(json.dumps(row), flush=True)
             rows.sort(key=lambda row: list(PARTS).index(row["part"]))

@@ -1,5 +1,6 @@
 """Figures that pages state, computed again from the committed results or by the code they are about."""
 
+import json
 import re
 from pathlib import Path
 
@@ -65,3 +66,18 @@ def test_what_svm_errors_say_at_the_smallest_epsilon():
     said = re.search(r"\((0\.\d+) and (0\.\d+), behind the tree's (0\.\d+) and (0\.\d+)\)", page("evaluation.md"))
     places = [("privbayes", "adult"), ("privbayes", "br2000"), ("mst", "adult"), ("mst", "br2000")]
     assert list(said.groups()) == [f"{svm[place]:.3f}" for place in places]
+
+
+def test_errors_of_linked_tables():
+    kept = (ROOT / "tests" / "benchmarks" / "households.jsonl").read_text(encoding="utf-8").splitlines()
+    results = [json.loads(line) for line in kept]
+    ways = {"linked tables": "(a)", "one flat table of people": "(b)", "two tables apart": "(c)"}
+    rows = re.findall(r"^\| (\d\.\d) \| ([a-z ]+) \| (0.*) \|$", page("howto/link-two-tables.md"), re.MULTILINE)
+    assert len(rows) == 9
+    for epsilon, way, figures in rows:
+        own = [
+            list(r["errors"].values())[:7]
+            for r in results
+            if r["epsilon"] == float(epsilon) and r["way"].startswith(ways[way]) and "data" not in r
+        ]
+        assert [f"{mean:.3f}" for mean in np.mean(own, axis=0)] == figures.split(" | ")

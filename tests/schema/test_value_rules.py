@@ -127,6 +127,21 @@ def test_bins_of_reals_are_excluded_where_only_their_open_edge_would_hold(rule, 
         assert breaking_rows(np.array([[i, j]]), schema.domain)[0] == (not expected), (i, j)
 
 
+def test_the_last_bin_of_reals_holds_its_upper_edge_too():
+    from synth_core.domain import breaking_rows
+
+    low, high = (
+        {"name": name, "kind": "real", "bins": bins} for name, bins in (("a", [0, 50, 100]), ("b", [100, 200]))
+    )
+    schema = schema_of(low, high, rules=["a >= b"])
+    assert breaking_rows(np.array([[0, 0], [1, 0]]), schema.domain).tolist() == [True, False]
+    frame = decoded(schema, np.array([[1, 0]] * 5))
+    assert set(frame["a"]) == set(frame["b"]) == {100.0}
+    assert encode(frame, schema)["a"].tolist() == [1] * 5
+    atom = schema_of({**low, "atoms": [100]}, {**high, "bins": [100, 200]}, rules=["a >= b"])
+    assert breaking_rows(np.array([[1, 0], [2, 0]]), atom.domain).tolist() == [True, False]
+
+
 def test_a_sum_of_reals_excludes_totals_that_only_an_open_edge_would_reach():
     schema = schema_of(WAGES, RENTS, TOTAL, rules=["wages + rents == total"])
     from synth_core.domain import breaking_rows

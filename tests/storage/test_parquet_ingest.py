@@ -14,12 +14,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from synth_core.cluster import Cluster
 from synth_core.errors import SourceError
 from synth_core.example.population import generate, population_schema
 from synth_core.schema import Schema
 from synth_core.schema.codec import encode
 from synth_core.storage import sources
-from synth_core.storage.ingest import Slice, Snapshot, ingest_partitions, partition_slices, read_codes
+from synth_core.storage.ingest import (
+    Slice,
+    Snapshot,
+    encode_for_now,
+    ingest_partitions,
+    partition_slices,
+    read_codes,
+    unpack_partitions,
+)
 from synth_core.storage.sources import piece_batches, pieces
 
 KEY = b"0123456789abcdef0123456789abcdef"
@@ -49,6 +58,26 @@ def written(people, folder, form):
         return [folder / "people.csv.gz"]
     people.to_csv(folder / "people.csv", index=False, quoting=1 if form == "quoted" else 0)
     return [folder / "people.csv"]
+
+
+def test_rows_encoded_for_now_are_the_partitions_of_an_ingest(people, tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "PARQUET_BATCH_ROWS", 130)
+    monkeypatch.setattr("synth_core.storage.ingest.PARTITION_ROWS", 300)
+    files, now = written(people, tmp_path, "parquet"), tmp_path / "now"
+    now.mkdir()
+    snapshot = ingest(files, tmp_path / "out", rows_per_partition=300)
+    parts = encode_for_now(files, SCHEMA, now, cluster=Cluster())
+    assert sorted(path.name for path in now.iterdir()) == [path.name for path in parts]
+    for name, path in zip(snapshot.partitions, parts, strict=True):
+        kept, own = read_codes(tmp_path / "out" / name), read_codes(path)
+        assert list(own) == list(kept)
+        for column, codes in own.items():
+            np.testing.assert_array_equal(codes, kept[column])
+            assert codes.dtype == kept[column].dtype
+    assert list(read_codes(parts[0], ["sex"])) == ["sex"]
+    packed = [tmp_path / "out" / name for name in snapshot.partitions]
+    for path, copy in zip(parts, unpack_partitions(packed, tmp_path, cluster=Cluster()), strict=True):
+        assert copy.read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize("form", ["csv", "quoted", "gzip", "parquet"])
