@@ -13,12 +13,19 @@ from synth_core.domain import Domain
 from synth_core.privacy.strategies import Strategy
 from synth_core.synthesizers.hdmm import error_of, strategy_of
 from synth_core.synthesizers.workloads import QuerySet
+from tests.benchmarks.papers import privmrf
+from tests.benchmarks.papers.figures import load
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def page(name):
     return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def one_line(name):
+    """A page without its line breaks."""
+    return page(name).replace("\n", " ")
 
 
 def utility():
@@ -81,3 +88,14 @@ def test_errors_of_linked_tables():
             if r["epsilon"] == float(epsilon) and r["way"].startswith(ways[way]) and "data" not in r
         ]
         assert [f"{mean:.3f}" for mean in np.mean(own, axis=0)] == figures.split(" | ")
+
+
+def test_what_printed_elements_of_privmrf_change():
+    results = [r for r in load(ROOT / "tests" / "benchmarks" / "papers" / "privmrf.jsonl") if r.figure == "literal"]
+    found = dict(re.findall(r"^\| (.+?) \|.*\| ([+-]\d+ %) \|$", privmrf.show_literal(results), re.MULTILINE))
+    said = {
+        name: change
+        for change, name in re.findall(r"([+-]\d+ %) with (.+?)(?=, \+|, and| \(\[)", one_line("privmrf.md"))
+    }
+    assert {name.removeprefix("an ") for name in said} == set(found)
+    assert {name.removeprefix("an "): change for name, change in said.items()} == found
