@@ -143,8 +143,8 @@ STEP_TERMS: dict[str, tuple[str, ...]] = {
     "peak_mb": ("release", "internal report", "column", "pair", "record in a column", "detail of a refit"),
     "confidential": ("internal report", "model", "column", "record in a column"),
     "public": (
-        *("release", "model", "column", "table", "row in a column", "row in a column of CSV", "page of tables"),
-        *("detail of a model", "refit", "detail of a refit"),
+        *("release", "model", "row in a column", "row in a column of CSV", "page of tables"),
+        *("refit", "detail of a refit"),
     ),
 }
 """The terms of each step's seconds, of the memory in MB and of the disk in bytes."""
