@@ -38,12 +38,13 @@ from synth_core.release.reuse import FrozenReuse, freeze, read_frozen, say_reuse
 from synth_core.release.spec import ReleaseSpec
 from synth_core.result import Release
 from synth_core.schema import Schema
-from synth_core.schema.codec import decode, encode_numbers, summed_columns
+from synth_core.schema.codec import check_frame, check_schema, decode, encode_numbers, summed_columns
 from synth_core.schema.linked import LinkedSchema
 from synth_core.storage.contribution import bound_for, bounded_frame
 from synth_core.storage.counting import TableCounts
 from synth_core.storage.households import TupleCounts
 from synth_core.synthesizers.base import Conversation, Progress, Tools, require_reuse, run_phases
+from synth_core.synthesizers.companions import check_together
 from synth_core.synthesizers.methods import synthesizer
 from synth_core.synthesizers.moments import Moments, ask_moments, count_errors, require_answerable, summed_domain
 from synth_core.synthesizers.pooled_numbers import pool_numbers
@@ -237,6 +238,7 @@ def synthesize(
         return _synthesize_linked(frame, schema, spec, doors, rows=rows, seed=seed, share=share, progress=progress)
     if isinstance(frame, Mapping) or pairs_share is not None:
         raise SpecError("several tables and pairs_share= go with a LinkedSchema; declare one")
+    check_schema(schema)
     schema = schema.resolve()  # refuses bins that are to be bought: a frame in memory has no share for them
     check_rules(schema)
     if ledger is None:
@@ -283,6 +285,7 @@ def _synthesize_linked(
     """The same for two linked tables: the price is set aside, both are encoded, then the method asks."""
     for table in (schema.household, schema.person):
         check_rules(table)
+    check_together(schema)
     if doors["ledger"] is None:
         book, account = _ledger_in_memory(spec, UNIT, cap=doors["cap"], rows_per_unit=None)
     else:
@@ -406,6 +409,7 @@ def _conversation(
     plan = built.plan(schema.domain, budget.method)
     if spec.reuse:
         require_reuse(built)
+    check_frame(frame, source="the frame")
     bound = bound_for(schema, account, secrets.token_bytes(32))
     # Rows have no name here by which they could be known again: every call measures anew, and is charged.
     snapshot = f"frame {secrets.token_hex(16)}"

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from synth_core.errors import SpecError, needing
+from synth_core.errors import SourceError, SpecError, needing
 from synth_core.markup import table_html
-from synth_core.models.arrangement import donors, member_rows
-from synth_core.models.tuples import Households
+from synth_core.models.arrangement import donors
+from synth_core.models.tuples import Households, member_rows
 from synth_core.privacy.accounts import Record
 from synth_core.privacy.budget import BudgetPlan, epsilon_of, exact_share, mu2_of
 from synth_core.privacy.curator import Curator
@@ -114,7 +114,7 @@ class LinkedRelease:
             Every true error. It is computed from confidential rows without noise: keep it inside.
 
         Raises:
-            SourceError: a table does not fit the schema; names the column, never a value.
+            SourceError: a table does not fit the schema, or has no household; names the column, never a value.
         """
         with needing("evaluation"):
             from synth_core.evaluation.linked import compare_households
@@ -122,6 +122,8 @@ class LinkedRelease:
         check_tables(real)
         key = secrets.token_bytes(32)
         left, right = (encode_households(tables, self.schema, key) for tables in (real, self.tables))
+        if not len(left.sizes):
+            raise SourceError("the real tables have no household with people; there is nothing to compare")
         broken = np.any(
             [np.zeros(len(self.tables["household"]), bool), *self.schema.violations(self.tables).values()], 0
         )
@@ -279,8 +281,8 @@ def _decode_people(model: HouseholdModel, held: Households, rng: np.random.Gener
         still = _breaks(schema, again, held.sizes[broken])
         sound = ~np.repeat(still, held.sizes[broken])
         for name in people.columns:
-            values = people[name].to_numpy(copy=True) if people[name].dtype.kind in "if" else people[name].array.copy()
-            values[rows[sound]] = again[name].to_numpy()[sound]
+            values = people[name].array.copy()
+            values[rows[sound]] = again[name].array[sound]
             people[name] = values
         broken = broken[still]
     source = donors(held.sizes, np.isin(every, broken), schema, rng)

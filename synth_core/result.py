@@ -148,7 +148,7 @@ class Release:
         self,
         by: str | Sequence[str] = (),
         *,
-        where: Mapping[str, str | Collection[str]] | None = None,
+        where: Mapping[str, str | int | Collection[str | int]] | None = None,
         share: bool = False,
         mean: str | None = None,
         level: float = LEVEL,

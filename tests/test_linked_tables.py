@@ -160,6 +160,36 @@ def test_rules_that_leave_no_record_are_refused():
         made(schema=strict)
 
 
+def test_rules_across_people_that_no_household_keeps_are_refused_before_a_charge():
+    nobody = {"name": "nobody", "people": {"relation": ["reference", "partner", "child"]}, "exactly": 0}
+    with pytest.raises(FeasibilityError, match="keeps the rules 'nobody'"):
+        made(schema=linked_schema(together=[nobody]), frames={"household": None, "person": None})
+
+
+@pytest.mark.parametrize("households", [0, 1])
+def test_hardly_any_household_is_enough(households):
+    """What is paid for gives tables, also where all is noise."""
+    frames = {name: frame[frame.hid < households] for name, frame in linked_frames(5).items()}
+    found = made(frames, rows=3)
+    assert len(found.tables["household"]) == 3
+    assert not any(rule.any() for rule in SCHEMA.violations(found.tables).values())
+    if not households:
+        with pytest.raises(SourceError, match="nothing to compare"):
+            found.evaluate(frames)
+
+
+def test_missing_values_stay_what_they_are_where_numbers_are_drawn_anew():
+    relation, age = TABLES["person"]["columns"]
+    frames = linked_frames(400)
+    frames["person"] = frames["person"].astype({"age": "Int64"})
+    frames["person"].loc[::5, "age"] = pd.NA
+    found = made(frames, linked_schema(person={"columns": [relation, age | {"nullable": True}]}))
+    ages = found.tables["person"].age
+    assert str(ages.dtype) == "Int64"
+    assert 0.1 < ages.isna().mean() < 0.3
+    assert not any(rule.any() for rule in found.schema.violations(found.tables).values())
+
+
 def test_a_seed_decides_what_is_drawn(release):
     one, again, other = (write_tables(release.model, 200, np.random.default_rng(seed))["person"] for seed in (1, 1, 2))
     pd.testing.assert_frame_equal(one, again)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from synth_core.domain import Clique
 from synth_core.evaluation.distances import tvd
 from synth_core.markup import table_html
-from synth_core.models.tuples import Households, count_tuples, joint_codes
+from synth_core.models.tuples import UNITS, Households, count_tuples, joint_codes
 from synth_core.schema.linked import SIZE, LinkedSchema
 
 MAX_TABLES = 200
@@ -36,9 +36,6 @@ SANITY = 0.01
 
 SEED = 20230622
 """Seed of the tables and queries that are drawn: every comparison asks the same."""
-
-UNITS = 2520
-"""Units of a household's weight in which pairs are counted: a multiple of s (s - 1) for every size s up to 10."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +131,9 @@ def _pair_error(real: Households, synthetic: Households, schema: LinkedSchema, c
         return 0.0
     domain, asked = schema.domain(2), _some(cliques)
     tables = [count_tuples(held, domain, asked, places=2, scale=UNITS) for held in (real, synthetic)]
+    counted = [bool(table[0].any()) for table in tables]
+    if not all(counted):
+        return float(any(counted))  # nobody lives with anybody in one of them, or in both
     return _mean(tvd(left, right) for left, right in zip(*tables, strict=True))
 
 

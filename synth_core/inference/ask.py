@@ -147,7 +147,7 @@ def ask(
     schema: Schema,
     by: Sequence[str],
     *,
-    where: Mapping[str, str | Collection[str]] | None = None,
+    where: Mapping[str, str | int | Collection[str | int]] | None = None,
     measure: Measure = "count",
     mean_of: str | None = None,
     code_means: CodeMeans | None = None,
@@ -260,12 +260,12 @@ def _number_column(schema: Schema, name: str | None, by: Sequence[str]) -> Numbe
     return column
 
 
-def _codes(column: AnyColumn, values: str | Collection[str]) -> list[int]:
+def _codes(column: AnyColumn, values: str | int | Collection[str | int]) -> list[int]:
     """The codes that values in the schema's words have."""
     places = {caption: code for code, caption in enumerate(column.captions)}
     places = {**_plain_values(column), **places}
     found = []
-    for value in [values] if isinstance(values, str) else list(values):
+    for value in list(values) if isinstance(values, Collection) and not isinstance(values, str) else [values]:
         if str(value) not in places:
             few = ", ".join(column.captions[:8])
             raise SpecError(

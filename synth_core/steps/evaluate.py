@@ -49,7 +49,7 @@ from synth_core.schema.columns.numbers import NumberBase
 from synth_core.schema.value_rules import ValueRule
 from synth_core.steps.context import StepRun
 from synth_core.steps.explorer import write_explorer
-from synth_core.storage.ingest import encode_for_now, keeps_places
+from synth_core.storage.ingest import encode_for_now, keeps_places, unpack_partitions
 from synth_core.synthesizers.base import noise_sigma
 from synth_core.synthesizers.moments import read_moments
 from synth_core.synthesizers.pooled_numbers import pool_numbers
@@ -83,7 +83,13 @@ def evaluate(run: StepRun) -> Path:
 
 
 def _compare(run: StepRun, synthetic: CodedTable, quality: PublicQuality) -> None:
-    real = CodedTable([str(path) for path in run.partitions], run.domain, cluster=run.cluster)
+    with _folder_for_now(run) as folder:
+        pieces = unpack_partitions(run.partitions, folder, cluster=run.cluster)
+        real = CodedTable(list(map(str, pieces)), run.domain, cluster=run.cluster)
+        _compare_with(real, run, synthetic, quality)
+
+
+def _compare_with(real: CodedTable, run: StepRun, synthetic: CodedTable, quality: PublicQuality) -> None:
     evaluation = compare_tables(
         real,
         synthetic,
@@ -110,9 +116,16 @@ def _synthetic_table(run: StepRun) -> Iterator[CodedTable]:
     """
     shards = run.paths.shards(run.spec.shards, csv=False)
     schema = run.schema.model_copy(update={"unit_column": None})
-    with TemporaryDirectory(prefix=".judged-", dir=run.paths.confidential) as folder:
-        pieces = encode_for_now(shards, schema, Path(folder), cluster=run.cluster)
+    with _folder_for_now(run) as folder:
+        pieces = encode_for_now(shards, schema, folder, cluster=run.cluster)
         yield CodedTable(list(map(str, pieces)), run.domain, cluster=run.cluster)
+
+
+@contextmanager
+def _folder_for_now(run: StepRun) -> Iterator[Path]:
+    """A confidential folder that is gone afterwards."""
+    with TemporaryDirectory(prefix=".judged-", dir=run.paths.confidential) as folder:
+        yield Path(folder)
 
 
 def spend_lines(records: Sequence[Record]) -> list[SpendLine]:

@@ -142,6 +142,22 @@ def encode_for_now(sources: Sequence[str | Path], schema: Schema, folder: Path, 
     return _encode_files(list(map(str, sources)), schema, folder, rows=PARTITION_ROWS, cluster=cluster, ending=UNPACKED)
 
 
+def unpack_partitions(partitions: Sequence[Path], folder: Path, *, cluster: Cluster) -> list[Path]:
+    """Copy partitions that are read many times, so that each time takes no unpacking.
+
+    Args:
+        partitions: as an ingest left them.
+        folder: where the copies are written; whoever made it removes it.
+        cluster: where they are copied.
+
+    Returns:
+        The copies, in the same order.
+    """
+    copies = [folder / f"part-{number:05d}{UNPACKED}" for number in range(len(partitions))]
+    cluster.map(_unpack, list(zip(partitions, copies, strict=True)))
+    return copies
+
+
 def _encode_files(
     files: Sequence[str],
     schema: Schema,
@@ -286,10 +302,22 @@ def _write_partition(job: tuple[list[Slice], Path]) -> None:
     with wall():
         joined = pa.concat_tables(_encoded_table(s.path).slice(s.start, s.stop - s.start) for s in slices)
         if path.suffix == UNPACKED:
-            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, joined.schema) as writer:
-                writer.write_table(joined.combine_chunks())
+            _write_unpacked(joined.combine_chunks(), path)
             return
         write_codes({name: joined.column(name).to_numpy() for name in joined.column_names}, path)
+
+
+def _unpack(job: tuple[Path, Path]) -> None:
+    """Copy one partition; runs on a worker."""
+    path, to = job
+    with wall():
+        codes = read_codes(path)
+        _write_unpacked(pa.table({name: pa.array(column) for name, column in codes.items()}), to)
+
+
+def _write_unpacked(table: pa.Table, path: Path) -> None:
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
 
 
 def _bounded(partitions: list[Path], bound: ContributionBound) -> Iterator[dict[str, Codes]]:

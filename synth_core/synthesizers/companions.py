@@ -22,9 +22,20 @@ import numpy as np
 
 from synth_core.domain import Clique, Domain
 from synth_core.measurement import Measurement
-from synth_core.models.arrangement import arrange, draw_households, rank_attributes, settle, shuffle
+from synth_core.models.arrangement import arrange, draw_households, rank_attributes, settle
+from synth_core.models.junction_tree import junction_tree
+from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Model
-from synth_core.models.tuples import Households, attribute_place, canonical_clique, count_tuples
+from synth_core.models.tuples import (
+    UNITS,
+    Households,
+    attribute_place,
+    canonical_clique,
+    count_tuples,
+    first_households,
+    join_households,
+    shuffle,
+)
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 from synth_core.schema.linked import SIZE, LinkedSchema
@@ -50,10 +61,10 @@ DRAWN = 50_000
 """Upper limit of the households that are drawn between rounds."""
 
 MIN_DRAWN = 2_000
-"""Lower limit of the same: a few households would differ from the real ones by chance alone."""
+"""Lower limit of the same, and where there are rules: a few households differ by chance, and few keep the rules."""
 
-UNITS = 2520
-"""Units of a household's weight in which pairs are counted: a multiple of s (s - 1) for every size s up to 10."""
+CHUNK = 250_000
+"""Households drawn and arranged at a time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,6 +89,8 @@ class HouseholdModel:
     def sample(self, households: int, rng: np.random.Generator, *, passes: int | None = None) -> Households:
         """Draw households in which the pairs of people are as measured, as far as exchanges can make them.
 
+        Where there are rules, a few are drawn among many, so that enough of every size keep them.
+
         Args:
             households: how many.
             rng: source of randomness; equal states give equal households.
@@ -89,7 +102,12 @@ class HouseholdModel:
         Raises:
             FeasibilityError: hardly any household keeps the rules.
         """
-        return shuffle(settle(self.arranged(households, rng, passes=passes), self.schema, rng), rng)
+        wanted = max(households, MIN_DRAWN) if self.schema.together else households
+        parts = []
+        for start in range(0, wanted, CHUNK):
+            held = self.arranged(min(CHUNK, wanted - start), rng, passes=passes)
+            parts.append(shuffle(settle(held, self.schema, rng), rng))
+        return first_households(join_households(parts), households)
 
     def arranged(self, households: int, rng: np.random.Generator, *, passes: int | None = None) -> Households:
         """Draw households as `sample` does, without replacing those that break a rule.
@@ -106,6 +124,21 @@ class HouseholdModel:
         more = {} if passes is None else {"passes": passes}
         ranked = rank_attributes(self.people, self.schema)
         return arrange(drawn, self.schema, self.pairs, rng, total=self.total, ranked=ranked, **more)
+
+
+def check_together(schema: LinkedSchema) -> None:
+    """Refuse rules across people that hardly any household keeps, before anything is spent or read.
+
+    Args:
+        schema: the declaration of the tables.
+
+    Raises:
+        FeasibilityError: no household of a model that knows nothing but the rules of single people keeps them all.
+    """
+    if schema.together:
+        domain = schema.domain(1)
+        nothing = MarkovRandomField(junction_tree(domain, ()), (), np.zeros(0), total=float(MIN_DRAWN))
+        HouseholdModel(schema, nothing, ()).sample(1, np.random.default_rng(0))
 
 
 def measure_companions(

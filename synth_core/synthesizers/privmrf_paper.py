@@ -178,6 +178,10 @@ class PaperPrivMRF:
             ("noise on each misfit", sigma("choices", 1, max(1, t) * self.k)),
             ("noise on each marginal count", sigma("marginals", 1, most)),
             ("marginals measured", f"up to {most}, {t} of them chosen round by round"),
+            (
+                "largest clique",
+                f"{self.tau_c:,.0f} cells; the authors' code has 200,000, which is faster on many columns",
+            ),
             ("largest useful table", f"1 cell for each {self.theta * self._noise(domain, plan):.0f} records"),
         ]
         return lines

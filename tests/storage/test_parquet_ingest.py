@@ -20,7 +20,15 @@ from synth_core.example.population import generate, population_schema
 from synth_core.schema import Schema
 from synth_core.schema.codec import encode
 from synth_core.storage import sources
-from synth_core.storage.ingest import Slice, Snapshot, encode_for_now, ingest_partitions, partition_slices, read_codes
+from synth_core.storage.ingest import (
+    Slice,
+    Snapshot,
+    encode_for_now,
+    ingest_partitions,
+    partition_slices,
+    read_codes,
+    unpack_partitions,
+)
 from synth_core.storage.sources import piece_batches, pieces
 
 KEY = b"0123456789abcdef0123456789abcdef"
@@ -67,6 +75,9 @@ def test_rows_encoded_for_now_are_the_partitions_of_an_ingest(people, tmp_path, 
             np.testing.assert_array_equal(codes, kept[column])
             assert codes.dtype == kept[column].dtype
     assert list(read_codes(parts[0], ["sex"])) == ["sex"]
+    packed = [tmp_path / "out" / name for name in snapshot.partitions]
+    for path, copy in zip(parts, unpack_partitions(packed, tmp_path, cluster=Cluster()), strict=True):
+        assert copy.read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize("form", ["csv", "quoted", "gzip", "parquet"])

@@ -13,7 +13,7 @@ import pandas as pd
 
 from synth_core import Schema, synthesize
 from synth_core.domain import Domain
-from tests.benchmarks.papers.figures import COLOURS, ROOT, Contestant, Result, means, table
+from tests.benchmarks.papers.figures import COLOURS, ROOT, Contestant, Result, means, table, ticks_at
 from tests.benchmarks.yardstick import mean_tvd, wrong_predictions
 
 DATA = ROOT.parent / "shared" / "data"
@@ -155,7 +155,7 @@ def draw_by_epsilon(
             points = sorted((e, v) for (own, e, s), (v, _) in found.items() if (own, s) == (data, scheme))
             if points:
                 axes.plot(*zip(*points, strict=True), marker="o", color=colour, label=scheme)
-        axes.set(xscale="log", yscale="log", xlabel="epsilon", ylabel=f"{label}, {data}")
-        axes.legend(fontsize=7)
+        axes.set(yscale="log", xlabel="epsilon", ylabel=f"{label}, {data}")
+        ticks_at(axes, [epsilon for own, epsilon, _ in found if own == data])
 
     return draw

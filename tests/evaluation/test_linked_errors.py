@@ -46,6 +46,12 @@ def test_other_households_are_seen_where_they_differ():
     assert compare_households(couples((0, 1)), couples((0, 1)), TINY, broken=3).broken == 3
 
 
+def test_households_of_one_person_have_no_pairs_to_compare():
+    alone = Households({"household.a": np.array([0])}, {"person.a": np.array([1])}, np.array([1]))
+    assert compare_households(alone, alone, TINY).pairs == 0
+    assert compare_households(couples((0, 1)), alone, TINY).pairs == 1
+
+
 def test_group_queries_are_relative_and_bounded_by_the_sanity_bound():
     """Nobody of either code in one table, everybody in the other: no share is below 0.01, so no error above 100."""
     found = compare_households(couples((0, 0)), couples((1, 1)), TINY)
