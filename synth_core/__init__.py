@@ -8,11 +8,21 @@ if TYPE_CHECKING:
     from synth_core.api import synthesize
     from synth_core.evaluation import compare
     from synth_core.inference.published import load_release
+    from synth_core.linked import LinkedRelease
     from synth_core.result import Release
-    from synth_core.schema import Schema
+    from synth_core.schema import LinkedSchema, Schema
 
 __version__ = "0.1.0"
-__all__ = ["Release", "Schema", "__version__", "compare", "load_release", "synthesize"]
+__all__ = [
+    "LinkedRelease",
+    "LinkedSchema",
+    "Release",
+    "Schema",
+    "__version__",
+    "compare",
+    "load_release",
+    "synthesize",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -21,6 +31,14 @@ def __getattr__(name: str) -> Any:
         from synth_core.schema import Schema
 
         return Schema
+    if name == "LinkedSchema":
+        from synth_core.schema import LinkedSchema
+
+        return LinkedSchema
+    if name == "LinkedRelease":
+        from synth_core.linked import LinkedRelease
+
+        return LinkedRelease
     if name == "compare":
         from synth_core.errors import needing
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -16,6 +16,16 @@ from synth_core.arrays import one_thread
 from synth_core.errors import SpecError, needing
 from synth_core.ledger.memory import MemoryLedger
 from synth_core.ledger.verbs import LedgerVerbs
+from synth_core.linked import (
+    PAIRS_SHARE,
+    UNIT,
+    LinkedBudget,
+    LinkedRelease,
+    check_tables,
+    converse,
+    count_households,
+    write_tables,
+)
 from synth_core.measurement import EarlierRelease
 from synth_core.models.feasibility import check_rules
 from synth_core.privacy.accounts import Account, Runner, State
@@ -28,10 +38,13 @@ from synth_core.release.reuse import FrozenReuse, freeze, read_frozen, say_reuse
 from synth_core.release.spec import ReleaseSpec
 from synth_core.result import Release
 from synth_core.schema import Schema
-from synth_core.schema.codec import decode, encode_numbers, summed_columns
+from synth_core.schema.codec import check_frame, check_schema, decode, encode_numbers, summed_columns
+from synth_core.schema.linked import LinkedSchema
 from synth_core.storage.contribution import bound_for, bounded_frame
 from synth_core.storage.counting import TableCounts
+from synth_core.storage.households import TupleCounts
 from synth_core.synthesizers.base import Conversation, Progress, Tools, require_reuse, run_phases
+from synth_core.synthesizers.companions import check_together
 from synth_core.synthesizers.methods import synthesizer
 from synth_core.synthesizers.moments import Moments, ask_moments, count_errors, require_answerable, summed_domain
 from synth_core.synthesizers.pooled_numbers import pool_numbers
@@ -53,10 +66,60 @@ RUNNER = Runner(actor="api")
 """Who runs a release that is made by a call."""
 
 
-@one_thread
+@overload
 def synthesize(
     frame: pd.DataFrame,
     schema: Schema,
+    *,
+    epsilon: float,
+    delta: float,
+    method: str = ...,
+    preset: str = ...,
+    rows: int | None = ...,
+    moments_share: float = ...,
+    cap: float | None = ...,
+    options: dict[str, Any] | None = ...,
+    seed: int = ...,
+    progress: Progress | None = ...,
+    ledger: str | Path | None = ...,
+    dataset: str | None = ...,
+    release: str | None = ...,
+    rows_per_unit: int | None = ...,
+    largest_n: int | None = ...,
+    delta_reason: str = ...,
+    protect: Sequence[Sequence[str]] = ...,
+    protect_share: float = ...,
+    reuse: Sequence[str] = ...,
+) -> Release: ...
+
+
+@overload
+def synthesize(
+    frame: Mapping[str, pd.DataFrame],
+    schema: LinkedSchema,
+    *,
+    epsilon: float,
+    delta: float,
+    method: str = ...,
+    preset: str = ...,
+    rows: int | None = ...,
+    cap: float | None = ...,
+    options: dict[str, Any] | None = ...,
+    seed: int = ...,
+    progress: Progress | None = ...,
+    ledger: str | Path | None = ...,
+    dataset: str | None = ...,
+    release: str | None = ...,
+    largest_n: int | None = ...,
+    delta_reason: str = ...,
+    pairs_share: float = ...,
+) -> LinkedRelease: ...
+
+
+@one_thread
+def synthesize(
+    frame: pd.DataFrame | Mapping[str, pd.DataFrame],
+    schema: Schema | LinkedSchema,
     *,
     epsilon: float,
     delta: float,
@@ -77,8 +140,9 @@ def synthesize(
     protect: Sequence[Sequence[str]] = (),
     protect_share: float = 0.1,
     reuse: Sequence[str] = (),
-) -> Release:
-    """Synthesize a frame in memory at (epsilon, delta).
+    pairs_share: float | None = None,
+) -> Release | LinkedRelease:
+    """Synthesize a frame in memory, or two linked ones, at (epsilon, delta).
 
     With a `ledger`, the price is charged to the account of `dataset` there, like that of a release made by
     `synth run`. Without one the result says "unit: record, accounted for nowhere": nothing is kept, and several calls
@@ -86,6 +150,9 @@ def synthesize(
 
     If the schema names a `unit_column`, at most as many rows of one unit are used as the account allows, and the price
     is that of protecting all of them, as in a release; otherwise each record is a unit.
+
+    Two linked tables, of households and of the people in them, are given as `{"household": …, "person": …}` with a
+    `LinkedSchema`. Their unit is the household, whatever its size, and what comes back are two tables.
 
         >>> import pandas as pd
         >>> from synth_core import Schema, synthesize
@@ -99,13 +166,15 @@ def synthesize(
         (1.0, 'record, accounted for nowhere')
 
     Args:
-        frame: the confidential rows, one record each; columns that the schema does not name are not read.
+        frame: the confidential rows, one record each, or two tables of them by name; columns that the schema does not
+            name are not read.
         schema: the public declaration of the columns.
         epsilon: what the table may cost.
         delta: the other half of the guarantee; with a ledger, the account's.
         method: see `synth methods`.
         preset: see `synth methods`.
-        rows: number of synthetic rows, a public number; None takes the noisy number of records.
+        rows: number of synthetic rows, of linked tables that of households; a public number. None takes the noisy
+            number.
         moments_share: share of the budget that buys the sums inside bins of columns with `moments: true`.
         cap: epsilon that an account in memory allows in all; less than `epsilon` is refused before data is read.
         options: constants of the preset to replace.
@@ -125,9 +194,11 @@ def synthesize(
         reuse: earlier releases of the account, made from the same rows with the same schema; their noisy answers are
             used again, which costs nothing. Both are declared by naming them: nothing looks at the rows. A release
             whose answers disagree with the new ones is set aside.
+        pairs_share: of linked tables, the share of the budget that measures who lives with whom, 0.1 if left out; with
+            0, the people of a household are independent given the household.
 
     Returns:
-        The synthetic table, what it cost, and the model; a notebook shows it as a summary.
+        The synthetic table, or tables, what it cost, and the model; a notebook shows it as a summary.
 
     Raises:
         SpecError: if the arguments do not fit each other, the account or the method.
@@ -155,12 +226,26 @@ def synthesize(
         },
         where="synthesize",
     )
+    if isinstance(schema, LinkedSchema):
+        _refuse_unlinked(moments_share=moments_share, rows_per_unit=rows_per_unit, protect=protect, reuse=reuse)
+        if not isinstance(frame, Mapping):
+            raise SpecError('two linked tables are given as {"household": …, "person": …}, and no others')
+        check_tables(frame)
+        if ledger is None and largest_n is not None:
+            check_delta(delta, largest_n, delta_reason)
+        doors = {"cap": cap, "ledger": ledger, "largest_n": largest_n}
+        share = PAIRS_SHARE if pairs_share is None else pairs_share
+        return _synthesize_linked(frame, schema, spec, doors, rows=rows, seed=seed, share=share, progress=progress)
+    if isinstance(frame, Mapping) or pairs_share is not None:
+        raise SpecError("several tables and pairs_share= go with a LinkedSchema; declare one")
+    check_schema(schema)
     schema = schema.resolve()  # refuses bins that are to be bought: a frame in memory has no share for them
     check_rules(schema)
     if ledger is None:
         if largest_n is not None:
             check_delta(delta, largest_n, delta_reason)
-        book, account = _ledger_in_memory(spec, schema, cap=cap, rows_per_unit=rows_per_unit)
+        unit = schema.unit_column or "record"
+        book, account = _ledger_in_memory(spec, unit, cap=cap, rows_per_unit=rows_per_unit)
     else:
         _refuse_given(cap=cap, rows_per_unit=rows_per_unit, largest_n=largest_n)
         book, account = _existing_account(ledger, spec)
@@ -186,9 +271,71 @@ def synthesize(
     return Release(table, records, model, account.unit, schema, (epsilon, delta), reused, moments, again)
 
 
+def _synthesize_linked(
+    frames: Mapping[str, pd.DataFrame],
+    schema: LinkedSchema,
+    spec: ReleaseSpec,
+    doors: Mapping[str, Any],
+    *,
+    rows: int | None,
+    seed: int,
+    share: float,
+    progress: Progress | None,
+) -> LinkedRelease:
+    """The same for two linked tables: the price is set aside, both are encoded, then the method asks."""
+    for table in (schema.household, schema.person):
+        check_rules(table)
+    check_together(schema)
+    if doors["ledger"] is None:
+        book, account = _ledger_in_memory(spec, UNIT, cap=doors["cap"], rows_per_unit=None)
+    else:
+        _refuse_given(cap=doors["cap"], largest_n=doors["largest_n"])
+        book, account = _existing_account(doors["ledger"], spec)
+        if account.unit != UNIT or account.rows_per_unit != 1:
+            raise SpecError(
+                f"dataset {spec.dataset!r} protects one {account.unit} of {account.rows_per_unit} rows; linked tables "
+                f"need an account whose unit is the {UNIT}, with 1 row per unit"
+            )
+    price = mu2_of(spec.epsilon, spec.delta)
+    budget = LinkedBudget.of(price, schema, share=share)
+    built = synthesizer(spec.method, spec.preset, spec.options)
+    plan = built.plan(schema.domain(1), budget.method)
+    snapshot = f"frame {secrets.token_hex(16)}"
+    with live_progress("Synthesizing", wanted=progress is None) as advance:
+        with _held(book, spec, price):
+            counts = count_refusals(
+                lambda: count_households(frames, schema),
+                ledger=book,
+                dataset=spec.dataset,
+                release=spec.release,
+                step="ingest",
+                runner=RUNNER,
+            )
+
+            def curator(step: str, counted: TupleCounts) -> Curator:
+                advance(step, SHARES[step])
+                spending = Spending(
+                    dataset=spec.dataset, snapshot=snapshot, release=spec.release, step=step, runner=RUNNER
+                )
+                return Curator(counts=counted, ledger=book, spending=spending)
+
+            said = progress or (lambda what: advance(what, SHARES["fit"]))
+            model = converse(built, plan, budget, schema, counts, curator, progress=said)
+        advance("drawing households", SHARES["sample"])
+        tables = write_tables(model, rows or max(1, round(model.total)), np.random.default_rng(seed))
+    records = book.records(dataset=spec.dataset, release=spec.release)
+    return LinkedRelease(tables, records, model, account.unit, schema, (spec.epsilon, spec.delta))
+
+
+def _refuse_unlinked(**arguments: Any) -> None:
+    for name, value in arguments.items():
+        if value:
+            raise SpecError(f"{name}= is not offered for linked tables; leave it out")
+
+
 def _ledger_in_memory(
     spec: ReleaseSpec,
-    schema: Schema,
+    unit: str,
     *,
     cap: float | None,
     rows_per_unit: int | None,
@@ -198,7 +345,7 @@ def _ledger_in_memory(
         raise SpecError("dataset= and release= are names in a ledger; say with ledger= where it is")
     account = Account(
         dataset=spec.dataset,
-        unit=f"{schema.unit_column or 'record'}, {NOWHERE}",
+        unit=f"{unit}, {NOWHERE}",
         delta=spec.delta,
         cap_epsilon=spec.epsilon if cap is None else cap,
         rows_per_unit=1 if rows_per_unit is None else rows_per_unit,
@@ -262,6 +409,7 @@ def _conversation(
     plan = built.plan(schema.domain, budget.method)
     if spec.reuse:
         require_reuse(built)
+    check_frame(frame, source="the frame")
     bound = bound_for(schema, account, secrets.token_bytes(32))
     # Rows have no name here by which they could be known again: every call measures anew, and is charged.
     snapshot = f"frame {secrets.token_hex(16)}"

@@ -91,11 +91,7 @@ class Release:
     @property
     def cost(self) -> Cost:
         """What the release costs."""
-        epsilon, delta = self.asked
-        charged = sum((record.mu2 for record in counted_records(self.records)), Fraction(0))
-        spent = epsilon_of(charged, delta)
-        promised = max(charged, mu2_of(epsilon, delta))
-        return Cost(epsilon=max(epsilon, spent), delta=delta, mu=mu_of(promised), spent=spent, unit=self.unit)
+        return cost_of(self.records, self.asked, self.unit)
 
     @property
     def spends(self) -> pd.DataFrame:
@@ -104,20 +100,7 @@ class Release:
         The columns are step, purpose, mechanism, questions, noise_sigma (standard deviation in records, of the question
         with the most noise; none for a choice) and mu2, which add up to what the release was charged.
         """
-        import pandas as pd
-
-        rows = [
-            (
-                record.step,
-                record.purpose,
-                record.mechanism.name,
-                record.mechanism.count,
-                _sigma(record),
-                float(record.mu2),
-            )
-            for record in counted_records(self.records)
-        ]
-        return pd.DataFrame(rows, columns=["step", "purpose", "mechanism", "questions", "noise_sigma", "mu2"])
+        return list_spends(self.records)
 
     def summary(self) -> str:
         """Says what the release is and what it cost, in a few lines.
@@ -144,7 +127,7 @@ class Release:
             lines.append(f"rules      {len(self.schema.rules)} declared, {broken:,} rows that break one")
         return "\n".join(lines)
 
-    def uncertain(self, *, replicates: int = 24) -> Uncertain:
+    def uncertain(self, *, replicates: int = 12) -> Uncertain:
         """The model with its replicates, which are made when they are first asked for.
 
         Args:
@@ -165,7 +148,7 @@ class Release:
         self,
         by: str | Sequence[str] = (),
         *,
-        where: Mapping[str, str | Collection[str]] | None = None,
+        where: Mapping[str, str | int | Collection[str | int]] | None = None,
         share: bool = False,
         mean: str | None = None,
         level: float = LEVEL,
@@ -217,6 +200,49 @@ class Release:
         head = self.table.head(SHOWN_ROWS)
         rows = table_html(head.astype(str).to_numpy().tolist(), title="First rows", head=[str(c) for c in head.columns])
         return f"{facts}{rows}"
+
+
+def cost_of(records: Sequence[Record], asked: tuple[float, float], unit: str) -> Cost:
+    """Add up what a release costs.
+
+    Args:
+        records: its records in the ledger.
+        asked: the epsilon that was asked for, and the delta.
+        unit: whom the promise protects.
+
+    Returns:
+        The larger of what was asked and what was charged.
+    """
+    epsilon, delta = asked
+    charged = sum((record.mu2 for record in counted_records(records)), Fraction(0))
+    spent = epsilon_of(charged, delta)
+    promised = max(charged, mu2_of(epsilon, delta))
+    return Cost(epsilon=max(epsilon, spent), delta=delta, mu=mu_of(promised), spent=spent, unit=unit)
+
+
+def list_spends(records: Sequence[Record]) -> pd.DataFrame:
+    """List what was paid for, one row for each batch of questions.
+
+    Args:
+        records: a release's records in the ledger.
+
+    Returns:
+        The columns step, purpose, mechanism, questions, noise_sigma and mu2.
+    """
+    import pandas as pd
+
+    rows = [
+        (
+            record.step,
+            record.purpose,
+            record.mechanism.name,
+            record.mechanism.count,
+            _sigma(record),
+            float(record.mu2),
+        )
+        for record in counted_records(records)
+    ]
+    return pd.DataFrame(rows, columns=["step", "purpose", "mechanism", "questions", "noise_sigma", "mu2"])
 
 
 def _sigma(record: Record) -> float:

@@ -27,7 +27,7 @@ from synth_core.models.plan import plan
 from synth_core.models.sampling import sample_rows
 from synth_core.privacy.entropy import SystemEntropy
 from synth_core.privacy.noise import grid_noise
-from synth_core.schema import Schema
+from synth_core.schema import LinkedSchema, Schema
 from synth_core.schema.codec import decode_table
 from synth_core.storage.counting import count_codes
 
@@ -47,6 +47,7 @@ def warm_up() -> None:
         rows = pd.DataFrame({name: rng.integers(0, n, 200) for name, n in sizes.items()})
         for method, preset in OWN_KERNELS:
             synthesize(rows, Schema.from_sizes(sizes), method=method, preset=preset, epsilon=1.0, delta=1e-6)
+    _warm_linked()
 
 
 def warm_release(sizes: Sequence[int]) -> None:
@@ -64,6 +65,16 @@ def warm_release(sizes: Sequence[int]) -> None:
     Lessons.of(few, Domain.of({"a": 2, "b": 2})).predict("a", few)
     count_matches(few.astype(np.int64), few, np.zeros(2, dtype=np.int64))
     grid_noise(Fraction(1), 1, SystemEntropy())
+
+
+def _warm_linked() -> None:
+    """Run what two linked tables need besides."""
+    codes = [{"name": "a", "kind": "categorical", "values": [0, 1]}]
+    one = {"name": "some", "people": {"a": 1}, "at_most": 2}
+    raw = {"link": "h", "largest": 2, "household": {"columns": codes}, "person": {"columns": codes}, "together": [one]}
+    frame = pd.DataFrame({"h": np.arange(100), "a": np.arange(100) % 2})
+    tables = {"household": frame, "person": pd.concat([frame, frame])}
+    synthesize(tables, LinkedSchema.model_validate({"tables": raw}), method="independent", epsilon=50.0, delta=1e-6)
 
 
 def _warm_engine(size: int) -> None:

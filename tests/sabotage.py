@@ -80,8 +80,11 @@ FAULTS = (
         more=(("synth_core/schema/value_rules.py",
             "np.where(np.isnan(total), low[name], np.minimum(new, high[name]))",
             "np.where(np.isnan(total), low[name], new)"),)),
+    Fault("numbers: rules are silent where another column of theirs is missing", "synth_core/schema/value_rules.py",
+        "if c.size > c.declared else []", "if False else []",
+        ("tests/schema/test_value_rules.py",)),
     Fault("numbers: the open edge of a bin is taken for the next bin", "synth_core/schema/value_rules.py",
-        "if c.step else _below(edges)", "if c.step else np.nextafter(edges[1:], -np.inf)",
+        "if c.step else _below(c)", "if c.step else np.nextafter(edges[1:], -np.inf)",
         ("tests/schema/test_value_rules.py",)),
     Fault("numbers: sums are asked for with a budget that cannot be drawn", "synth_core/steps/preparation.py",
         "        require_answerable(columns, divide_budget(spec, rows_per_unit=rows_per_unit).moments)\n",
@@ -376,6 +379,15 @@ FAULTS = (
     Fault("edge 1b: a restoration that was killed charges twice", "synth_core/ledger/restore.py",
         "if not (ledger.head() in kept_heads(heads)[0] and _has_charged(ledger, since)):", "if True:",
         ("tests/ledger/test_restore_postgres.py",)),
+    Fault("households: weights of tuples that do not sum to 1", "synth_core/models/tuples.py",
+        "scale // math.perm(size, used)", "scale // max(1, used)",
+        ("tests/privacy/test_tuple_sensitivities.py",)),
+    Fault("households: noise in units of the usual grid on counts of a finer one", "synth_core/privacy/noise.py",
+        "discrete_gaussian(variance * scale**2,", "discrete_gaussian(variance * GRID**2,",
+        ("tests/privacy/test_tuple_sensitivities.py",)),
+    Fault("households: what becomes of a household depends on others", "synth_core/storage/households.py",
+        "whole = (rows == 1) & (people > 0)", "whole = (rows >= rows.min()) & (people > 0)",
+        ("tests/storage/test_households.py",)),
 )
 # fmt: on
 

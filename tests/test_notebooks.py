@@ -15,7 +15,7 @@ import pytest
 
 from infra.handbook.notebooks import NOTEBOOKS, run_notebook
 from synth_core import Release, Schema, compare, synthesize
-from synth_core.errors import SchemaError
+from synth_core.errors import SchemaError, SourceError
 from synth_core.evaluation import Evaluation
 from synth_core.markup import table_html
 from synth_core.privacy.accounts import Account
@@ -180,6 +180,26 @@ def test_the_examples_of_docstrings_run(module):
     found = doctest.testmod(importlib.import_module(module))
     assert found.attempted >= 4
     assert found.failed == 0
+
+
+def test_the_path_of_a_table_or_a_schema_is_refused_with_how_to_read_it(schema):
+    asked = {"epsilon": 1.0, "delta": 1e-6}
+    with pytest.raises(SourceError, match=r"the frame: a data frame is needed, not a str; .* pandas.read_csv\(path\)"):
+        synthesize("people.csv", schema, **asked)
+    with pytest.raises(SchemaError, match=r"schema: a Schema is needed, not a dict; .* Schema.load\(path\)"):
+        synthesize(people(), {"columns": []}, **asked)
+    with pytest.raises(SourceError, match="synthetic table: a data frame is needed, not a str"):
+        compare(people(), "extract.csv", schema)
+
+
+def test_a_release_is_asked_by_words_and_by_codes(schema):
+    coded = Schema.model_validate({"columns": [{"name": "sex", "values": {1: "female", 2: "male"}}]})
+    frame = pd.DataFrame({"sex": [1, 2] * 300})
+    release = synthesize(frame, coded, epsilon=2.0, delta=1e-6, method="independent")
+    by_word, by_code = (release.ask(where={"sex": value}).values for value in ("female", 1))
+    assert by_word == by_code
+    assert release.ask(where={"sex": [1, 2]}).values > by_word
+    assert repr(release.ask("sex")) == str(release.ask("sex")), "what a terminal shows is the table"
 
 
 def test_a_bar_is_drawn_on_a_terminal(monkeypatch):

@@ -121,7 +121,7 @@ class Witness:
         """Ask the audited curator and weigh the noisy counts."""
         given = self._curator.measure(cliques, mu2, **how)
         asked = [measurement.clique for measurement in given]
-        exact = [[GRID * table for table in _tables(world, asked)] for world in self._worlds]
+        exact = [[GRID * table / world.scale for table in _tables(world, asked)] for world in self._worlds]
         self._weigh_numbers(exact, [measurement.noisy for measurement in given])
         return given
 
@@ -130,7 +130,10 @@ class Witness:
         given = self._curator.answer(strategies, mu2, **how)
         asked = [strategy.clique for strategy in strategies]
         exact = [
-            [GRID * strategy.evaluate(table) for strategy, table in zip(strategies, _tables(world, asked), strict=True)]
+            [
+                GRID * one.evaluate(table) / world.scale
+                for one, table in zip(strategies, _tables(world, asked), strict=True)
+            ]
             for world in self._worlds
         ]
         units = [one.strategy.sensitivity2 for one in given]

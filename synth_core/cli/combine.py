@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from synth_core.errors import SourceError
-from synth_core.files import explain, read_file
+from synth_core.files import escape_formula, explain, read_file
 from synth_core.names import suggest
 
 EXTRACT = "extract"
@@ -122,7 +122,7 @@ def _number(text: str, where: str) -> float:
 
 def _write(lines: list[list[str]], *, as_csv: bool) -> None:
     if as_csv:
-        csv.writer(sys.stdout, lineterminator="\n").writerows(lines)
+        csv.writer(sys.stdout, lineterminator="\n").writerows([escape_formula(name), *rest] for name, *rest in lines)
         return
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for name, *numbers in lines:

@@ -28,6 +28,9 @@ from synth_core.privacy.answer_form import Groups
 _MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
 
 
+MAX_TIED_CELLS = 4_000_000
+"""Cells up to which the table of a pair is formed whole to see how far its columns depend on each other."""
+
 MergedMarginal: TypeAlias = tuple[Measurement, Groups]
 """A noisy marginal for which codes were merged first, and the group of each code, by attribute."""
 
@@ -205,8 +208,22 @@ def _shares(table: CodedTable) -> dict[str, NDArray[np.float64]]:
 def _ties(synthetic: CodedTable) -> tuple[tuple[float, ...], ...]:
     domain, shares = synthetic.domain, _shares(synthetic)
     matrix = np.zeros((len(domain), len(domain)))
-    pairs = list(combinations(domain, 2))
+    pairs = [pair for pair in combinations(domain, 2) if domain.cells(pair) <= MAX_TIED_CELLS]
     for (a, b), counts in zip(pairs, synthetic.tables(pairs), strict=True):
-        i, j = domain.position(a), domain.position(b)
-        matrix[i, j] = matrix[j, i] = tvd(counts, np.outer(shares[a], shares[b]))
-    return tuple(tuple(row) for row in matrix.tolist())
+        matrix[domain.position(a), domain.position(b)] = tvd(counts, np.outer(shares[a], shares[b]))
+    for a, b in combinations(domain, 2):
+        if domain.cells((a, b)) > MAX_TIED_CELLS:
+            matrix[domain.position(a), domain.position(b)] = _sampled_tie(synthetic, a, b, shares)
+    return tuple(tuple(row) for row in (matrix + matrix.T).tolist())
+
+
+def _sampled_tie(synthetic: CodedTable, a: str, b: str, shares: Mapping[str, NDArray[np.float64]]) -> float:
+    """The same distance of a pair with very many cells, in a sample of the rows: no cell without rows is formed.
+
+    Cells without rows add what independence gives them, which is all that it does not give the others.
+    """
+    domain, rows = synthetic.domain, synthetic.sample
+    first, second = (rows[:, domain.position(name)].astype(np.int64) for name in (a, b))
+    cells, counts = np.unique(first * domain.size(b) + second, return_counts=True)
+    alone = shares[a][cells // domain.size(b)] * shares[b][cells % domain.size(b)]
+    return float(np.abs(counts / len(rows) - alone).sum() + 1 - alone.sum()) / 2

@@ -52,7 +52,7 @@ from synth_core.evaluation.values import ValueComparison, compare_values
 from synth_core.markup import table_html
 from synth_core.progress import live_progress
 from synth_core.schema import Schema
-from synth_core.schema.codec import encode_numbers, number_columns
+from synth_core.schema.codec import check_frame, check_schema, encode_numbers, number_columns
 from synth_core.schema.columns.inside import InsideBins, is_place
 
 ROW_MEASURES = "SVM errors, propensity and closeness"
@@ -197,6 +197,9 @@ def compare(
     Raises:
         SourceError: a table has no rows, or a value that is not declared; the text names table and column.
     """
+    check_schema(schema)
+    check_frame(real, source="real table")
+    check_frame(synthetic, source="synthetic table")
     with live_progress("Comparing", wanted=progress is None) as advance:
         real_table = encode_table(real, schema, source="real table")
         synthetic_table = encode_table(synthetic, schema, source="synthetic table")

@@ -156,10 +156,7 @@ def _cells(answered: _Answered, columns: dict[str, Any], cells: slice) -> tuple[
         ]
     groups = block.groups or (None,) * len(block.clique)
     members = [_members(size, own) for size, own in zip(block.shape, groups, strict=True)]
-    named = [
-        [_in_words(codes, columns.get(name)) for codes in axis]
-        for name, axis in zip(block.clique, members, strict=True)
-    ]
+    named = [_words(axis, columns.get(name)) for name, axis in zip(block.clique, members, strict=True)]
     places = np.unravel_index(np.arange(cells.start, cells.stop), block.shape) if block.shape else ()
     rows = list(zip(*(axis.tolist() for axis in places), strict=True)) if places else [()]
     words = [[own[at] for own, at in zip(named, row, strict=True)] for row in rows]
@@ -176,9 +173,14 @@ def _members(size: int, groups: tuple[int, ...] | None) -> list[list[int]]:
     return found
 
 
-def _in_words(codes: Sequence[int], column: _Column | None) -> str:
-    """A cell's codes of one column by their captions; a grid of bins that are bought has none."""
+def _words(axis: Sequence[Sequence[int]], column: _Column | None) -> list[str]:
+    """The places of an axis by the captions of their codes; a grid of bins that are bought has none."""
     captions = column.captions if column is not None else ()
+    return [_in_words(codes, captions) for codes in axis]
+
+
+def _in_words(codes: Sequence[int], captions: Sequence[str]) -> str:
+    """Codes that share a place by their captions."""
     named = [captions[code] if code < len(captions) else str(code) for code in codes]
     if len(named) <= MOST_NAMED:
         return " or ".join(named)

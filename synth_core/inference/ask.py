@@ -11,6 +11,7 @@ import numpy as np
 
 from synth_core.arrays import Floats
 from synth_core.errors import SpecError
+from synth_core.files import escape_formula
 from synth_core.inference.uncertain import LEVEL, ROUNDING, Uncertain, UncertainTable
 from synth_core.markup import table_html
 from synth_core.names import suggest
@@ -87,8 +88,11 @@ class AskedTable:
         return pd.DataFrame({**columns, "measured": np.full(len(self.values), self.measured)})
 
     def to_csv(self) -> str:
-        """The same as CSV with a header."""
-        return str(self.to_frame().to_csv(index=False))
+        """The same as CSV with a header; an apostrophe stands before what a spreadsheet would run as a formula."""
+        frame = self.to_frame().rename(columns=escape_formula)
+        for name in map(escape_formula, self.by):
+            frame[name] = frame[name].map(escape_formula)
+        return str(frame.to_csv(index=False))
 
     def to_json(self) -> str:
         """The same as one JSON object, with what was asked; an unknown error is null."""
@@ -143,7 +147,7 @@ def ask(
     schema: Schema,
     by: Sequence[str],
     *,
-    where: Mapping[str, str | Collection[str]] | None = None,
+    where: Mapping[str, str | int | Collection[str | int]] | None = None,
     measure: Measure = "count",
     mean_of: str | None = None,
     code_means: CodeMeans | None = None,
@@ -256,12 +260,12 @@ def _number_column(schema: Schema, name: str | None, by: Sequence[str]) -> Numbe
     return column
 
 
-def _codes(column: AnyColumn, values: str | Collection[str]) -> list[int]:
+def _codes(column: AnyColumn, values: str | int | Collection[str | int]) -> list[int]:
     """The codes that values in the schema's words have."""
     places = {caption: code for code, caption in enumerate(column.captions)}
     places = {**_plain_values(column), **places}
     found = []
-    for value in [values] if isinstance(values, str) else list(values):
+    for value in list(values) if isinstance(values, Collection) and not isinstance(values, str) else [values]:
         if str(value) not in places:
             few = ", ".join(column.captions[:8])
             raise SpecError(

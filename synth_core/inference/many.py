@@ -1,6 +1,6 @@
 """Many tables of a release at once: each model is asked for all of them, and forgotten before the next.
 
-A calibrated model holds as many cells as its junction tree, so that two dozen of them would fill a machine. Tables
+A calibrated model holds as many cells as its junction tree, so that a dozen of them would fill a machine. Tables
 inside one clique of the tree share partial sums. The others are summed out one by one, each over the whole tree: the
 first of them as long as that is little work, and for the rest the rows of a sample of the model are counted, as
 `expected.sampled_counts` does.

@@ -1,7 +1,7 @@
 """Models fitted again to redrawn noise, as they are stored: their numbers, in the order of the published model.
 
 A replicate has the structure of the release's own model and other numbers. `replicates.npz` holds for each the
-difference of these numbers, which half precision tells to one part in two thousand: more than two dozen replicates know
+difference of these numbers, which half precision tells to one part in two thousand: more than a dozen replicates know
 of a standard deviation.
 """
 

@@ -61,6 +61,8 @@ NEARLY_BALANCED = 1.0
 entropy balance, the gradient is 0."""
 BALANCED = 0.3
 """The same at which the fit ends."""
+HEAVIER = 9.0, 3.0, 1.0
+"""Multiples of the entropy's weight by which `settle` comes to it."""
 POLISH = 50, 500
 """Least and largest number of passes after the last halving."""
 POLISH_CELLS = 1e8
@@ -207,10 +209,16 @@ def settle(
     max_passes: int,
     progress: Callable[[FitProgress], None] | None = None,
 ) -> Vector:
-    """The multipliers of the model of least loss minus `ridge` times its entropy, from `start` on."""
-    search = _Search(problem, oracle, max_passes, progress, ridge=ridge)
+    """The multipliers of the model of least loss minus `ridge` times its entropy.
+
+    The way leads over heavier weights. At its own small weight a fit throws the potentials of rare cells far beyond
+    their place in the first steps and takes most of its passes to bring them back, wherever it begins.
+    """
+    search = _Search(problem, oracle, max_passes, progress, ridge=ridge * HEAVIER[0])
     search.best = search.evaluated(start, 0.0)
-    search.balance(within=BALANCED)
+    for multiple in HEAVIER:
+        search.weigh_entropy(ridge * multiple)
+        search.balance(within=NEARLY_BALANCED)
     return search.best.multipliers
 
 

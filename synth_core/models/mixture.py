@@ -18,6 +18,7 @@ from synth_core.models.bayesian_network import BayesianNetwork
 from synth_core.models.junction_tree import JunctionTree, junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.refined import Refined
+from synth_core.models.rows import RowModel
 from synth_core.models.sampling import code_type
 from synth_core.models.stored import StoredModel, domain_header, open_model, read_domain
 
@@ -180,8 +181,8 @@ class Mixture(StoredModel):
         return np.array(component.codes.get(name, range(self.domain.size(name))), dtype=np.int64)
 
 
-AnyModel = MarkovRandomField | BayesianNetwork | Refined | Mixture
-KINDS: tuple[type[AnyModel], ...] = (MarkovRandomField, BayesianNetwork, Refined, Mixture)
+AnyModel = MarkovRandomField | BayesianNetwork | Refined | RowModel | Mixture
+KINDS: tuple[type[AnyModel], ...] = (MarkovRandomField, BayesianNetwork, Refined, RowModel, Mixture)
 """Kinds of model that a file may hold."""
 
 
@@ -192,7 +193,7 @@ def load_model(path: str | os.PathLike[str]) -> AnyModel:
         path: a file that a model's `save` wrote.
 
     Returns:
-        The model: a Markov random field, a Bayesian network or a mixture of them.
+        The model: a Markov random field, a Bayesian network, rows or a mixture of them.
 
     Raises:
         SourceError: the file is no stored model of a known format.

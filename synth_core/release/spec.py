@@ -185,7 +185,7 @@ class ReleaseSpec(BaseModel):
         "Replicates of the model",
         "how often the model is fitted again to redrawn noise, which gives every number its error (`synth ask`) and "
         "costs no privacy; more give steadier intervals and take longer, 0 gives none",
-        24,
+        12,
         ge=0,
         le=200,
     )

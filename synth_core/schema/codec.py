@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from synth_core.domain import Codes
 from synth_core.errors import SchemaError, SourceError
-from synth_core.schema import Schema
+from synth_core.schema import DeclaredSchema, Schema
 from synth_core.schema.attached import Attached
 from synth_core.schema.cells import frame_cells
 from synth_core.schema.columns import AnyColumn
@@ -172,6 +172,20 @@ def decode(
     """`decode_table` as a pandas frame: text as str, whole numbers as int64 or, with nulls, Int64."""
     table = decode_table(codes, schema, rng, densities)
     return pd.DataFrame({name: _to_pandas(table.column(name), table.field(name)) for name in table.column_names})
+
+
+def check_frame(frame: object, *, source: str) -> None:
+    """Refuse what is no table, such as the path of one."""
+    if not isinstance(frame, pd.DataFrame | pa.Table):
+        kind = type(frame).__name__
+        raise SourceError(f"{source}: a data frame is needed, not a {kind}; read a file with pandas.read_csv(path)")
+
+
+def check_schema(schema: object) -> None:
+    """Refuse what is no schema, such as the path of one."""
+    if not isinstance(schema, DeclaredSchema):
+        kind = type(schema).__name__
+        raise SchemaError(f"schema: a Schema is needed, not a {kind}; read a file with Schema.load(path)")
 
 
 def check_names(names: Iterable[str], schema: Schema, *, source: str) -> None:

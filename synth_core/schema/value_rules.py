@@ -204,22 +204,32 @@ class Group:
     columns: tuple[InsideBins, ...]
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Bins of each column."""
-        return tuple(column.declared for column in self.columns)
+    def choices(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """For each column its codes, in the parts that rules tell apart: each bin, and all codes without a number."""
+        return tuple(
+            (
+                *((code,) for code in range(c.declared)),
+                *([tuple(range(c.declared, c.size))] if c.size > c.declared else []),
+            )
+            for c in self.columns
+        )
 
     def impossible(self) -> NDArray[np.bool_]:
-        """Which combinations of bins no numbers can have, an axis for each column."""
-        cells = int(np.prod(self.shape))
+        """Which combinations of `choices` no numbers can have, an axis for each column.
+
+        Where a column holds no number, its rules are silent and the others still speak.
+        """
+        cells = math.prod(column.declared for column in self.columns)
         if cells > MAX_CELLS:
             names = ", ".join(repr(rule.name) for rule in self.rules)
             raise SchemaError(
                 f"rules {names} join {', '.join(c.name for c in self.columns)} into {cells:,} combinations of bins, "
                 f"over the limit of {MAX_CELLS:,}; give these columns fewer bins, or compare fewer of them"
             )
-        codes = {c.name: at.ravel() for c, at in zip(self.columns, np.indices(self.shape), strict=True)}
+        shape = tuple(map(len, self.choices))
+        codes = {c.name: at.ravel() for c, at in zip(self.columns, np.indices(shape), strict=True)}
         _, broken = self._fitted(codes, {})
-        return broken.reshape(self.shape)
+        return broken.reshape(shape)
 
     def settle(
         self,
@@ -287,7 +297,7 @@ class Group:
         for c in self.columns:
             edges = np.asarray(c.edges, dtype=np.float64)
             inside, bins = codes[c.name] < c.declared, np.minimum(codes[c.name], c.declared - 1)
-            last = edges[1:] - c.step if c.step else _below(edges)
+            last = edges[1:] - c.step if c.step else _below(c)
             low[c.name] = np.where(inside, edges[bins], np.nan)
             high[c.name] = np.where(inside, last[bins], np.nan)
         lowest, highest = dict(low), dict(high)
@@ -318,14 +328,18 @@ class Group:
                 return
 
 
-def _below(edges: Floats) -> Floats:
+def _below(column: InsideBins) -> Floats:
     """The largest reals that are fitted in each bin: so far below the edge that no rounding takes them for the edge.
 
-    Otherwise `a <= b` could hold with a at 5,000 and b in the bin that ends there.
+    Otherwise `a <= b` could hold with a at 5,000 and b in the bin that ends there. The last bin ends with its edge.
     """
+    edges = np.asarray(column.edges, dtype=np.float64)
     width = np.diff(edges)
-    found: Floats = edges[1:] - np.minimum(np.maximum(ROOM * width, 8 * CLOSE * np.abs(edges[1:])), width / 2)
-    return np.maximum(np.minimum(found, np.nextafter(edges[1:], -np.inf)), edges[:-1])
+    found = edges[1:] - np.minimum(np.maximum(ROOM * width, 8 * CLOSE * np.abs(edges[1:])), width / 2)
+    found = np.maximum(np.minimum(found, np.nextafter(edges[1:], -np.inf)), edges[:-1])
+    if not column.single_bins[-1]:
+        found[-1] = edges[-1]
+    return found
 
 
 def _narrowed(

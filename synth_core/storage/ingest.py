@@ -403,7 +403,7 @@ def divide_rows(
         starts = range(0, len(partitions), PARTITIONS_AT_ONCE)
         jobs = [(number, partitions[at : at + PARTITIONS_AT_ONCE]) for number, at in enumerate(starts)]
         cluster.map(write_parts, jobs, building=building, column=column, parts=parts, dropped=dropped)
-        (building / WAY).write_text(way, encoding="utf-8")
+        write_text(building / WAY, way)
 
 
 def write_parts(

@@ -3,7 +3,13 @@
 Gaboardi, Gallego Arias, Hsu, Roth & Wu (2014) keep a distribution over the workload's queries that favours those which
 the records found so far answer badly. Picks from it are all that is asked of the confidential table; each
 round finds a record that contradicts its picks, and the records are DualQuery's own synthetic rows (`converse`).
-Private-PGM (Algorithms 4 and 5) fits a model by the likelihood of the picks instead, which is what `fit` does.
+Private-PGM (Algorithms 4 and 5) fits a model by the likelihood of the picks instead, which is what `fit` does; in the
+preset `rows` the release is drawn from the rows themselves, and no workload is too large for a model.
+
+A pick is the likelier the worse its query is answered, by exp(rate * excess). A large budget makes that so sharp that
+the same few queries are picked again and again, which says nothing about the others. More picks share the budget, and
+each is less sharp; so their number grows with the budget, until an excess of 1 % of the records changes a chance by a
+factor of exp(`sharpness`) in the last round. It follows from the noisy number of records, which was paid for.
 """
 
 from __future__ import annotations
@@ -23,6 +29,7 @@ from synth_core.models.linear import Queries
 from synth_core.models.losses import DualQueryLoss
 from synth_core.models.mirror_descent import estimate_by_loss
 from synth_core.models.mixture import Model
+from synth_core.models.rows import RowModel
 from synth_core.privacy.budget import BudgetPlan, exact_share, exponential_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import BoxCount, Total
@@ -30,6 +37,8 @@ from synth_core.synthesizers.base import Scores, Structure, Tools, noise_text, o
 from synth_core.synthesizers.workloads import ALL_PAIRS, LIMIT_CELLS, QuerySet, Workload, refuse_large
 
 Box = tuple[tuple[int, int], ...]
+MAX_PICKS = 2000
+"""Upper limit to which the queries picked in a round grow; `picks` may be more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,20 +60,34 @@ class DualQuery:
     """Rounds of picking queries; after t rounds they are picked with a rate of t * eta, so that each costs as t^2."""
 
     workload: Workload = option(ALL_PAIRS, parse=Workload.parse)
-    rounds: int = option(40, "Number of rounds, the first of which asks nothing; more pick less sharply in each.")
-    picks: int = option(25, "Queries picked in each round; more average out chance, and each is picked less sharply.")
+    rounds: int = option(100, "Number of rounds, the first of which asks nothing; more pick less sharply in each.")
+    picks: int = option(
+        100, "Least queries picked in a round; more average out chance, and each is picked less sharply."
+    )
+    sharpness: float = option(
+        1.0, "Logarithm of what 1 % of the records may do to a chance; smaller picks more queries (at most 2,000)."
+    )
     number: float = option(0.02, "Share of the budget for the noisy number of records; more makes it more exact.")
     restarts: int = option(4, "Random rows from which the search for a record starts; more find a better one, slower.")
+    graphical: bool = option(True, "Whether a graphical model explains the picks; otherwise the rows found are all.")
     passes: int = option(200)
     limit_cells: int = option(LIMIT_CELLS)
 
     def __post_init__(self) -> None:
         if self.rounds < 2 or self.picks < 1:
             raise SpecError("dualquery needs at least 2 rounds and 1 pick: the first round asks nothing")
+        if self.sharpness <= 0:
+            raise SpecError("options: sharpness must be positive")
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
-        """A little for the number of records; a workload whose model is too large is refused before any spending."""
-        refuse_large(self.workload.parts(domain), domain, limit_cells=self.limit_cells)
+        """A little for the number of records; a workload whose model is too large is refused before any spending.
+
+        So are rules where there is no model that could hold them.
+        """
+        if self.graphical:
+            refuse_large(self.workload.parts(domain), domain, limit_cells=self.limit_cells)
+        elif domain.impossible:
+            raise SpecError("rules: the rows that dualquery/rows finds may break them; use preset default, or privmrf")
         number = exact_share(self.number)
         return BudgetPlan(total_mu2, (("number of records", number), ("picks", 1 - number)))
 
@@ -79,8 +102,11 @@ class DualQuery:
         return Structure(scores)
 
     def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
-        """The model under which the picks were most likely."""
+        """The model under which the picks were most likely, or the rows found, all alike."""
         transcript = self.converse(curator, plan, structure, tools)
+        if not self.graphical:
+            cliques = tuple(dict.fromkeys(part.clique for part in self.workload.parts(curator.domain)))
+            return RowModel(curator.domain, cliques, transcript.rows, total=transcript.total)
         queries = _Questions(curator.domain, self.workload.parts(curator.domain))
         loss = DualQueryLoss(
             queries.with_negations,
@@ -102,20 +128,19 @@ class DualQuery:
         domain, total = curator.domain, structure.scores.total
         queries = _Questions(domain, self.workload.parts(domain))
         rng = np.random.default_rng(len(queries))  # public: what it decides depends on no record
-        picks = [rng.integers(2 * len(queries), size=self.picks)]
+        number = self._picks(plan, total)
+        picks = [rng.integers(2 * len(queries), size=number)]
         rows = [_row(domain, queries.signed(picks[0]), rng, self.restarts)]
         answers = [queries.answered(rows[0])]
         for done in range(1, self.rounds):
             asked = queries.asked(np.mean(answers, axis=0), total=total)
             share = self._share(plan, done)
-            found = curator.choose(
-                asked, share, purpose=f"round {done}: picks", count=self.picks, with_replacement=True
-            )
+            found = curator.choose(asked, share, purpose=f"round {done}: picks", count=number, with_replacement=True)
             picks.append(queries.positions(found))
             rows.append(_row(domain, queries.signed(picks[-1]), rng, self.restarts))
             answers.append(queries.answered(rows[-1]))
-            tools.progress(f"round {done} of {self.rounds - 1}: {self.picks} queries picked")
-        return Transcript(np.array(rows), np.array(picks), np.array(answers), self._eta(plan, total), total)
+            tools.progress(f"round {done} of {self.rounds - 1}: {number} queries picked")
+        return Transcript(np.array(rows), np.array(picks), np.array(answers), self._eta(plan, total, number), total)
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of the number of records, and how sharply queries are picked."""
@@ -123,8 +148,11 @@ class DualQuery:
         return [
             ("noise on the number of records", noise_text(plan.mu2("number of records"), count=1)),
             ("queries in the workload", f"{queries:,}"),
-            ("queries picked", f"{self.picks} in each of {self.rounds} rounds"),
-            ("excess that makes a pick e times likelier", f"{1 / self._sharpness(plan):.0f} records in the last round"),
+            ("queries picked", f"at least {self.picks} in each of {self.rounds} rounds, more for many records"),
+            (
+                "excess that makes a pick e times likelier",
+                f"at least {1 / self._log_odds(plan, self.picks):.0f} records in the last round",
+            ),
         ]
 
     def _share(self, plan: BudgetPlan, done: int) -> Fraction:
@@ -132,13 +160,20 @@ class DualQuery:
         squares = sum(t**2 for t in range(1, self.rounds))
         return plan.mu2("picks") * done**2 / squares
 
-    def _eta(self, plan: BudgetPlan, total: float) -> float:
-        """The rate at which shares of records count, from the last round, which knows most."""
-        return self._sharpness(plan) / float(2 * BoxCount.sensitivity) * total / (self.rounds - 1)
+    def _picks(self, plan: BudgetPlan, total: float) -> int:
+        """Queries picked in a round: the log-odds that a record makes fall with the square root of their number."""
+        sharper = self._log_odds(plan, self.picks) * total / 100 / self.sharpness
+        return min(max(self.picks, math.ceil(self.picks * sharper**2)), max(self.picks, MAX_PICKS))
 
-    def _sharpness(self, plan: BudgetPlan) -> float:
+    def _eta(self, plan: BudgetPlan, total: float, picks: int) -> float:
+        """The rate at which shares of records count, from the last round, which knows most."""
+        return self._log_odds(plan, picks) * total / (self.rounds - 1)
+
+    def _log_odds(self, plan: BudgetPlan, picks: int) -> float:
+        """What a record of excess adds to the logarithm of a query's odds in the last round."""
         share = self._share(plan, self.rounds - 1)
-        return float(exponential_for(share, sensitivity=BoxCount.sensitivity, count=self.picks).scale)
+        mechanism = exponential_for(share, sensitivity=BoxCount.sensitivity, count=picks)
+        return float(mechanism.scale / (2 * mechanism.sensitivity))
 
 
 class _Negatable(Queries):
@@ -238,4 +273,4 @@ def _row(
     return best
 
 
-PRESETS = {"default": DualQuery()}
+PRESETS = {"default": DualQuery(), "rows": DualQuery(graphical=False)}

@@ -78,7 +78,10 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             "dualquery",
-            {"default": "a graphical model is fitted by the likelihood of the picks (DualQuery+PGM)"},
+            {
+                "default": "a graphical model is fitted by the likelihood of the picks (DualQuery+PGM)",
+                "rows": "the rows found on the way, as published; any workload, for comparison",
+            },
             "asks which queries of a declared workload are answered badly, never for counts",
             "Gaboardi, Gallego Arias, Hsu, Roth & Wu, ICML 2014; McKenna, Sheldon & Miklau, ICML 2019",
         ),

@@ -198,7 +198,7 @@ def report(results: list[dict]) -> str:
         "marginals, delta 1e-5, CPU seconds of a whole `synthesize` on one core of a busy machine, before small trees",
         "were widened for triples. Authors: one run of their code by us, at the epsilon that it states. It gives each",
         "R-score the share of all: where 0.8 is stated it spends 2.9 on 14 columns (br2000, delta 1e-9: 2.7) and",
-        "3.3 on 16.\n",
+        "3.3 on 16. Measured on 16 November 2026 (925f159): [newer figures](../../docs/papers/absyn.md).\n",
         *quality_table(results),
         *ablation_table(results),
         "\n## Cliques in parallel\n",

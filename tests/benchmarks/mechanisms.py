@@ -127,7 +127,7 @@ def hdmm(table: Table, epsilon: float = EPSILON) -> Errors:
 
 def dualquery(table: Table) -> Errors:
     """One conversation: its rows, and the model of greatest likelihood."""
-    method = DualQuery(workload=table.workload, rounds=100, picks=100)
+    method = DualQuery(workload=table.workload, rounds=100, picks=100, sharpness=1e9)  # as many picks as declared
     plan = method.plan(table.domain, mu2_of(EPSILON, DELTA))
     curator = table.curator(EPSILON)
     structure = method.select(curator, plan, method.score(curator, plan))

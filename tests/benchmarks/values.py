@@ -272,10 +272,14 @@ def ruled() -> dict[str, Any]:
     codes = np.column_stack([rng.integers(0, size, 4 * RULED_ROWS) for size in schema.domain.sizes])
     codes = np.resize(codes[~breaking_rows(codes, schema.domain)], (RULED_ROWS, len(columns)))
     broken = {}
+    decode(codes[:1000], schema, np.random.default_rng(1))  # compiles
     for way, one in (("declared", schema), ("not declared", Schema.model_validate({"columns": columns}))):
+        begun = time.process_time()
         frame = decode(codes, one, np.random.default_rng(1))
+        taken = time.process_time() - begun
         numbers = {name: frame[name].astype(float).to_numpy(na_value=np.nan) for name in frame}
         broken[way] = {r.name: int(r.broken(numbers).sum()) for g in schema.value_groups for r in g.rules}
+        broken[f"{way} rate"] = round(RULED_ROWS / taken)
     return {"ruled": RULED_ROWS, **broken}
 
 
@@ -380,6 +384,12 @@ def beside(results: list[dict[str, Any]]) -> list[str]:
             lines += ["", f"Of {r['ruled']:,} decoded rows these break a rule about numbers:", ""]
             lines += ["| rule | declared | not declared |", "|---|---|---|"]
             lines += [f"| `{name}` | {r['declared'][name]:,} | {r['not declared'][name]:,} |" for name in r["declared"]]
+            rates_of = [r[f"{way} rate"] / 1e6 for way in ("declared", "not declared")]
+            lines += [
+                "",
+                "Their codes are as likely as any that are possible, so that most rows have to change; they were",
+            ]
+            lines += [f"decoded at {rates_of[0]:.2f} million rows a second, {rates_of[1]:.2f} without the rules."]
     return lines
 
 

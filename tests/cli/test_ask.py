@@ -124,3 +124,16 @@ def test_a_table_that_nobody_reads_is_refused(copied, monkeypatch):
     monkeypatch.setattr("synth_core.inference.ask.MAX_CELLS", 3)
     with pytest.raises(SpecError, match="ask for fewer columns"):
         run(copied, "--by", "sex,job")
+
+
+def test_words_that_a_spreadsheet_would_run_are_escaped_in_csv():
+    """Words come from the schema of whoever made the release."""
+    from synth_core.inference.ask import AskedTable
+
+    some = np.array([1.0, 2.0])
+    table = AskedTable(("=a", "b"), "count", 0.9, (("=cmd|x", "-1"), ("north", "@y")), some, some, some, True, False)
+    assert [line.split(",")[:2] for line in table.to_csv().splitlines()] == [
+        ["'=a", "b"],
+        ["'=cmd|x", "'-1"],
+        ["north", "'@y"],
+    ]

@@ -97,3 +97,10 @@ def test_a_file_that_never_ends_is_not_read(tmp_path, monkeypatch, file):
     os.mkfifo("pipe")
     with pytest.raises(SynthError, match="cannot be read: it is a device or a pipe"):
         run(file)
+
+
+def test_names_that_a_spreadsheet_would_run_are_escaped_in_csv(tmp_path):
+    found = run(
+        write(tmp_path / "estimates.csv", change=lambda text: text.replace("intercept", "=cmd|x")), "--format", "csv"
+    )
+    assert found.splitlines()[1].startswith("'=cmd|x,1,")

@@ -1,5 +1,6 @@
 """Figures that pages state, computed again from the committed results or by the code they are about."""
 
+import json
 import re
 from pathlib import Path
 
@@ -12,12 +13,19 @@ from synth_core.domain import Domain
 from synth_core.privacy.strategies import Strategy
 from synth_core.synthesizers.hdmm import error_of, strategy_of
 from synth_core.synthesizers.workloads import QuerySet
+from tests.benchmarks.papers import privmrf
+from tests.benchmarks.papers.figures import load
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def page(name):
     return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def one_line(name):
+    """A page without its line breaks."""
+    return page(name).replace("\n", " ")
 
 
 def utility():
@@ -65,3 +73,29 @@ def test_what_svm_errors_say_at_the_smallest_epsilon():
     said = re.search(r"\((0\.\d+) and (0\.\d+), behind the tree's (0\.\d+) and (0\.\d+)\)", page("evaluation.md"))
     places = [("privbayes", "adult"), ("privbayes", "br2000"), ("mst", "adult"), ("mst", "br2000")]
     assert list(said.groups()) == [f"{svm[place]:.3f}" for place in places]
+
+
+def test_errors_of_linked_tables():
+    kept = (ROOT / "tests" / "benchmarks" / "households.jsonl").read_text(encoding="utf-8").splitlines()
+    results = [json.loads(line) for line in kept]
+    ways = {"linked tables": "(a)", "one flat table of people": "(b)", "two tables apart": "(c)"}
+    rows = re.findall(r"^\| (\d\.\d) \| ([a-z ]+) \| (0.*) \|$", page("howto/link-two-tables.md"), re.MULTILINE)
+    assert len(rows) == 9
+    for epsilon, way, figures in rows:
+        own = [
+            list(r["errors"].values())[:7]
+            for r in results
+            if r["epsilon"] == float(epsilon) and r["way"].startswith(ways[way]) and "data" not in r
+        ]
+        assert [f"{mean:.3f}" for mean in np.mean(own, axis=0)] == figures.split(" | ")
+
+
+def test_what_printed_elements_of_privmrf_change():
+    results = [r for r in load(ROOT / "tests" / "benchmarks" / "papers" / "privmrf.jsonl") if r.figure == "literal"]
+    found = dict(re.findall(r"^\| (.+?) \|.*\| ([+-]\d+ %) \|$", privmrf.show_literal(results), re.MULTILINE))
+    said = {
+        name: change
+        for change, name in re.findall(r"([+-]\d+ %) with (.+?)(?=, \+|, and| \(\[)", one_line("privmrf.md"))
+    }
+    assert {name.removeprefix("an ") for name in said} == set(found)
+    assert {name.removeprefix("an "): change for name, change in said.items()} == found

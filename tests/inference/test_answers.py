@@ -75,11 +75,11 @@ def test_the_same_answers_make_the_same_bytes(released, tmp_path):
 
 
 def test_a_merged_cell_names_its_codes():
-    column = type("Column", (), {"captions": ("one", "two", "three", "four")})()
+    captions = ("one", "two", "three", "four")
     assert answers._members(2, (0, 1, 1, 1)) == [[0], [1, 2, 3]]
-    assert answers._in_words([1, 2, 3], column) == "two or three or four"
-    assert answers._in_words([0, 1, 2, 3], column) == "one or 3 others"
-    assert answers._in_words([7], column) == "7"
+    assert answers._in_words([1, 2, 3], captions) == "two or three or four"
+    assert answers._in_words([0, 1, 2, 3], captions) == "one or 3 others"
+    assert answers._in_words([7], captions) == "7"
 
 
 def test_a_spec_may_keep_it_back(tmp_path):

@@ -128,6 +128,15 @@ def test_loss_and_entropy_are_balanced_whatever_the_tables_say(settling, gain):
     assert np.abs(other - best).max() > 0.1, "another weight would not be told apart"
 
 
+def test_a_fit_with_a_given_weight_of_the_entropy_ends_at_that_weight(settling):
+    """It comes there over heavier ones, none of which it may keep."""
+    domain = Domain.of({"a": 2, "b": 3})
+    model = estimate(domain, CONTRADICTING, total=1000.0, ridge=0.02)
+    best, heavier = (least_loss_minus_entropy(weight)[0] for weight in (0.02, 0.06))
+    np.testing.assert_allclose(model.marginal(("a", "b")).ravel(), best, atol=0.01)
+    assert np.abs(heavier - best).max() > 0.1, "a weight on the way would not be told apart"
+
+
 @pytest.mark.parametrize("number", [0, 1, 2, 3])
 def test_a_gain_on_the_edge_of_a_halving_gives_the_same_model_on_both_sides(settling, number):
     """Rounding decides on which side a fall lies, so what follows from it may not jump."""

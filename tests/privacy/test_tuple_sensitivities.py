@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 from support.seeded_entropy import SeededEntropy
 
+from synth_core.audit.adversary import run_audit
+from synth_core.audit.cases import verb_experiments
 from synth_core.domain import Domain
 from synth_core.models import tuples
 from synth_core.models.tuples import Households, count_tuples
 from synth_core.privacy.noise import GRID, noisy_counts
 from synth_core.privacy.queries import BoxCount, Dependence, Misfit, Total
 from synth_core.privacy.strategies import Strategy
-from synth_core.storage.households import count_scale
+from synth_core.storage.households import TupleCounts, count_scale
 
 LARGEST = 3
 
@@ -121,6 +123,44 @@ def test_strategies_move_by_at_most_their_sensitivity():
         moved = strategy.evaluate(table) / scale
         reached = max(reached, float((moved**2).sum()))
     assert reached == pytest.approx(strategy.sensitivity2)
+
+
+WIDE = Domain.of({"household.h": 3, "size": 7, "person.a": 3, "person.a@2": 3})
+"""Pairs of people in households of 2 to 8."""
+ROWS = 40
+EXPERIMENTS = verb_experiments(WIDE, rows=ROWS)
+
+
+def wide_world(*, canary, kind=TupleCounts):
+    """Couples, and with the canary a household of eight people who are alike, as nobody else is."""
+    sizes = np.array([2] * ROWS + [8] * canary)
+    codes = np.array([0, 1] * ROWS + [2] * 8 * canary)
+    held = Households({"household.h": np.array([0, 1] * (ROWS // 2) + [2] * canary)}, {"person.a": codes}, sizes)
+    return kind(held, WIDE, places=2, largest=8)
+
+
+class FlatCounts(TupleCounts):
+    """The planted fault: a household counts for as many couples as it has."""
+
+    def _count(self, cliques):
+        tables = super()._count(cliques)
+        return [table * (1 if table.sum() == ROWS * self.scale else 28) for table in tables]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["measure", "measure by weight", "measure purely", "answer", "score", "choose"])
+def test_the_audit_with_a_household_of_eight_passes(verb):
+    worlds = wide_world(canary=False), wide_world(canary=True)
+    certified = run_audit(verb, EXPERIMENTS[verb], worlds=worlds, runs=1000)
+    assert certified.passed, certified.failures
+    assert 1.2 < certified.mu_lower < 3
+
+
+@pytest.mark.slow
+def test_the_audit_catches_weights_that_are_not_normalised():
+    worlds = wide_world(canary=False), wide_world(canary=True, kind=FlatCounts)
+    certified = run_audit("planted", EXPERIMENTS["score"], worlds=worlds, runs=400)
+    assert not certified.passed
 
 
 @pytest.mark.parametrize("places", [1, 2, 3])

@@ -190,6 +190,21 @@ def test_a_share_needs_columns_and_columns_a_share(tmp_path):
         prepare(spec, workspace=tmp_path / "workspace")
 
 
+@pytest.mark.slow
+def test_a_release_in_strata_buys_them_of_all_records_at_once(tmp_path):
+    """Each stratum has a model of its own; sums are about the whole table, and are charged once."""
+    spec = write(tmp_path, strata="sex")
+    paths = ReleasePaths.of_address(run_all(spec, tmp_path / "workspace"))
+    records = ledger_of(tmp_path).records(release="r1")
+    (asked,) = [one for one in records if one.purpose.startswith(PURPOSE) and one.state is State.MEASURED]
+    assert asked.step == "fit"
+    assert verify_release(paths.public) == []
+    published = pq.read_table(paths.extract).to_pandas()
+    for one in json.loads(paths.quality.read_text())["means"]:
+        assert one["mean"] == pytest.approx(published[one["column"]].mean(), rel=5e-3)
+        assert abs(one["mean"] - earners()[one["column"]].mean()) < 2 * one["margin"]
+
+
 @pytest.mark.parametrize("epsilon", [0.001, 0.01, 0.02])
 def test_a_budget_too_small_for_sums_is_refused_before_anything_is_set_aside(tmp_path, epsilon):
     spec = write(tmp_path)

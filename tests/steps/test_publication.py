@@ -103,12 +103,12 @@ class FileSystem:
         self.names.append(name)
 
 
-def publish_until(paths, *, last):
+def publish_until(paths, *, last, step="publish"):
     """Publish, but die at a change of the file system; the changes that got through, and whether it came to the end."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         system = FileSystem(monkeypatch, last=last)
         try:
-            run_step("publish", str(paths.spec))
+            run_step(step, str(paths.spec))
         except Killed:
             return system.names, False
         return system.names, True
@@ -293,3 +293,29 @@ def test_the_name_of_a_published_release_is_taken_even_without_its_confidential_
     with pytest.raises(SpecError, match="'r1' was published before; use another release name"):
         prepare({**published[1], "seed": 7}, workspace=paths.workspace)
     assert content(paths.public) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("step", "stride"), [("fit", 2), ("sample", 5), ("evaluate", 3)])
+def test_what_a_step_killed_at_a_change_of_the_file_system_has_written_is_written_anew(tmp_path, step, stride):
+    """Replicates, tables of them, CSV files, answers and the page of tables: the same bytes, and nothing beside."""
+    extras = {"uncertainty": 1, "replicates": 1, "csv": True, "evaluate": "none"}
+    spec = write_release(tmp_path, method="independent", **extras)
+    run_all(spec, tmp_path / "workspace", steps=STEPS[: STEPS.index(step)])
+    whole = copy_of(tmp_path / "workspace", tmp_path / "whole")
+    run_step("fit", str(whole.spec))  # asked once, so that each copy has the same answers
+    shutil.rmtree(whole.workspace / "public" / ".drafts")
+    shutil.copytree(tmp_path / "workspace" / "public" / ".drafts", whole.workspace / "public" / ".drafts")
+    done = copy_of(whole.workspace, tmp_path / "done")
+    changes, ended = publish_until(done, last=None, step=step)
+    assert ended
+    expected = content(done.draft)
+    killed = 0
+    for last in range(0, len(changes), stride):
+        paths = copy_of(whole.workspace, tmp_path / str(last))
+        _, ended = publish_until(paths, last=last, step=step)
+        killed += not ended  # the first time of all makes some more changes, in caches
+        run_step(step, str(paths.spec))
+        assert content(paths.draft) == expected, last
+        shutil.rmtree(paths.workspace)
+    assert killed >= 4

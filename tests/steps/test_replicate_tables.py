@@ -122,7 +122,7 @@ def test_a_release_whose_model_has_no_replicates_goes_on_without_their_tables(tm
     """Before, it had no end: everything was paid, its tables could not be drawn, and its settings not be changed."""
     spec = write_release(tmp_path, method="independent", uncertainty=2, replicates=2)
     monkeypatch.setattr("synth_core.synthesizers.replicates.Redrawing.where_known", lambda *_, **__: None)
-    with pytest.raises(SpecError, match="too few for a replicate table 1; lower replicates"):
+    with pytest.raises(SpecError, match=r"too few for a replicate table [12]; lower replicates"):
         run_all(spec, tmp_path / "workspace")
     charged = open_ledger(tmp_path / "workspace").balance("people").charged_mu2
     run_all(spec | {"replicates": 0}, tmp_path / "workspace")

@@ -7,40 +7,43 @@ import pandas as pd
 
 from synth_core.schema.linked import LinkedSchema
 
-SCHEMA = LinkedSchema.model_validate(
-    {
-        "tables": {
-            "link": "hid",
-            "largest": 4,
-            "household": {
-                "columns": [
-                    {"name": "tenure", "kind": "categorical", "values": ["owned", "rented"]},
-                    {"name": "area", "kind": "categorical", "values": ["north", "east", "west"]},
-                ]
-            },
-            "person": {
-                "columns": [
-                    {"name": "relation", "kind": "categorical", "values": ["reference", "partner", "child"]},
-                    {"name": "age", "kind": "integer", "bounds": [0, 89], "bins": 9},
-                ],
-                "rules": [
-                    {"name": "partners are grown up", "when": {"relation": "partner"}, "never": {"age": {"max": 9}}}
-                ],
-            },
-            "together": [
-                {"name": "one reference", "people": {"relation": "reference"}, "exactly": 1},
-                {"name": "one partner", "people": {"relation": "partner"}, "at_most": 1},
-                {
-                    "name": "children are younger",
-                    "column": "age",
-                    "lower": {"relation": "child"},
-                    "upper": {"relation": "reference"},
-                    "by": 12,
-                },
-            ],
-        }
-    }
-)
+TABLES = {
+    "link": "hid",
+    "largest": 4,
+    "household": {
+        "columns": [
+            {"name": "tenure", "kind": "categorical", "values": ["owned", "rented"]},
+            {"name": "area", "kind": "categorical", "values": ["north", "east", "west"]},
+        ]
+    },
+    "person": {
+        "columns": [
+            {"name": "relation", "kind": "categorical", "values": ["reference", "partner", "child"]},
+            {"name": "age", "kind": "integer", "bounds": [0, 89], "bins": 9},
+        ],
+        "rules": [{"name": "partners are grown up", "when": {"relation": "partner"}, "never": {"age": {"max": 9}}}],
+    },
+    "together": [
+        {"name": "one reference", "people": {"relation": "reference"}, "exactly": 1},
+        {"name": "one partner", "people": {"relation": "partner"}, "at_most": 1},
+        {
+            "name": "children are younger",
+            "column": "age",
+            "lower": {"relation": "child"},
+            "upper": {"relation": "reference"},
+            "by": 12,
+        },
+    ],
+}
+"""What the schema file says under the key `tables`."""
+
+
+def linked_schema(**changed: object) -> LinkedSchema:
+    """The schema with some keys of `tables` replaced."""
+    return LinkedSchema.model_validate({"tables": TABLES | changed})
+
+
+SCHEMA = linked_schema()
 """Households of up to four people."""
 
 

@@ -1,24 +1,27 @@
 """DualQuery: the picks follow the law that its likelihood assumes, and the model beats its own rows."""
 
 import itertools
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy.special import erf
 from support.tabulation import tabulate
 from support.workload_error import relative_error
 
 from synth_core.audit.adversary import Witness
-from synth_core.domain import Domain
+from synth_core.domain import Domain, Impossible
 from synth_core.errors import FeasibilityError, SpecError
 from synth_core.models.losses import DualQueryLoss
+from synth_core.models.mixture import load_model
 from synth_core.privacy.budget import exponential_for, mu2_of
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.entropy import SystemEntropy
 from synth_core.privacy.queries import GRID, BoxCount
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Tools
-from synth_core.synthesizers.dualquery import DualQuery, _Questions, _row
+from synth_core.synthesizers.dualquery import MAX_PICKS, DualQuery, _Questions, _row
 from synth_core.synthesizers.methods import synthesizer
 from synth_core.synthesizers.workloads import Workload
 
@@ -70,7 +73,7 @@ def test_positions_and_signs_agree():
 def test_the_rate_grows_with_the_rounds_as_the_likelihood_assumes():
     method = DualQuery(workload=WORKLOAD, rounds=20, picks=10)
     plan = method.plan(DOMAIN, mu2_of(1.0, 1e-6))
-    eta = method._eta(plan, TOTAL)
+    eta = method._eta(plan, TOTAL, method.picks)
     for done in range(1, 20):
         mechanism = exponential_for(method._share(plan, done), sensitivity=BoxCount.sensitivity, count=method.picks)
         rate = float(mechanism.scale / (2 * mechanism.sensitivity))
@@ -153,6 +156,46 @@ def test_the_model_beats_the_rows_and_both_beat_a_guess():
     assert rows < 0.5 * guess
 
 
+def test_picks_grow_with_the_budget_until_they_are_no_sharper_than_wanted():
+    """Log-odds of a pick are those of its budget, 4 atanh(erf(mu / sqrt 8)) / (2 * 1/2) a record, nearly 1.6 mu."""
+    method = DualQuery(workload=WORKLOAD, rounds=3, picks=50, sharpness=0.5, number=0.0001)
+    plan = method.plan(DOMAIN, Fraction(1, 4))  # the last of two rounds gets 4/5 of nearly all of it
+    per_record = 4 * np.arctanh(erf(np.sqrt(0.25 * 0.9999 * 0.8 / 50) / np.sqrt(8)))
+    assert method._log_odds(plan, 50) == pytest.approx(per_record, rel=1e-6)
+    assert method._picks(plan, 10) == 50, "few records are told apart little"
+    wanted = 50 * (per_record * 50 / 0.5) ** 2  # of 5,000 records, 1 % are 50
+    assert method._picks(plan, TOTAL) == min(np.ceil(wanted), MAX_PICKS)
+    some = 50 * (per_record * 8 / 0.5) ** 2
+    assert 50 < some < MAX_PICKS
+    assert method._picks(plan, 800) == np.ceil(some)
+    assert method._log_odds(plan, method._picks(plan, 800)) * 8 == pytest.approx(0.5, rel=0.01)
+    assert replace(method, picks=3000)._picks(plan, TOTAL) == 3000, "as declared"
+
+
+def test_the_published_rows_are_the_release_of_a_preset_of_their_own(tmp_path):
+    """They answer with their own shares, and need no model, so that any workload will do."""
+    method = replace(synthesizer("dualquery", "rows"), workload=WORKLOAD, rounds=20, limit_cells=10)
+    transcript, found = conversation(method, mu2_of(2.0, 1e-6))
+    found.save(tmp_path / "model.npz")
+    model = load_model(tmp_path / "model.npz")
+    assert len(transcript.rows) == len(model.rows) == 20
+    assert model.cliques == (("a", "b"), ("b", "c"))
+    shares_of_b = np.bincount(model.rows[:, 1], minlength=4) / 20
+    np.testing.assert_allclose(model.marginal(("b",)), shares_of_b * model.total)
+    drawn = model.sample(41, np.random.default_rng(0))
+    copies = np.unique(drawn, axis=0, return_counts=True)[1].sum()
+    assert copies == 41
+    assert {tuple(row) for row in drawn.tolist()} == {tuple(row) for row in model.rows.tolist()}
+    assert not np.array_equal(drawn, model.sample(41, np.random.default_rng(1))), "in random order"
+
+
+def test_rows_that_could_break_rules_are_refused():
+    ruled = Domain(DOMAIN.attributes, DOMAIN.sizes, (Impossible("a and b", (("a", (0,)), ("b", (0,)))),))
+    with pytest.raises(SpecError, match=r"rules: .* use preset default"):
+        synthesizer("dualquery", "rows").plan(ruled, Fraction(1))
+    assert synthesizer("dualquery").plan(ruled, Fraction(1)).shares
+
+
 def test_without_budget_the_picks_tell_nothing():
     method = DualQuery(workload=WORKLOAD, rounds=10, picks=20)
     transcript, _ = conversation(method, Fraction(1, 10**9))
@@ -163,6 +206,8 @@ def test_without_budget_the_picks_tell_nothing():
 def test_refusals():
     with pytest.raises(SpecError, match="at least 2 rounds"):
         synthesizer("dualquery", options={"rounds": 1})
+    with pytest.raises(SpecError, match="sharpness must be positive"):
+        synthesizer("dualquery", options={"sharpness": 0})
     with pytest.raises(FeasibilityError, match="limit"):
         DualQuery(limit_cells=10).plan(DOMAIN, Fraction(1))
     assert synthesizer("dualquery", options={"workload": {"ways": 1}}).workload == Workload(ways=1)

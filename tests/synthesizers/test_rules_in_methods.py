@@ -20,7 +20,9 @@ RULES = (
     Impossible("e after d", (("d", (0,)), ("e", (2,)))),
 )
 RULED = Domain(tuple(SIZES), tuple(SIZES.values()), RULES)
-VARIANTS = [(name, preset) for name, method in METHODS.items() for preset in method.presets]
+REFUSED = [("dualquery", "rows")]
+"""Presets without a model that could hold rules."""
+VARIANTS = [(name, p) for name, method in METHODS.items() for p in method.presets if (name, p) not in REFUSED]
 LAWFUL = {("privbayes", "paper"): {"generation": "dealt"}}
 """Options of presets that are refused where there are rules."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn, TypeAlias
 
 import numpy as np
@@ -160,9 +161,9 @@ class ColumnBase(Declaration):
         """The smallest unsigned integer type that holds every code."""
         return np.min_scalar_type(self.size - 1)
 
-    @property
+    @cached_property
     def captions(self) -> tuple[str, ...]:
-        """A short public text for every code, for reports and pictures."""
+        """A short public text for every code, for reports and pictures: made once, since some ask code by code."""
         return (*self._declared_captions(), *self._beyond())
 
     def codes_alike(self, other: ColumnBase) -> bool:

@@ -108,6 +108,14 @@ def means(results: Sequence[Result], value: str, by: Sequence[str]) -> Mapping[t
     return {key: (sum(values) / len(values), len(values)) for key, values in found.items()}
 
 
+def ticks_at(axes: Any, values: Iterable[float]) -> None:
+    """Label the places on a logarithmic axis of x at which something was measured, and no others."""
+    places = sorted(set(values))
+    axes.set_xscale("log")
+    axes.set_xticks(places, [f"{place:g}" for place in places])
+    axes.set_xticks([], minor=True)
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table in Markdown."""
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {' | '.join(row)} |" for row in rows)]
@@ -124,8 +132,10 @@ def write_page(paper: str, title: str, figures: Sequence[Figure], results: Seque
             continue
         image = f"paper-{paper}-{figure.name}.svg"
         with rc_context(STYLE):
-            picture = Picture(figsize=(6.4, 3.4), layout="constrained")
-            figure.draw(picture.subplots(), own)
+            picture = Picture(figsize=(6.4, 3.8), layout="constrained")
+            figure.draw(axes := picture.subplots(), own)
+            if axes.get_legend_handles_labels()[0]:
+                picture.legend(loc="outside upper center", ncols=3, fontsize=7)
             picture.savefig(out / "images" / image, format="svg", metadata={"Date": None, "Creator": None})
         parts += [f"## {figure.title}", figure.setting, figure.show(own), f"![{figure.title}](../images/{image})"]
     (out / "papers" / f"{paper}.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,14 @@ from synth_core.domain import Domain
 from synth_core.evaluation.nist import PayGap, classification_score, clustering_score, regression_score
 from synth_core.evaluation.tables import CodedTable
 from tests.benchmarks.papers.figures import Figure, Result, means, vary
-from tests.benchmarks.papers.releases import by_scheme, draw_by_epsilon, release
+from tests.benchmarks.papers.releases import (
+    by_scheme,
+    draw_by_epsilon,
+    marginal_errors,
+    release,
+    rising_steps,
+    said_of_rises,
+)
 
 ROWS, COLUMNS, CITIES, INCOMES = 66_200, 98, 50, 40
 """A tenth of the records of the paper's table, all of its columns."""
@@ -27,6 +34,8 @@ VARIANTS = {
 """The three variants of the paper."""
 SCHEMES = (*VARIANTS, "privbayes")
 SCORES = ("clustering", "classification", "regression")
+MARGINALS = ("privbayes:paper", "privbayes:paper{consistency=false}", "privbayes:pgm", "privbayes")
+MARGINAL_EPSILONS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 ROLES = PayGap(area="city", group="sex", income="income")
 
 
@@ -87,6 +96,16 @@ def show(results: Sequence[Result]) -> str:
     return "\n\n".join(parts)
 
 
+def show_marginals(results: Sequence[Result]) -> str:
+    """Errors of 3-way marginals, and where they rise with epsilon."""
+    why = (
+        "The paper's tables grow with the budget, up to n / (4 sigma) cells, so that the noise in them stays; "
+        "`default` lets them [grow more slowly](../privbayes.md#tables-and-the-budget)."
+    )
+    rises = said_of_rises(rising_steps(results, "tvd3", MARGINALS))
+    return "\n\n".join([by_scheme(results, "tvd3", MARGINALS), f"{rises} {why}"])
+
+
 TITLE = "PrivBayes: figures of the paper"
 FIGURES = [
     Figure(
@@ -98,5 +117,14 @@ FIGURES = [
         measure=measure,
         show=show,
         draw=draw_by_epsilon("colorado", "clustering", SCHEMES, "clustering score"),
-    )
+    ),
+    Figure(
+        name="marginals",
+        title="Marginals by epsilon",
+        setting="Mean TVD of 3-way marginals, delta 1e-5; not a figure of the paper.",
+        cells=vary(data=("br2000", "nltcs", "adult", "acs"), epsilon=MARGINAL_EPSILONS, scheme=MARGINALS),
+        measure=partial(marginal_errors, delta=1e-5, alphas=(3,)),
+        show=show_marginals,
+        draw=draw_by_epsilon("br2000", "tvd3", MARGINALS, "mean TVD of 3-way marginals"),
+    ),
 ]

@@ -18,6 +18,8 @@ from tests.benchmarks.papers.releases import (
     draw_by_epsilon,
     marginal_errors,
     release,
+    rising_steps,
+    said_of_rises,
     svm_errors,
 )
 
@@ -74,7 +76,8 @@ def show_tables(results: Sequence[Result], *, values: dict[str, str]) -> str:
     parts = []
     for value, title in values.items():
         parts += [f"{title}:", by_scheme(results, value, SCHEMES)]
-    return "\n\n".join([*parts, f"{_claim(results, list(values))} {WITHOUT}"])
+    rises = said_of_rises(rising_steps(results, next(iter(values)), SCHEMES))
+    return "\n\n".join([*parts, f"{_claim(results, list(values))} {WITHOUT}", rises])
 
 
 def show_svm(results: Sequence[Result]) -> str:

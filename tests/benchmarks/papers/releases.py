@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ import pandas as pd
 
 from synth_core import Schema, synthesize
 from synth_core.domain import Domain
-from tests.benchmarks.papers.figures import COLOURS, ROOT, Contestant, Result, means, table
+from tests.benchmarks.papers.figures import COLOURS, ROOT, Contestant, Result, means, table, ticks_at
 from tests.benchmarks.yardstick import mean_tvd, wrong_predictions
 
 DATA = ROOT.parent / "shared" / "data"
@@ -112,6 +113,37 @@ def count_best(
     return sum(min(schemes, key=lambda s: found[*place, s][0]) == first for place in places), len(places)
 
 
+NOISE = 0.05
+"""Share by which an error may rise from one epsilon to the next before it is named: runs differ by as much and more."""
+
+
+def rising_steps(
+    results: Sequence[Result], value: str, schemes: Sequence[str]
+) -> tuple[list[tuple[str, str, float, float, float]], int]:
+    """Steps from one epsilon to the next at which a mean error rises by more than `NOISE`, and the number of all steps.
+
+    Returns:
+        Table, scheme, both epsilons and the ratio of the errors for each of these steps; and the number of all steps.
+    """
+    found = means(results, value, ("data", "scheme", "epsilon"))
+    rises, steps = [], 0
+    for data, scheme in dict.fromkeys((data, scheme) for data, scheme, _ in found if scheme in schemes):
+        own = sorted((epsilon, mean) for (d, s, epsilon), (mean, _) in found.items() if (d, s) == (data, scheme))
+        for (low, before), (high, after) in pairwise(own):
+            steps += 1
+            if after > before * (1 + NOISE):
+                rises.append((data, scheme, low, high, after / before))
+    return rises, steps
+
+
+def said_of_rises(found: tuple[list[tuple[str, str, float, float, float]], int]) -> str:
+    """A sentence about `rising_steps`."""
+    rises, steps = found
+    said = f"From one epsilon to the next the error rises by more than {NOISE:.0%} in {len(rises)} of {steps} steps"
+    listed = "; ".join(f"`{s}` on {d} from {low:g} to {high:g} (× {r:.2f})" for d, s, low, high, r in rises)
+    return f"{said}: {listed}." if rises else f"{said}."
+
+
 def draw_by_epsilon(
     data: str, value: str, schemes: Sequence[str], label: str
 ) -> Callable[[Any, Sequence[Result]], None]:
@@ -123,7 +155,7 @@ def draw_by_epsilon(
             points = sorted((e, v) for (own, e, s), (v, _) in found.items() if (own, s) == (data, scheme))
             if points:
                 axes.plot(*zip(*points, strict=True), marker="o", color=colour, label=scheme)
-        axes.set(xscale="log", yscale="log", xlabel="epsilon", ylabel=f"{label}, {data}")
-        axes.legend(fontsize=7)
+        axes.set(yscale="log", xlabel="epsilon", ylabel=f"{label}, {data}")
+        ticks_at(axes, [epsilon for own, epsilon, _ in found if own == data])
 
     return draw

@@ -10,7 +10,7 @@ import pytest
 from tests.benchmarks.papers import absyn, pgm, privbayes, privmn, privmrf
 from tests.benchmarks.papers.__main__ import main
 from tests.benchmarks.papers.figures import Contestant, Figure, Result, load, run, write_page
-from tests.benchmarks.papers.releases import by_scheme, count_best
+from tests.benchmarks.papers.releases import by_scheme, count_best, rising_steps, said_of_rises
 
 
 def test_contestants_take_presets_and_options():
@@ -110,6 +110,52 @@ def test_settings_that_not_all_schemes_were_run_in_do_not_count():
     results = runs_of("tvd3", {"a": {0.1: 0.2, 0.8: 0.1, 3.2: 0.05}, "b": {0.1: 0.3, 0.8: 0.09}})
     assert count_best(results, "tvd3", ("a", "b"), first="a") == (1, 2)
     assert "| nltcs | 3.2 | 0.0500 (1) | – |" in by_scheme(results, "tvd3", ("a", "b"))
+
+
+def test_an_error_that_rises_with_epsilon_is_named():
+    results = runs_of("tvd3", {"a": {0.1: 0.2, 0.8: 0.1, 3.2: 0.12}, "b": {0.1: 0.3, 0.8: 0.31}})
+    found = rising_steps(results, "tvd3", ("a", "b"))
+    assert found == ([("nltcs", "a", 0.8, 3.2, pytest.approx(1.2))], 3)
+    text = "more than 5% in 1 of 3 steps: `a` on nltcs from 0.8 to 3.2 (× 1.20)."
+    assert said_of_rises(found).endswith(text)
+    assert said_of_rises(rising_steps(results, "tvd3", ("b",))).endswith("in 0 of 1 steps.")
+
+
+def test_what_a_printed_element_changes():
+    whole = {scheme: dict.fromkeys(privmrf.LITERAL_EPSILONS, 0.1) for scheme in privmrf.LITERAL}
+    plain = "privmrf:paper{plain_fit=true}"
+    whole[plain] = dict(zip(privmrf.LITERAL_EPSILONS, (0.1, 0.12, 0.14), strict=True))
+    line = "| plain steps (Algorithm 5) | 0.1000 (1) | 0.1200 (1) | 0.1400 (1) | +20 % |"
+    assert line in privmrf.show_literal(runs_of("tvd5", whole))
+
+
+def mechanisms(without, graphical):
+    cells = [({"data": "titanic", "scheme": "hdmm:lls"}, without), ({"data": "titanic", "scheme": "hdmm"}, graphical)]
+    return [Result("1", cell, 0, values) for cell, values in cells]
+
+
+def test_the_claims_of_private_pgm_can_fail():
+    text = pgm.show_mechanisms(mechanisms({"error": 0.3}, {"error": 0.1}))
+    assert "| titanic | HDMM | 0.3000 (1) | 0.1000 (1) | 3.0 | 6.6 |" in text
+    assert "**The claim reproduces**" in text
+    assert "in 0 of 1 settings" in pgm.show_mechanisms(mechanisms({"error": 0.1}, {"error": 0.3}))
+    assert "| refused | 0.1000 (1) | – |" in pgm.show_mechanisms(mechanisms({"refused": 1.0}, {"error": 0.1}))
+    assert "reproduces in part" in pgm.show_mechanisms(mechanisms({"refused": 1.0}, {"error": 0.1}))
+
+    def losses(l2):
+        errors = {"L1": 0.2, "L2": l2}
+        values = {f"{v}@{p}": e for p in pgm.PASSES for v in ("L1", "L2", "error") for e in [1.0]}
+        return [Result("3", {"data": "titanic", "loss": n}, 0, values | {"error@1000": e}) for n, e in errors.items()]
+
+    assert "**The claim reproduces**" in pgm.show_losses(losses(0.1))
+    assert "does not reproduce" in pgm.show_losses(losses(0.3))
+
+
+def test_workloads_have_prefixes_along_wide_columns_and_no_large_triples():
+    sizes = {"age": 91, "fare": 100, "sex": 2, "class": 3, "deck": 60}
+    workload = pgm.workload_of(sizes)
+    assert {"age", "fare"} not in [set(triple) & {"age", "fare"} for triple in workload["marginals"]]
+    assert workload["prefixes"] == ["age", "fare"]
 
 
 def test_the_claims_of_privmrf_can_fail():

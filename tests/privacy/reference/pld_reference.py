@@ -6,9 +6,11 @@ pld_reference.json beside this file. The tests compare those numbers with the ac
 A choice of the exponential mechanism is replaced by the two-outcome choices that dominate it (losses t and t - eta);
 the worst of several t is recorded.
 Gaussian and Laplace losses are discretised by connecting dots, those of choices are rounded up; neither
-understates epsilon. PLANS have the shape and size of the methods' plans at the size of the reference tables; what each
-method really asked in one run is added from method_events.json, its Gaussians composed into one (exactly: their
-squared ratios of sensitivity and sigma add up).
+understates epsilon. Many choices of small eta, as DualQuery makes them, would add up too much rounding: there the
+interval is finer, and eta is rounded up to a multiple of four intervals, so that no loss need be rounded. PLANS have
+the shape and size of the methods' plans at the size of the reference tables; what each method really asked in one
+run is added from method_events.json, its Gaussians composed into one (exactly: their squared ratios of sensitivity
+and sigma add up).
 """
 
 import json
@@ -19,6 +21,8 @@ from pathlib import Path
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 INTERVAL = 1e-4
+FINE = 1e-6
+"""Interval for plans with choices of less than 20 times `INTERVAL`."""
 
 GAUSSIAN, LAPLACE, EXPONENTIAL = "discrete_gaussian", "discrete_laplace", "exponential"
 
@@ -75,35 +79,40 @@ PLANS = {
 DELTAS = (1e-5, 1e-9)
 
 
-def outcome_pair(eta: float, t: float) -> pld.PrivacyLossDistribution:
+def outcome_pair(eta: float, t: float, interval: float) -> pld.PrivacyLossDistribution:
     """The choice between two outcomes whose privacy losses are t and t - eta."""
     q = math.expm1(eta - t) / math.expm1(eta)
     upper = {0: math.log(q) + t, 1: math.log1p(-q) + t - eta}
     lower = {0: math.log(q), 1: math.log1p(-q)}
     return pld.from_two_probability_mass_functions(
-        lower, upper, value_discretization_interval=INTERVAL, symmetric=False
+        lower, upper, value_discretization_interval=interval, symmetric=False
     )
 
 
-def one_query(name: str, sensitivity: Fraction, scale: Fraction, t_share: float) -> pld.PrivacyLossDistribution:
+def one_query(
+    name: str, sensitivity: Fraction, scale: Fraction, t_share: float, interval: float
+) -> pld.PrivacyLossDistribution:
     """The privacy loss distribution of one query."""
     if name == GAUSSIAN:
         sigma = math.sqrt(scale / sensitivity**2)
-        return pld.from_gaussian_mechanism(sigma, value_discretization_interval=INTERVAL)
+        return pld.from_gaussian_mechanism(sigma, value_discretization_interval=interval)
     if name == LAPLACE:
-        return pld.from_laplace_mechanism(float(scale / sensitivity), value_discretization_interval=INTERVAL)
+        return pld.from_laplace_mechanism(float(scale / sensitivity), value_discretization_interval=interval)
     eta = float(scale)
-    return outcome_pair(eta, round(eta * t_share / INTERVAL) * INTERVAL)
+    if interval == FINE:
+        eta = math.ceil(eta / (4 * FINE)) * 4 * FINE
+    return outcome_pair(eta, round(eta * t_share / interval) * interval, interval)
 
 
 def epsilons(plan: list[tuple[str, str, str, int]]) -> dict[str, float]:
     """The largest epsilon over the shares t / eta, for each delta."""
     shares = (0.25, 0.5, 0.75) if any(event[0] == EXPONENTIAL for event in plan) else (0.5,)
     worst = dict.fromkeys(DELTAS, 0.0)
+    small = any(event[0] == EXPONENTIAL and Fraction(event[2]) < 20 * INTERVAL for event in plan)
     for share in shares:
         total = None
         for name, sensitivity, scale, count in plan:
-            part = one_query(name, Fraction(sensitivity), Fraction(scale), share)
+            part = one_query(name, Fraction(sensitivity), Fraction(scale), share, FINE if small else INTERVAL)
             part = part.self_compose(count) if count > 1 else part
             total = part if total is None else total.compose(part)
         worst = {delta: max(worst[delta], total.get_epsilon_for_delta(delta)) for delta in DELTAS}

@@ -1,10 +1,10 @@
 """How often published intervals hold the true value, for tables that were measured and tables that were modelled.
 
-Run as `python tests/benchmarks/coverage.py [--only DATA] [--epsilon E] [--runs N] [--method M]`; without arguments
+Run as `python tests/benchmarks/intervals.py [--only DATA] [--epsilon E] [--runs N] [--method M]`; without arguments
 every cell of the table is brought to 20 runs. A run is one release with fresh noise; it is judged on all one-way cells,
 all cells of measured pairs and all cells of modelled pairs with at least 50 true records, and apart from them on the
-smaller ones. Each run is kept in coverage.jsonl and not made again; coverage.md is written from it. The data are public
-tables and the fictional population, so that the truth is known.
+smaller ones. Each run is kept in intervals.jsonl and not made again; intervals.md is written from it. The data are
+public tables and the fictional population, so that the truth is known.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from synth_core.inference.many import uncertain_tables
 from synth_core.schema.codec import encode
 
 HERE = Path(__file__).parent
-RESULTS, PAGE = HERE / "coverage.jsonl", HERE / "coverage.md"
+RESULTS, PAGE = HERE / "intervals.jsonl", HERE / "intervals.md"
 DATA = HERE.parents[2] / "shared" / "data"
 NAMES = ("nltcs", "acs", "adult", "br2000", "population")
 EPSILONS, DELTA, RUNS = (0.4, 0.8, 3.2), 1e-5, 20
@@ -86,7 +86,7 @@ def page(results: list[dict]) -> str:
     """The table."""
     lines = [
         "# Coverage of intervals\n",
-        f"Written by `tests/benchmarks/coverage.py`: delta {DELTA:g}, {LEVEL:.0%} intervals, 24 replicates. Each",
+        f"Written by `tests/benchmarks/intervals.py`: delta {DELTA:g}, {LEVEL:.0%} intervals, 12 replicates. Each",
         "figure is the share of cells whose interval holds the true count, over all cells and runs; in brackets the",
         f"mean half width in records. Large cells have at least {LARGE} true records. *Modelled pairs* were not",
         "measured together; all of them carry the flag. CPU seconds are of a busy machine: the fit with its",

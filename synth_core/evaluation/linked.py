@@ -1,0 +1,204 @@
+"""True errors of two linked synthetic tables, group by group; like every true error they are confidential.
+
+The groups are tables of household attributes and size, of person attributes, of both, and of pairs of people of one
+household, each as total variation distances (half the L1 distance of shares), averaged over tables; and group queries
+in the manner of PrivLava (Cai, Xiao & Cormode, SIGMOD 2023): the share of households that meet a random condition and
+have at least m people who meet another, as a relative error with a sanity bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from itertools import combinations, product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth_core.domain import Clique
+from synth_core.evaluation.distances import tvd
+from synth_core.markup import table_html
+from synth_core.models.tuples import UNITS, Households, count_tuples, joint_codes
+from synth_core.schema.linked import SIZE, LinkedSchema
+
+MAX_TABLES = 200
+"""Upper limit of the tables of one group; of more, that many are drawn at random, the same for every comparison."""
+
+GROUP_QUERIES = 500
+"""Group queries that are asked."""
+
+MAX_MEMBERS = 3
+"""Largest m of the group queries; m is drawn from 1 up to it."""
+
+SANITY = 0.01
+"""A relative error is taken of at least this share of the households."""
+
+SEED = 20230622
+"""Seed of the tables and queries that are drawn: every comparison asks the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkedErrors:
+    """True errors of two linked tables; all but the last two are mean total variation distances.
+
+    Attributes:
+        households: tables of three household attributes, the size among them.
+        people: tables of two person attributes.
+        people_3: tables of three person attributes.
+        people_in_households: tables of a household attribute, or the size, and two person attributes.
+        pairs: tables of an attribute of one person and one of another person of the household.
+        pairs_by_size: the same within each size of household.
+        groups: mean relative error of group queries.
+        broken: households that break a rule across people.
+    """
+
+    households: float
+    people: float
+    people_3: float
+    people_in_households: float
+    pairs: float
+    pairs_by_size: float
+    groups: float
+    broken: int = 0
+
+    def _repr_html_(self) -> str:
+        rows = [(f.name.replace("_", " "), f"{getattr(self, f.name):.4f}") for f in fields(self) if f.name != "broken"]
+        rows.append(("broken", f"{self.broken:,}"))
+        return table_html(rows, title="True errors, confidential, not to be published")
+
+
+def compare_households(
+    real: Households, synthetic: Households, schema: LinkedSchema, *, broken: int = 0
+) -> LinkedErrors:
+    """Compare synthetic households with the real ones.
+
+    Args:
+        real: the confidential households.
+        synthetic: households of the same schema.
+        schema: the declaration of the tables.
+        broken: how many of the synthetic ones break a rule.
+
+    Returns:
+        Every true error.
+    """
+    one, people = schema.domain(1), schema.person_attributes()
+    kinds = (*schema.household_attributes, SIZE)
+    views = [_flat(real), _flat(synthetic)]
+    owned = [{a: codes[np.repeat(np.arange(len(h.sizes)), h.sizes)] for a, codes in own.items()} for h, own in views]
+
+    def far(cliques: Iterable[Clique], rows: Sequence[dict[str, NDArray[Any]]]) -> float:
+        return _mean(
+            tvd(*(np.bincount(joint_codes(r, one, c, len(r[c[0]])), minlength=one.cells(c)) for r in rows))
+            for c in _some(cliques)
+        )
+
+    households = [own for _, own in views]
+    members = [{**own, **held.people} for own, (held, _) in zip(owned, views, strict=True)]
+    pairs = [(a, f"{b}@2") for a, b in product(people, people) if people.index(a) <= people.index(b)]
+    return LinkedErrors(
+        households=far(combinations(kinds, min(3, len(kinds))), households),
+        people=far(combinations(people, min(2, len(people))), members),
+        people_3=far(combinations(people, min(3, len(people))), members),
+        people_in_households=far(((a, *c) for a in kinds for c in combinations(people, min(2, len(people)))), members),
+        pairs=_pair_error(real, synthetic, schema, pairs),
+        pairs_by_size=_pair_error(real, synthetic, schema, [(SIZE, *pair) for pair in pairs]),
+        groups=_mean(_group_errors(views, schema)),
+        broken=broken,
+    )
+
+
+def _flat(held: Households) -> tuple[Households, dict[str, NDArray[Any]]]:
+    """The households, with the size as one more of their attributes."""
+    return held, {**{a: codes.astype(np.int64) for a, codes in held.attributes.items()}, SIZE: held.sizes - 1}
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return float(np.mean(found)) if found else 0.0
+
+
+def _some(cliques: Iterable[Clique]) -> list[Clique]:
+    found = list(cliques)
+    if len(found) <= MAX_TABLES:
+        return found
+    chosen = np.random.default_rng(SEED).choice(len(found), MAX_TABLES, replace=False)
+    return [found[k] for k in sorted(chosen)]
+
+
+def _pair_error(real: Households, synthetic: Households, schema: LinkedSchema, cliques: Sequence[Clique]) -> float:
+    if schema.largest < 2:
+        return 0.0
+    domain, asked = schema.domain(2), _some(cliques)
+    tables = [count_tuples(held, domain, asked, places=2, scale=UNITS) for held in (real, synthetic)]
+    counted = [bool(table[0].any()) for table in tables]
+    if not all(counted):
+        return float(any(counted))  # nobody lives with anybody in one of them, or in both
+    return _mean(tvd(left, right) for left, right in zip(*tables, strict=True))
+
+
+def _group_errors(views: Sequence[tuple[Households, dict[str, NDArray[Any]]]], schema: LinkedSchema) -> Iterable[float]:
+    """Relative errors of shares of households with at least m people of two random sets of codes."""
+    rng, domain, people = np.random.default_rng(SEED), schema.domain(1), schema.person_attributes()
+    for _ in range(GROUP_QUERIES):
+        asked = [people[k] for k in rng.choice(len(people), min(2, len(people)), replace=False)]
+        person = {a: rng.random(domain.size(a)) < 0.5 for a in asked}
+        own = str(rng.choice([*schema.household_attributes, SIZE]))
+        kind, least = rng.random(domain.size(own)) < 0.5, int(rng.integers(1, MAX_MEMBERS + 1))
+        true, found = (_share(held, attributes, person, own, kind, least) for held, attributes in views)
+        yield abs(true - found) / max(true, SANITY)
+
+
+def _share(
+    held: Households,
+    attributes: dict[str, NDArray[Any]],
+    person: dict[str, NDArray[np.bool_]],
+    own: str,
+    kind: NDArray[np.bool_],
+    least: int,
+) -> float:
+    met = np.ones(int(held.sizes.sum()), dtype=np.bool_)
+    for attribute, codes in person.items():
+        met &= codes[held.people[attribute]]
+    owner = np.repeat(np.arange(len(held.sizes)), held.sizes)
+    number = np.bincount(owner[met], minlength=len(held.sizes))
+    return float(((number >= least) & kind[attributes[own]]).mean()) if len(held.sizes) else 0.0
+
+
+def gap_error(
+    real: Households,
+    synthetic: Households,
+    values: NDArray[np.float64],
+    column: str,
+    chosen: Callable[..., NDArray[np.bool_]],
+) -> float:
+    """Total variation distance of the differences of a number between people of one household.
+
+    Args:
+        real: the confidential households.
+        synthetic: households of the same schema.
+        values: the number that each code of the column stands for.
+        column: the person attribute, such as `person.age`.
+        chosen: says of the codes of two people (two mappings of attribute to code) whether the pair is asked about.
+
+    Returns:
+        The distance of the distributions of differences, the second person's number less the first's.
+    """
+    found = [_gaps(held, values, column, chosen) for held in (real, synthetic)]
+    every = np.unique(np.concatenate(found))
+    return tvd(*(np.bincount(np.searchsorted(every, gaps), minlength=len(every)) for gaps in found))
+
+
+def _gaps(
+    held: Households, values: NDArray[np.float64], column: str, chosen: Callable[..., NDArray[np.bool_]]
+) -> NDArray[np.float64]:
+    starts, found = np.cumsum(held.sizes) - held.sizes, []
+    for size in np.unique(held.sizes[held.sizes > 1]):
+        begin = starts[held.sizes == size]
+        for i, j in product(range(size), range(size)):
+            if i != j:
+                first = {a: codes[begin + i] for a, codes in held.people.items()}
+                second = {a: codes[begin + j] for a, codes in held.people.items()}
+                met = chosen(first, second)
+                found.append(values[second[column][met]] - values[first[column][met]])
+    return np.concatenate([np.zeros(0), *found])
