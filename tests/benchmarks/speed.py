@@ -381,7 +381,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     lines += [
         "evaluation has parts now that it had not at a2477c5, so that its digest is another; beside 89c86e8, which"
     ]
-    lines += ["has them, it is the same.", ""]
+    lines += ["which has them, it is the same.", ""]
     lines += [
         "| part | of | threads asked for | load | before | before, CPU s | after, CPU s | ratio | before, MB "
         "| after, MB | the same |"
