@@ -376,7 +376,12 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     lines = ["# What a release costs, before and after", ""]
     lines += ["Written by `speed.py`; each row compares with the commit it names, both in the same run. Seconds of a"]
     lines += ["busy machine are larger than those of a quiet one: compare within a row. `load` is how many processes"]
-    lines += ["wanted one of the two cores when the run began.", ""]
+    lines += ["wanted one of the two cores when the run began. It is not known of rows that are older than"]
+    lines += ["the others; what they measure has not changed. Rows without an earlier commit show this one alone. An"]
+    lines += [
+        "evaluation has parts now that it had not at a2477c5, so that its digest is another; beside 89c86e8, which"
+    ]
+    lines += ["which has them, it is the same.", ""]
     lines += [
         "| part | of | threads asked for | load | before | before, CPU s | after, CPU s | ratio | before, MB "
         "| after, MB | the same |"
@@ -386,7 +391,8 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         old, new = row["before"], row["after"]
         ratio = f"{old['cpu_s'] / new['cpu_s']:.1f}x" if "cpu_s" in old and "cpu_s" in new else "–"
         same = old.get("same"), new.get("same")
-        words = [] if same == (None, None) else [f"{same[1]}" if same[0] == same[1] else f"{same[0]}, now {same[1]}"]
+        told = f"{same[1]}" if same[0] in (same[1], None) else f"{same[0]}, now {same[1]}"
+        words = [] if same == (None, None) else [told]
         words += [f"{name}: {row[name]['note']}" for name in ("before", "after") if "note" in row[name]]
         verdict = "; ".join(words) or "–"
         cells = [number(old.get("cpu_s")), number(new.get("cpu_s")), ratio, whole(old), whole(new), verdict]
