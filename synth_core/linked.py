@@ -15,8 +15,8 @@ import numpy as np
 
 from synth_core.errors import SourceError, SpecError, needing
 from synth_core.markup import table_html
-from synth_core.models.arrangement import donors, member_rows
-from synth_core.models.tuples import Households
+from synth_core.models.arrangement import donors
+from synth_core.models.tuples import Households, member_rows
 from synth_core.privacy.accounts import Record
 from synth_core.privacy.budget import BudgetPlan, epsilon_of, exact_share, mu2_of
 from synth_core.privacy.curator import Curator

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from synth_core.domain import Clique
 from synth_core.evaluation.distances import tvd
 from synth_core.markup import table_html
-from synth_core.models.tuples import Households, count_tuples, joint_codes
+from synth_core.models.tuples import UNITS, Households, count_tuples, joint_codes
 from synth_core.schema.linked import SIZE, LinkedSchema
 
 MAX_TABLES = 200
@@ -36,9 +36,6 @@ SANITY = 0.01
 
 SEED = 20230622
 """Seed of the tables and queries that are drawn: every comparison asks the same."""
-
-UNITS = 2520
-"""Units of a household's weight in which pairs are counted: a multiple of s (s - 1) for every size s up to 10."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,10 @@ changed, so what the model says of single people stays as it is.
 table of each household attribute with each person attribute, as far as exchanges could change it. An exchange that does
 not raise the sum is made. What no table speaks of stays random, as a fit of greatest entropy leaves it.
 
-**Rules.** The number of broken rules counts before all else. A household in which one is left broken takes the people
-of another that breaks none (`settle`), of its own size or, where every one of that size breaks some, the nearest.
+**Rules.** The number of broken rules counts before all else. People then also leave households of one kind for those of
+another, where only their size is the same, if fewer rules are broken by that. A household in which one is left broken
+takes the people of another that breaks none (`settle`), of its own size or, where every one of that size breaks some,
+the nearest.
 """
 
 from __future__ import annotations
@@ -26,13 +28,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.arrays import Floats, Index
-from synth_core.compiled import compiled, part_of_kernel
 from synth_core.domain import Codes, Domain
 from synth_core.errors import FeasibilityError
 from synth_core.measurement import Measurement
+from synth_core.models.arrangement_kernels import broken_households, exchange_people
 from synth_core.models.mixture import Model
-from synth_core.models.sampling_kernels import _uniform
-from synth_core.models.tuples import Households, attribute_place, count_tuples, joint_codes
+from synth_core.models.tuples import UNITS, Households, attribute_place, count_tuples, joint_codes, member_rows, reorder
 from synth_core.schema.linked import SIZE, CountRule, GapRule, LinkedSchema
 
 POOL = 16
@@ -46,9 +47,6 @@ STRATUM = 60
 
 PASSES = 12
 """Exchanges tried for each person; more brought the measured tables hardly nearer."""
-
-RULE_WEIGHT = 1e7
-"""What a broken rule adds to the distance: more than any exchange can gain."""
 
 
 def draw_households(model: Model, schema: LinkedSchema, households: int, rng: np.random.Generator) -> Households:
@@ -189,7 +187,7 @@ class CodeRules:
     def broken(self, starts: Index, sizes: Index) -> NDArray[np.int64]:
         """How many rules each household breaks, of people who are numbered household by household."""
         member = np.arange(int(sizes.sum()))
-        return _broken_households(starts, sizes, member, *self.arrays())
+        return broken_households(starts, sizes, member, *self.arrays())
 
     def arrays(self) -> tuple[Any, ...]:
         """The arrays in the order of the kernels' arguments."""
@@ -286,72 +284,6 @@ def replace_people(
     return Households(households.attributes, people, households.sizes[source])
 
 
-def shuffle(households: Households, rng: np.random.Generator) -> Households:
-    """Put households in random order, so that their places say nothing.
-
-    Args:
-        households: in any order.
-        rng: source of randomness.
-
-    Returns:
-        The same households.
-    """
-    order = rng.permutation(len(households.sizes))
-    return reorder(households, order)
-
-
-def join_households(parts: Sequence[Households]) -> Households:
-    """Join parts to one.
-
-    Args:
-        parts: households of the same attributes, at least one part.
-
-    Returns:
-        All of them, one part after the other.
-    """
-    return Households(
-        {name: np.concatenate([part.attributes[name] for part in parts]) for name in parts[0].attributes},
-        {name: np.concatenate([part.people[name] for part in parts]) for name in parts[0].people},
-        np.concatenate([part.sizes for part in parts]),
-    )
-
-
-def first_households(households: Households, number: int) -> Households:
-    """Take the first households.
-
-    Args:
-        households: at least as many as are wanted.
-        number: how many.
-
-    Returns:
-        These, with their people.
-    """
-    people = int(households.sizes[:number].sum())
-    return Households(
-        {name: codes[:number] for name, codes in households.attributes.items()},
-        {name: codes[:people] for name, codes in households.people.items()},
-        households.sizes[:number],
-    )
-
-
-def reorder(households: Households, order: NDArray[np.int64]) -> Households:
-    """Take households in another order, each with its people.
-
-    Args:
-        households: in any order.
-        order: the numbers of the households, in the new order.
-
-    Returns:
-        The households in the new order.
-    """
-    rows = member_rows(households.sizes, order)
-    return Households(
-        {name: codes[order] for name, codes in households.attributes.items()},
-        {name: codes[rows] for name, codes in households.people.items()},
-        households.sizes[order],
-    )
-
-
 def donors(
     sizes: NDArray[np.int64], broken: NDArray[np.bool_], schema: LinkedSchema, rng: np.random.Generator
 ) -> NDArray[np.int64]:
@@ -382,15 +314,6 @@ def donors(
         own = (sizes == size) & broken
         source[own] = rng.choice(sound, size=int(own.sum()))
     return source
-
-
-def member_rows(sizes: NDArray[np.int64], source: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The rows of the people of each of some households, one household after the other."""
-    starts = np.cumsum(sizes) - sizes
-    own = sizes[source]
-    within = np.arange(int(own.sum())) - np.repeat(np.cumsum(own) - own, own)
-    rows: NDArray[np.int64] = np.repeat(starts[source], own) + within
-    return rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -450,10 +373,6 @@ def _pair_table(held: Households, domain: Domain, measured: Measurement, scale: 
     )
 
 
-UNITS = 2520
-"""Units of a household's weight in which pairs are counted: a multiple of s (s - 1) for every size s up to 10."""
-
-
 def _own_table(held: Households, schema: LinkedSchema, name: str, other: str) -> _Table:
     domain = schema.domain(1)
     (counts,) = count_tuples(held, domain, [domain.clique((name, other))], places=1, scale=UNITS)
@@ -489,174 +408,13 @@ def _exchange(
         np.concatenate([none, *(table.weights for table in tables)]),
         *rules.arrays(),
     )
-    exchange: Any = _exchange_people
-    exchange(member, held.ends, *arguments, passes * people, rng.integers(2**63))
+    exchange: Any = exchange_people
+    exchange(member, held.ends, *arguments, False, passes * people, rng.integers(2**63))
     if len(rules.limits) or len(rules.allowed):  # households stand in the order of their sizes
         coarse = np.cumsum(np.bincount(sizes, weights=sizes).astype(np.int64))
-        exchange(member, coarse, *arguments, passes * people // 4, rng.integers(2**63))
+        exchange(member, coarse, *arguments, True, passes * people, rng.integers(2**63))
     return member
 
 
 def _side_by_side(columns: Sequence[Index], rows: int) -> NDArray[np.int32]:
     return np.ascontiguousarray(np.array(columns, dtype=np.int32).reshape(len(columns), rows).T)
-
-
-@compiled
-def _exchange_people(
-    member: Index,
-    ends: Index,
-    starts: Index,
-    sizes: Index,
-    owner: Index,
-    own: NDArray[np.int32],
-    first: NDArray[np.int32],
-    second: NDArray[np.int32],
-    pairs: NDArray[np.bool_],
-    distance: Floats,
-    weights: Floats,
-    met: NDArray[np.bool_],
-    limits: Index,
-    lower: NDArray[np.bool_],
-    upper: NDArray[np.bool_],
-    level: Index,
-    allowed: NDArray[np.bool_],
-    tries: int,
-    seed: int,
-) -> None:
-    """Try exchanges of two people of one kind of households; those that do not raise the distance are made.
-
-    In table t, a tuple of the people i and j of household h is in cell own[h, t] + first[i, t] + second[j, t];
-    `distance` is what the cell has more than it should.
-    """
-    counter, step = np.uint64(seed), np.uint64(0x9E3779B97F4A7C15)
-    ruled = limits.shape[0] + allowed.shape[0] > 0
-    broken, here, there = np.zeros(sizes.size, np.int64), 0, 0
-    if ruled:
-        for k in range(sizes.size):
-            broken[k] = _broken_rules(starts[k], sizes[k], member, met, limits, lower, upper, level, allowed)
-    most = 8 * pairs.size * max(1, sizes.max() - 1)
-    cells, parts = np.empty(most, np.int64), np.empty(most, np.float64)
-    for _ in range(tries):
-        counter += step
-        p = int(_uniform(counter) * member.size)
-        h = owner[p]
-        if sizes[h] == 1:
-            continue
-        kind = np.searchsorted(ends, p, side="right")
-        begin = ends[kind - 1] if kind else 0
-        counter += step
-        q = begin + int(_uniform(counter) * (ends[kind] - begin))
-        g = owner[q]
-        if g == h:
-            continue
-        a, b = member[p], member[q]
-        change = 0.0
-        member[p], member[q] = b, a
-        if ruled:
-            here = _broken_rules(starts[h], sizes[h], member, met, limits, lower, upper, level, allowed)
-            there = _broken_rules(starts[g], sizes[g], member, met, limits, lower, upper, level, allowed)
-            change = RULE_WEIGHT * (here + there - broken[h] - broken[g])
-            if change > 0:
-                member[p], member[q] = a, b
-                continue
-        touched = _list_touched(h, g, p, q, member, starts, sizes, own, first, second, pairs, cells, parts)
-        for n in range(touched):
-            cell, part = cells[n], parts[n]
-            change += weights[cell] * part * (2 * distance[cell] + part)
-            distance[cell] += part
-        if change > 0:
-            for n in range(touched):
-                distance[cells[n]] -= parts[n]
-            member[p], member[q] = a, b
-        elif ruled:
-            broken[h], broken[g] = here, there
-
-
-@part_of_kernel
-def _list_touched(
-    h: int,
-    g: int,
-    p: int,
-    q: int,
-    member: Index,
-    starts: Index,
-    sizes: Index,
-    own: NDArray[np.int32],
-    first: NDArray[np.int32],
-    second: NDArray[np.int32],
-    pairs: NDArray[np.bool_],
-    cells: Index,
-    parts: Floats,
-) -> int:
-    """List the cells that change by the exchange just made, and what each gets; return how many there are."""
-    touched = 0
-    for t in range(pairs.size):
-        if first[member[p], t] == first[member[q], t] and second[member[p], t] == second[member[q], t]:
-            continue
-        for side in range(2):
-            household, place, old, new = (h, p, member[q], member[p]) if side == 0 else (g, q, member[p], member[q])
-            row, size = own[household, t], sizes[household]
-            if not pairs[t]:
-                cells[touched], parts[touched] = row + first[old, t], -1.0 / size
-                cells[touched + 1], parts[touched + 1] = row + first[new, t], 1.0 / size
-                touched += 2
-                continue
-            part = 1.0 / (size * (size - 1))
-            for k in range(starts[household], starts[household] + size):
-                if k != place:
-                    before, after = row + first[member[k], t], row + second[member[k], t]
-                    cells[touched], parts[touched] = after + first[old, t], -part
-                    cells[touched + 1], parts[touched + 1] = before + second[old, t], -part
-                    cells[touched + 2], parts[touched + 2] = after + first[new, t], part
-                    cells[touched + 3], parts[touched + 3] = before + second[new, t], part
-                    touched += 4
-    return touched
-
-
-@part_of_kernel
-def _broken_rules(
-    start: int,
-    size: int,
-    member: Index,
-    met: NDArray[np.bool_],
-    limits: Index,
-    lower: NDArray[np.bool_],
-    upper: NDArray[np.bool_],
-    level: Index,
-    allowed: NDArray[np.bool_],
-) -> int:
-    """By how much the people of one household break the rules: people too many or too few, and pairs too near."""
-    broken = 0
-    for r in range(limits.shape[0]):
-        number = 0
-        for k in range(start, start + size):
-            number += met[r, member[k]]
-        broken += max(0, limits[r, 0] - number) + max(0, number - limits[r, 1])
-        if limits[r, 2]:
-            broken += number % 2
-    for r in range(allowed.shape[0]):
-        for i in range(start, start + size):
-            if lower[r, member[i]]:
-                for j in range(start, start + size):
-                    if i != j and upper[r, member[j]]:
-                        broken += not allowed[r, level[r, member[i]], level[r, member[j]]]
-    return broken
-
-
-@compiled
-def _broken_households(
-    starts: Index,
-    sizes: Index,
-    member: Index,
-    met: NDArray[np.bool_],
-    limits: Index,
-    lower: NDArray[np.bool_],
-    upper: NDArray[np.bool_],
-    level: Index,
-    allowed: NDArray[np.bool_],
-) -> Index:
-    """By how much each household breaks the rules."""
-    broken = np.zeros(sizes.size, np.int64)
-    for h in range(sizes.size):
-        broken[h] = _broken_rules(starts[h], sizes[h], member, met, limits, lower, upper, level, allowed)
-    return broken

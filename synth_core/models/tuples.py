@@ -25,6 +25,9 @@ from synth_core.schema.linked import SIZE, place_name
 MAX_PLACES = 3
 """Upper limit of the people of a tuple."""
 
+UNITS = 2520
+"""Units of the weight of public households: a multiple of s and s (s - 1) for every size s up to 10."""
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Households:
@@ -39,6 +42,81 @@ class Households:
     attributes: dict[str, Codes]
     people: dict[str, Codes]
     sizes: NDArray[np.int64]
+
+
+def shuffle(households: Households, rng: np.random.Generator) -> Households:
+    """Put households in random order, so that their places say nothing.
+
+    Args:
+        households: in any order.
+        rng: source of randomness.
+
+    Returns:
+        The same households.
+    """
+    order = rng.permutation(len(households.sizes))
+    return reorder(households, order)
+
+
+def join_households(parts: Sequence[Households]) -> Households:
+    """Join parts to one.
+
+    Args:
+        parts: households of the same attributes, at least one part.
+
+    Returns:
+        All of them, one part after the other.
+    """
+    return Households(
+        {name: np.concatenate([part.attributes[name] for part in parts]) for name in parts[0].attributes},
+        {name: np.concatenate([part.people[name] for part in parts]) for name in parts[0].people},
+        np.concatenate([part.sizes for part in parts]),
+    )
+
+
+def first_households(households: Households, number: int) -> Households:
+    """Take the first households.
+
+    Args:
+        households: at least as many as are wanted.
+        number: how many.
+
+    Returns:
+        These, with their people.
+    """
+    people = int(households.sizes[:number].sum())
+    return Households(
+        {name: codes[:number] for name, codes in households.attributes.items()},
+        {name: codes[:people] for name, codes in households.people.items()},
+        households.sizes[:number],
+    )
+
+
+def reorder(households: Households, order: NDArray[np.int64]) -> Households:
+    """Take households in another order, each with its people.
+
+    Args:
+        households: in any order.
+        order: the numbers of the households, in the new order.
+
+    Returns:
+        The households in the new order.
+    """
+    rows = member_rows(households.sizes, order)
+    return Households(
+        {name: codes[order] for name, codes in households.attributes.items()},
+        {name: codes[rows] for name, codes in households.people.items()},
+        households.sizes[order],
+    )
+
+
+def member_rows(sizes: NDArray[np.int64], source: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows of the people of each of some households, one household after the other."""
+    starts = np.cumsum(sizes) - sizes
+    own = sizes[source]
+    within = np.arange(int(own.sum())) - np.repeat(np.cumsum(own) - own, own)
+    rows: NDArray[np.int64] = np.repeat(starts[source], own) + within
+    return rows
 
 
 def count_tuples(

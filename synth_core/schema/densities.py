@@ -299,7 +299,7 @@ def _tail_rates(
         logarithmic = bool(scales.logarithmic[seen[-1]])
         inner, outer = float(scales.width[seen[-2]]), float(scales.width[seen[-1]])
         if logarithmic:
-            inner = math.log(low[-1] / low[-2]) if low[-2] > 0 else 0.0
+            inner = math.log(low[-1] / low[-2]) if low[-2] > np.finfo(float).tiny else 0.0
         fall = _fitted_rate(inner, outer, float(mass[-2]), float(mass[-1])) * outer
         if logarithmic:
             index = fall / outer if inner > 0 else USUAL_INDEX

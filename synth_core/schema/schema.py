@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args
@@ -357,16 +357,20 @@ def _more(size: int) -> str:
 
 
 def _impossible_bins(group: Group) -> Iterator[Impossible]:
-    """Combinations of bins that cannot be; codes of the last but one column with the same forbidden codes together."""
-    table = group.impossible()
+    """Combinations of bins that cannot be; those of the last but one column with the same forbidden ones together."""
+    table, choices = group.impossible(), group.choices
     names = [column.name for column in group.columns]
+
+    def codes_of(place: int, chosen: Iterable[int]) -> tuple[int, ...]:
+        return tuple(code for one in chosen for code in choices[place][one])
+
     for head in np.ndindex(*table.shape[:-2]):
         together: dict[tuple[int, ...], list[int]] = {}
-        for code, forbidden in enumerate(table[head]):
+        for chosen, forbidden in enumerate(table[head]):
             if forbidden.any():
-                together.setdefault(tuple(np.flatnonzero(forbidden).tolist()), []).append(code)
-        for forbidden_codes, codes in together.items():
-            parts = [*((code,) for code in head), tuple(codes), forbidden_codes]
+                together.setdefault(tuple(np.flatnonzero(forbidden).tolist()), []).append(chosen)
+        for last, middle in together.items():
+            parts = [codes_of(place, at) for place, at in enumerate([*((one,) for one in head), middle, last])]
             yield Impossible(group.rules[0].name, tuple(zip(names, parts, strict=True)))
 
 

@@ -204,22 +204,32 @@ class Group:
     columns: tuple[InsideBins, ...]
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Bins of each column."""
-        return tuple(column.declared for column in self.columns)
+    def choices(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """For each column its codes, in the parts that rules tell apart: each bin, and all codes without a number."""
+        return tuple(
+            (
+                *((code,) for code in range(c.declared)),
+                *([tuple(range(c.declared, c.size))] if c.size > c.declared else []),
+            )
+            for c in self.columns
+        )
 
     def impossible(self) -> NDArray[np.bool_]:
-        """Which combinations of bins no numbers can have, an axis for each column."""
-        cells = int(np.prod(self.shape))
+        """Which combinations of `choices` no numbers can have, an axis for each column.
+
+        Where a column holds no number, its rules are silent and the others still speak.
+        """
+        cells = math.prod(column.declared for column in self.columns)
         if cells > MAX_CELLS:
             names = ", ".join(repr(rule.name) for rule in self.rules)
             raise SchemaError(
                 f"rules {names} join {', '.join(c.name for c in self.columns)} into {cells:,} combinations of bins, "
                 f"over the limit of {MAX_CELLS:,}; give these columns fewer bins, or compare fewer of them"
             )
-        codes = {c.name: at.ravel() for c, at in zip(self.columns, np.indices(self.shape), strict=True)}
+        shape = tuple(map(len, self.choices))
+        codes = {c.name: at.ravel() for c, at in zip(self.columns, np.indices(shape), strict=True)}
         _, broken = self._fitted(codes, {})
-        return broken.reshape(self.shape)
+        return broken.reshape(shape)
 
     def settle(
         self,

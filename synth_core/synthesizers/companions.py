@@ -22,19 +22,20 @@ import numpy as np
 
 from synth_core.domain import Clique, Domain
 from synth_core.measurement import Measurement
-from synth_core.models.arrangement import (
-    arrange,
-    draw_households,
-    first_households,
-    join_households,
-    rank_attributes,
-    settle,
-    shuffle,
-)
+from synth_core.models.arrangement import arrange, draw_households, rank_attributes, settle
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Model
-from synth_core.models.tuples import Households, attribute_place, canonical_clique, count_tuples
+from synth_core.models.tuples import (
+    UNITS,
+    Households,
+    attribute_place,
+    canonical_clique,
+    count_tuples,
+    first_households,
+    join_households,
+    shuffle,
+)
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 from synth_core.schema.linked import SIZE, LinkedSchema
@@ -64,9 +65,6 @@ MIN_DRAWN = 2_000
 
 CHUNK = 250_000
 """Households drawn and arranged at a time."""
-
-UNITS = 2520
-"""Units of a household's weight in which pairs are counted: a multiple of s (s - 1) for every size s up to 10."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

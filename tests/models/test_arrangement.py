@@ -8,17 +8,9 @@ from support.linked_tables import SCHEMA, linked_frames, linked_schema
 
 from synth_core.errors import FeasibilityError
 from synth_core.measurement import Measurement
-from synth_core.models.arrangement import (
-    CodeRules,
-    allowed_codes,
-    arrange,
-    draw_households,
-    rank_attributes,
-    settle,
-    shuffle,
-)
+from synth_core.models.arrangement import CodeRules, allowed_codes, arrange, draw_households, rank_attributes, settle
 from synth_core.models.maximum_entropy import estimate
-from synth_core.models.tuples import count_tuples
+from synth_core.models.tuples import count_tuples, shuffle
 from synth_core.storage.households import encode_households
 
 PAIRS = [("person.relation", "person.relation@2"), ("person.age", "person.age@2")]
@@ -73,7 +65,8 @@ def test_exchanges_bring_pairs_near_and_change_nobody(real, drawn, arranged):
     assert everybody[0] == everybody[1]
     one = [("size", "person.relation", "person.age"), ("household.tenure", "person.age")]
     assert max(far(drawn, arranged, one[:1], 1)) < 1e-9, "exchanges are between households of one size"
-    assert max(far(drawn, arranged, one, 1)) < 0.02
+    moved = max(far(drawn, arranged, one, 1))
+    assert moved < 0.01, "only rules move people between households of other kinds"
 
 
 def test_exchanges_mend_most_broken_households(drawn, arranged):

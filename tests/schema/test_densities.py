@@ -163,6 +163,22 @@ def decode_frame(cells):
     return pd.DataFrame({"x": cells})
 
 
+@pytest.mark.parametrize("bins", [[-8, -5, 15], [-300, -20, -2, 5], [-5, 0, 3, 20], [-8, -5, 15, 1000]])
+def test_a_tail_that_begins_where_an_atom_at_0_ends_is_none_of_orders_of_magnitude(bins):
+    """The least number above 0 is no scale: a Pareto tail from there lies at 0, or cannot be computed at all."""
+    column = {"name": "x", "kind": "real", "bins": bins, "atoms": [0]}
+    own = schema_of(column).column("x")
+    masses = np.ones(own.declared)
+    numbers = draws(column, masses, bin_=own.declared - 1, rows=2000)
+    low = own.edges[-2]
+    assert low < numbers.min()
+    assert numbers.max() <= bins[-1]
+    assert np.median(numbers) > low + 0.005 * (bins[-1] - low)
+    assert own.densities(masses).mean_numbers()[-1] == pytest.approx(numbers.mean(), rel=0.1)
+    with pytest.raises(SchemaError, match="a pareto tail begins above 0"):
+        schema_of({**column, "bins": [-8, -5, 15], "tail": "pareto"})
+
+
 def test_an_atom_may_be_the_last_number_of_all_and_groups_keep_it():
     column = {"name": "x", "kind": "real", "bins": [0, 10, 20], "atoms": [20], "hierarchy": [0, 10, 20]}
     schema = schema_of(column)

@@ -151,6 +151,16 @@ def test_a_sum_of_reals_excludes_totals_that_only_an_open_edge_would_reach():
         assert totals == [wage]
 
 
+def test_rules_speak_where_another_column_of_theirs_holds_no_number():
+    """Or a row is drawn that nothing can settle, when all is paid."""
+    from synth_core.domain import breaking_rows
+
+    schema = schema_of(WAGES, RENTS, TOTAL, rules=["wages <= rents", "rents <= total"])
+    missing = schema.column("total").size - 1
+    rows = np.array([[2, 1, missing], [1, 2, missing], [missing, 2, 1], [2, missing, 1], [missing] * 3])
+    assert breaking_rows(rows, schema.domain).tolist() == [True, False, True, False, False]
+
+
 def test_rules_that_share_columns_exclude_what_none_excludes_alone():
     columns = [{"name": name, "kind": "integer", "bins": [0, 2, 4]} for name in "abc"]
     alone = schema_of(*columns, rules=["a < b"])
@@ -170,6 +180,10 @@ def test_rules_that_share_columns_exclude_what_none_excludes_alone():
         ((AGE, PARTNER), ["age - partner_age < 60", "partner_age - age < 60"]),
         ((WAGES, RENTS, TOTAL), ["wages + rents == total"]),
         ((PEOPLE, CHILDREN, AGE), ["children < people", "children + 18 <= age"]),
+        ((WAGES, RENTS, TOTAL), ["wages <= rents", "rents <= total"]),
+        ((WAGES, RENTS, TOTAL), ["wages + rents == total", "wages <= rents"]),
+        ((WAGES, CHILDREN, TOTAL), ["wages + children == total"]),
+        ((WAGES, RENTS, TOTAL), ["0.1 * wages + 0.2 * rents == 0.3 * total"]),
     ],
 )
 def test_every_decoded_row_keeps_every_rule_and_its_codes(columns, rules):
@@ -246,3 +260,44 @@ def test_a_schema_with_rules_about_numbers_is_stored_and_read(tmp_path):
     schema = schema_of(PEOPLE, CHILDREN, rules=["children < people"])
     schema.save(tmp_path / "schema.yaml")
     assert Schema.load(tmp_path / "schema.yaml") == schema
+
+
+def random_declaration(rng):
+    """Two or three columns of numbers, some with an atom at 0, and one or two linear rules about them."""
+    names, columns = "abc"[: rng.integers(2, 4)], []
+    grid = np.concatenate([np.arange(-20, 21), [-300, 50, 100, 1000, 5000, 100_000]])
+    for name in names:
+        kind = ("integer", "real")[rng.integers(2)]
+        edges = np.sort(rng.choice(grid, rng.integers(2, 7), replace=False)).tolist()
+        zero = [0] if rng.random() < 0.3 and edges[0] <= 0 < edges[-1] else []
+        column = {"name": name, "kind": kind, "bins": edges, "atoms": zero, "nullable": bool(rng.integers(2))}
+        columns.append(column)
+
+    def side():
+        some = rng.choice(list(names), rng.integers(1, len(names) + 1), replace=False)
+        return " + ".join(f"{rng.choice([1, 1, 1, 2, 3, 0.5, 0.1])} * {name}" for name in some)
+
+    signs = ["<", "<=", "==", ">=", ">"]
+    rules = [f"{side()} {rng.choice(signs)} {side()} + {rng.integers(0, 30)}" for _ in range(rng.integers(1, 3))]
+    return columns, rules
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("error")
+def test_whatever_bins_are_possible_rows_of_them_can_be_made():
+    """Or a release fails when all is paid; about random columns and rules, most of which make no sense."""
+    rng, tried = np.random.default_rng(22), 0
+    while tried < 60:
+        columns, rules = random_declaration(rng)
+        try:
+            schema = schema_of(*columns, rules=rules)
+            codes = possible_codes(schema, 300)
+        except SchemaError:
+            continue
+        if not len(codes):
+            continue
+        frame = decoded(schema, codes)
+        assert set(broken_comparisons(frame, schema).values()) == {0}, (columns, rules)
+        again = encode(frame, schema)
+        assert all(np.array_equal(again[name], codes[:, k]) for k, name in enumerate(schema.domain)), (columns, rules)
+        tried += 1

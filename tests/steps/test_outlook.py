@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from support.small_release import write_release
 from support.wide_table import write_wide_release
 
@@ -16,6 +17,8 @@ from synth_core.evaluation.distances import Z95
 from synth_core.ledger.sql import open_ledger
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
+from synth_core.release.paths import MANIFEST, PUBLIC_KEY, SIGNATURE
+from synth_core.release.signing import public_pem, signature
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
 from synth_core.steps.outlook import known_records, least_visible
@@ -35,8 +38,11 @@ def publish(folder, release, total, *, dataset="survey", at="2026-01-01"):
     home = folder / "workspace" / "public" / release
     home.mkdir(parents=True)
     manifest = {"release": release, "dataset": dataset, "quality": {"noisy_total": total}, "digest": "0"}
-    (home / "manifest.json").write_text(json.dumps({**manifest, "provenance": {"published_at": at}}))
-    (home / "manifest.sig").write_text("signed")
+    content = json.dumps({**manifest, "provenance": {"published_at": at}}).encode()
+    key = Ed25519PrivateKey.generate()
+    (home / MANIFEST).write_bytes(content)
+    (home / SIGNATURE).write_text(signature(content, key))
+    (home / PUBLIC_KEY).write_text(public_pem(key))
 
 
 def after_another(folder, **changes):

@@ -38,7 +38,7 @@ def read(monkeypatch):
 
     counted(sql, "record_of", "records")
     counted(journal, "_parsed", "events")
-    counted(offices, "parse_json", "manifests")
+    counted(offices, "read_json", "manifests")
     return counts
 
 

@@ -38,6 +38,9 @@ _CACHED_ROWS = 1 << 14
 ATOMS = "single numbers that many records have, such as 0 or a top code; each gets a bin of its own"
 """What the key `atoms` means."""
 
+LEAST_NUMBER = float(np.nextafter(0.0, 1.0))
+"""The smallest number above 0."""
+
 UNKNOWN_SHARE = 0.01
 """Share of the records about whose numbers a warning speaks before there are any."""
 
@@ -144,7 +147,7 @@ class InsideBins(ColumnBase):
         ends = np.flatnonzero(~self.atom_bins)
         if not len(ends) or self.single_bins[ends[-1]]:
             return None
-        above_zero = self.edges[ends[-1]] > 0
+        above_zero = self.edges[ends[-1]] > LEAST_NUMBER  # where an atom at 0 ends, the next bin of reals begins
         if self.tail is None:
             return ("pareto" if above_zero else "exponential") if self._is_wide(-1) else None
         return "exponential" if self.tail == "pareto" and not above_zero else self.tail
