@@ -189,16 +189,19 @@ class ABSyn(OneWayFirst):
         agreed = make_consistent(known, update=False)
         if self.estimation == PARALLEL:
             return estimate_by_clique(domain, agreed, tools, total=total, level=self._level, max_passes=self.max_passes)
-        level = self._level(domain, agreed)
-        return tools.estimate(domain, agreed, total=total, until=level, max_passes=self.max_passes)
+        settings = {"total": total, "until": self._level(domain, agreed), "max_passes": self.max_passes}
+        model = tools.estimate(domain, agreed, **settings)
+        # Noisy tables have the same best model. What they disagree by adds half a unit of loss for each further cell.
+        beyond = 1 - freedom(domain, agreed)
+        tools.note(model, Fit(domain, tuple(known), settings | {"until": settings["until"] + beyond}))
+        return model
 
     def _level(self, domain: Domain, agreed: Sequence[Measurement]) -> float:
         """Where a fit to tables that agree may stop, in units of half their cells.
 
         At the truth their loss is half a unit for each free parameter on average, and 0 can be reached.
         """
-        cliques = {m.clique for m in agreed}
-        return (1 - self.depth) * free_parameters(domain, cliques) / sum(map(domain.cells, cliques))
+        return (1 - self.depth) * freedom(domain, agreed)
 
     def _candidates(self, model: MarkovRandomField, scores: Scores) -> list[Clique]:
         """Triples that cost little but their noise: the model's cliques hold them, or small ones would."""
@@ -244,6 +247,12 @@ PAPER = ABSyn(
 """Section VI: 0.1 / 0.1 / 0.8 of the budget; the paper leaves the clique threshold and the end of the fit open."""
 
 PRESETS = {"default": ABSyn(), "paper": PAPER}
+
+
+def freedom(domain: Domain, measurements: Sequence[Measurement]) -> float:
+    """Free parameters of the model of these tables for each of their cells."""
+    cliques = {m.clique for m in measurements}
+    return free_parameters(domain, cliques) / sum(map(domain.cells, cliques))
 
 
 LEAST_SEPARATOR = 1e-30

@@ -1,10 +1,11 @@
 """Replicates of a model: what the method would have fitted, had the noise of its answers been drawn again.
 
 The published model is taken for the truth: every noisy answer that was asked is what the model says, with fresh noise
-of the same standard deviation, and the last fit is made again with the weight of the entropy that it ended with. It
-begins with no potentials: those of the published model hold their share of the first noise, and a fit that begins there
-takes twice the passes. Which tables were asked and which codes were merged stays as it was. All of it is
-post-processing of public numbers, so it spends nothing, and is seeded like the sampling of rows.
+of the same standard deviation, and the last fit is made again. It ends at the weight of the entropy that the fit had
+found, if it balanced loss and entropy, and else at the level of loss that was its own. It begins with no potentials:
+those of the published model hold their share of the first noise, and a fit that begins there takes twice the passes.
+Which tables were asked and which codes were merged stays as it was. All of it is post-processing of public numbers, so
+it spends nothing, and is seeded like the sampling of rows.
 """
 
 from __future__ import annotations
@@ -119,11 +120,17 @@ class Redrawing:
         rng = np.random.default_rng([self.seed, STREAM, number])
         codes = {m.clique: _redrawn_codes(self.model, m, rng) for m in self.one_way}
         fresh = tuple(self._redrawn(m, codes, rng) for m in self.fit.measurements)
-        again = replace(self.fit, measurements=fresh)
-        fitted = estimate(again.domain, again.tables(), ridge=self.ridge, max_passes=MAX_PASSES, total=_total(fresh))
+        fitted = replace(self.fit, measurements=fresh, settings=self._settings(_total(fresh))).by(estimate)
         if not isinstance(self.model, Refined):
             return fitted
         return replace(self.model, field=fitted, shares=self._shares(codes))
+
+    def _settings(self, total: float | None) -> dict[str, Any]:
+        """Those of the fit, from no model on; where loss and entropy were balanced, the weight is known by now."""
+        if "gain" in self.fit.settings:
+            return {"total": total, "ridge": self.ridge, "max_passes": MAX_PASSES}
+        kept = {name: value for name, value in self.fit.settings.items() if name in ("until", "max_passes")}
+        return {"total": total, **kept}
 
     def _redrawn(self, m: Answered, codes: dict[Clique, Floats], rng: np.random.Generator) -> Answered:
         """The measurement with what the model expects, and fresh noise."""
