@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.inference.many import Each, in_turn, uncertain_tables
-from synth_core.inference.uncertain import ROUNDING, Uncertain, UncertainTable, quantile
+from synth_core.inference.uncertain import COVERAGE, ROUNDING, Uncertain, UncertainTable, quantile
 from synth_core.report.page import page, template_environment
 from synth_core.report.page_tables import Layer, Numbers, Wanted, givens, pack, wanted_tables
 from synth_core.schema import Schema
@@ -125,6 +125,7 @@ def explore_page(
         data=json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
         holds=held(wanted, schema),
         replicates=max(several),
+        coverage=COVERAGE,
     )
 
 

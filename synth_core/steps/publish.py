@@ -21,6 +21,8 @@ import yaml
 from synth_core.errors import PublishError, SynthError
 from synth_core.evaluation.public import PublicQuality
 from synth_core.files import close_to_others, flush_to_disk, read_file, sha256_file, write_text
+from synth_core.inference.replicates import Replicates
+from synth_core.inference.uncertain import interval_statement
 from synth_core.ledger.sql import SqlLedger
 from synth_core.models.mixture import load_model
 from synth_core.privacy.accounts import Record, State
@@ -146,6 +148,8 @@ def _write_documents(run: StepRun, guarantee: certificates.Guarantee) -> dict[st
     )
     answers = [asdict(answer) for answer in run.reused.answers]
     certificate, entry = certificates.certificate(built, own, answers), certificates.deployment(built)
+    if spec.uncertainty:
+        certificate["intervals"] = interval_statement(len(Replicates.load(paths.replicates)))
     report = public_report(built, quality, schema=run.schema, tree=model.tree, spends=spend_lines(own), previous=before)
     write_text(paths.certificate, json.dumps(certificate, indent=1) + "\n")
     write_text(paths.deployment, yaml.safe_dump(entry, sort_keys=False, allow_unicode=True, width=110))

@@ -82,6 +82,13 @@ def width(results: list[dict], kind: str) -> str:
     return f"{sum(r['half_widths'].get(kind, 0) for r in results) / cells:,.0f}" if cells else "–"
 
 
+def together(results: list[dict]) -> list[float]:
+    """What intervals held in all of these runs of privmrf: large cells of each kind, in whole percent, rounded down."""
+    own = [r for r in results if r["method"] == "privmrf"]
+    sums = [[sum(r[what].get(f"{kind} large", 0) for r in own) for what in ("held", "cells")] for kind in KINDS]
+    return [100 * held // cells / 100 for held, cells in sums]
+
+
 def page(results: list[dict]) -> str:
     """The table."""
     lines = [
@@ -105,6 +112,8 @@ def page(results: list[dict]) -> str:
         ]
         seconds = [f"{np.mean([r[name] for r in own]):.1f}" for name in ("fit_cpu", "replicates_cpu")]
         lines.append(f"| {' | '.join([key[0], key[1], str(key[2]), str(len(own)), *figures, *seconds])} |")
+    shares = (f"{share:.0%} of {kind} cells" for share, kind in zip(together(results), KINDS, strict=True))
+    lines.append(f"\nAll runs together, large cells, rounded down: {', '.join(shares)}.")
     return "\n".join(lines) + "\n"
 
 

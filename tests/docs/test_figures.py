@@ -10,9 +10,11 @@ import pytest
 from support.peers import spent
 
 from synth_core.domain import Domain
+from synth_core.inference.uncertain import COVERAGE
 from synth_core.privacy.strategies import Strategy
 from synth_core.synthesizers.hdmm import error_of, strategy_of
 from synth_core.synthesizers.workloads import QuerySet
+from tests.benchmarks import intervals
 from tests.benchmarks.papers import privmrf
 from tests.benchmarks.papers.figures import load
 
@@ -99,3 +101,9 @@ def test_what_printed_elements_of_privmrf_change():
     }
     assert {name.removeprefix("an ") for name in said} == set(found)
     assert {name.removeprefix("an "): change for name, change in said.items()} == found
+
+
+def test_what_a_certificate_says_of_intervals_was_measured():
+    results = [json.loads(line) for line in intervals.RESULTS.read_text("utf-8").splitlines()]
+    assert list(COVERAGE.values()) == intervals.together(results)
+    assert intervals.PAGE.read_text("utf-8") == intervals.page(results)

@@ -1,11 +1,14 @@
 """The noisy measurement file: every stored answer, cell by cell, and nothing else."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 from support.small_release import run_all, write_release
 
 from synth_core.inference import answers
+from synth_core.inference.uncertain import COVERAGE
 from synth_core.ledger.sql import open_ledger
 from synth_core.privacy.accounts import State
 from synth_core.privacy.noise import GRID
@@ -34,6 +37,13 @@ def test_every_stored_number_is_a_row(released):
     np.testing.assert_array_equal(own.answer, ledger.reserve(first.request).answer / GRID)
     variances = np.repeat([float(v) for v in first.mechanism.variances()], [b.size for b in first.form.blocks])
     np.testing.assert_allclose(own.standard_deviation, np.sqrt(variances))
+
+
+def test_the_certificate_says_how_often_intervals_hold(released):
+    paths, _ = released
+    stated = json.loads(paths.certificate.read_text())["intervals"]
+    assert (stated["level"], stated["replicates"]) == (0.9, 2)
+    assert stated["held_in_tests_of_privmrf"] == COVERAGE
 
 
 def test_cells_are_said_in_words_and_codes(released):
