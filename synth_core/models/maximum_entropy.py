@@ -64,9 +64,10 @@ BALANCED = 0.3
 HEAVIER = 9.0, 3.0, 1.0
 """Multiples of the entropy's weight by which `settle` comes to it."""
 POLISH = 50, 500
-"""Least and largest number of passes after the last halving."""
+"""Passes after the last halving: as many may be made in any case, and as many at most."""
 POLISH_CELLS = 1e8
-"""Cells of the junction tree that these passes visit, within those limits: a large model pays much for each pass."""
+"""Cells of the junction tree that passes visit from nearly balanced on, within those limits: a large model pays much
+for each pass. A fit that is not yet nearly balanced goes on whatever a pass costs: it may be far from every answer."""
 HARDLY_BELOW = 0.9
 """A loss between this and 1 times that of noise, once out of reach, is given up for that of noise."""
 
@@ -194,8 +195,10 @@ def balance_entropy(
     search.balance(within=NEARLY_BALANCED)
     if gain < 1:
         search.weigh_entropy(search.ridge_of_falls(gain))
-    most = min(max(POLISH[0], int(POLISH_CELLS / cells)), POLISH[1])
-    search.max_passes = min(max_passes, search.passes + most)
+    fewest, most = (min(max_passes, search.passes + passes) for passes in POLISH)
+    search.max_passes = most
+    search.balance(within=NEARLY_BALANCED)
+    search.max_passes = max(fewest, search.passes, min(most, search.passes + int(POLISH_CELLS / cells)))
     search.balance(within=BALANCED)
     return search.best.multipliers
 

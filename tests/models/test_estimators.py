@@ -137,6 +137,28 @@ def test_a_fit_with_a_given_weight_of_the_entropy_ends_at_that_weight(settling):
     assert np.abs(heavier - best).max() > 0.1, "a weight on the way would not be told apart"
 
 
+def test_a_fit_whose_passes_are_dear_is_nearly_balanced_all_the_same(monkeypatch):
+    """Before, it ended after fewer passes, now and then several times as far from its tables as noise puts it."""
+    seen = []
+    balance = maximum_entropy._Search.balance
+
+    def watched(search, *, within):
+        balance(search, within=within)
+        seen.append(search.problem.settled(search.best.gradient, maximum_entropy.NEARLY_BALANCED))
+
+    monkeypatch.setattr(maximum_entropy._Search, "balance", watched)
+    monkeypatch.setattr(maximum_entropy, "POLISH", (1, 500))
+    monkeypatch.setattr(maximum_entropy, "POLISH_CELLS", 1.0)
+    monkeypatch.setattr(maximum_entropy, "NEARLY_BALANCED", 1e-3)
+    monkeypatch.setattr(maximum_entropy, "BALANCED", 1e-4)
+    rng = np.random.default_rng(4)
+    pairs = [("a", "b"), ("b", "c"), ("c", "d")]
+    domain = Domain.of({"a": 6, "b": 6, "c": 6, "d": 6})
+    tables = [Measurement(pair, rng.gamma(0.1, 300, (6, 6)) + rng.normal(0, 3, (6, 6)), 3.0) for pair in pairs]
+    estimate(domain, tables, total=1000.0, gain=0.125)
+    assert seen[-1]
+
+
 @pytest.mark.parametrize("number", [0, 1, 2, 3])
 def test_a_gain_on_the_edge_of_a_halving_gives_the_same_model_on_both_sides(settling, number):
     """Rounding decides on which side a fall lies, so what follows from it may not jump."""
