@@ -192,7 +192,7 @@ class ABSyn(OneWayFirst):
         settings = {"total": total, "until": self._level(domain, agreed), "max_passes": self.max_passes}
         model = tools.estimate(domain, agreed, **settings)
         # Noisy tables have the same best model. What they disagree by adds half a unit of loss for each further cell.
-        beyond = 1 - freedom(domain, agreed)
+        beyond = 1 - _freedom(domain, agreed)
         tools.note(model, Fit(domain, tuple(known), settings | {"until": settings["until"] + beyond}))
         return model
 
@@ -201,7 +201,7 @@ class ABSyn(OneWayFirst):
 
         At the truth their loss is half a unit for each free parameter on average, and 0 can be reached.
         """
-        return (1 - self.depth) * freedom(domain, agreed)
+        return (1 - self.depth) * _freedom(domain, agreed)
 
     def _candidates(self, model: MarkovRandomField, scores: Scores) -> list[Clique]:
         """Triples that cost little but their noise: the model's cliques hold them, or small ones would."""
@@ -249,7 +249,7 @@ PAPER = ABSyn(
 PRESETS = {"default": ABSyn(), "paper": PAPER}
 
 
-def freedom(domain: Domain, measurements: Sequence[Measurement]) -> float:
+def _freedom(domain: Domain, measurements: Sequence[Measurement]) -> float:
     """Free parameters of the model of these tables for each of their cells."""
     cliques = {m.clique for m in measurements}
     return free_parameters(domain, cliques) / sum(map(domain.cells, cliques))
