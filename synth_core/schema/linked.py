@@ -209,6 +209,12 @@ class LinkedSchema(Declaration):
         """The rules about the people of one household."""
         return self.tables.together
 
+    @property
+    def as_decoded(self) -> Self:
+        """The schema as its own decoded tables are read (`Schema.as_decoded`)."""
+        own = {name: getattr(self.tables, name).as_decoded for name in TABLES}
+        return self.model_copy(update={"tables": self.tables.model_copy(update=own)})
+
     @cached_property
     def household_attributes(self) -> tuple[str, ...]:
         """The attributes of a tuple that its household has, its size left out."""
