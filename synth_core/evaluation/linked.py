@@ -25,15 +25,6 @@ from synth_core.schema.linked import SIZE, LinkedSchema
 MAX_TABLES = 200
 """Upper limit of the tables of one group; of more, that many are drawn at random, the same for every comparison."""
 
-GROUP_QUERIES = 500
-"""Group queries that are asked."""
-
-MAX_MEMBERS = 3
-"""Largest m of the group queries; m is drawn from 1 up to it."""
-
-SANITY = 0.01
-"""A relative error is taken of at least this share of the households."""
-
 SEED = 20230622
 """Seed of the tables and queries that are drawn: every comparison asks the same."""
 
@@ -135,6 +126,15 @@ def _pair_error(real: Households, synthetic: Households, schema: LinkedSchema, c
     if not all(counted):
         return float(any(counted))  # nobody lives with anybody in one of them, or in both
     return _mean(tvd(left, right) for left, right in zip(*tables, strict=True))
+
+
+GROUP_QUERIES = 500
+"""Group queries that are asked."""
+
+MAX_MEMBERS = 3
+"""Largest m of the group queries; m is drawn from 1 up to it."""
+SANITY = 0.01
+"""A relative error is taken of at least this share of the households."""
 
 
 def _group_errors(views: Sequence[tuple[Households, dict[str, NDArray[Any]]]], schema: LinkedSchema) -> Iterable[float]:
