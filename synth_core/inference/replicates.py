@@ -207,8 +207,7 @@ def measured_cliques(model: Model) -> tuple[Clique, ...]:
 
 
 def _all_counts(model: Model, cliques: Sequence[Clique]) -> Floats:
-    tables = model.marginals(cliques) if isinstance(model, MarkovRandomField) else map(model.marginal, cliques)
-    return np.concatenate([np.zeros(0), *map(np.ravel, tables)])
+    return np.concatenate([np.zeros(0), *map(np.ravel, model.marginals(cliques))])
 
 
 def _onto(table: Floats, clique: Clique, attributes: Clique) -> Floats:

@@ -23,6 +23,7 @@ the tables as they are, and later ones follow them given that the rules hold.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -30,7 +31,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.domain import Codes, Domain, Impossible, breaking_rows
+from synth_core.arrays import Floats
+from synth_core.domain import Clique, Codes, Domain, Impossible, breaking_rows
 from synth_core.errors import FeasibilityError
 from synth_core.models import sampling_kernels as kernels
 from synth_core.models.calibration import Factor
@@ -72,6 +74,28 @@ def _draw_step(columns: Codes, step: Step, *, rng: np.random.Generator, independ
         kernels.draw(columns, step._replace(table=np.cumsum(step.table, axis=1)), seed)
     else:
         kernels.deal(columns, step, seed)
+
+
+def count_rows(
+    codes: Codes, domain: Domain, clique: Clique, *, total: float, kept: slice | NDArray[np.bool_] = slice(None)
+) -> Floats:
+    """Estimate the clique's table from drawn rows, or from those of them that are kept.
+
+    Args:
+        codes: the rows, one column for each attribute of the domain.
+        domain: the attributes.
+        clique: those of the table, in the order of its axes.
+        total: records for which all rows stand.
+        kept: rows that are counted.
+
+    Returns:
+        Expected counts.
+    """
+    shape = domain.shape(clique)
+    columns = [codes[kept, domain.position(name)] for name in clique]
+    index = np.ravel_multi_index(columns, shape) if clique else np.zeros(len(codes[kept]), dtype=np.int64)
+    counts = np.bincount(index, minlength=math.prod(shape)).reshape(shape)
+    return np.asarray(counts * (total / len(codes)))
 
 
 def code_type(domain: Domain) -> np.dtype[Any]:

@@ -30,16 +30,6 @@ MAX_PACKED = 6_600_000
 """Bytes of a page that packed tables may take."""
 MAX_CODES = 1_000
 """Codes of a column that the page shows: nobody reads a picture of more."""
-MAX_TRIPLES = 600
-"""Upper limit of the tables over three columns, since each is asked of every replicate."""
-FEW = 30
-"""Columns, those with the fewest codes, of which any three are a candidate."""
-MAX_STEPS = 0xFFFFFE
-"""Largest number of steps that three bytes hold; one more stands for a number that there is not."""
-FINEST = 3
-"""Decimals of a count, at most."""
-RATIO = 4_000.0
-"""How many times the least standard deviation of a table is the largest, at most; smaller ones are rounded up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +87,13 @@ def wanted_tables(
         *(Wanted(clique) for clique in _triples(domain, shown, cliques, measured)),
     )
     return list(_fitting(ordered, domain))
+
+
+MAX_TRIPLES = 600
+"""Upper limit of the tables over three columns, since each is asked of every replicate."""
+
+FEW = 30
+"""Columns, those with the fewest codes, of which any three are a candidate."""
 
 
 def _triples(
@@ -168,6 +165,13 @@ def pack(numbers: Numbers, *, of: Sequence[int], mean: int | None, places: Mappi
     }
 
 
+MAX_STEPS = 0xFFFFFE
+"""Largest number of steps that three bytes hold; one more stands for a number that there is not."""
+
+FINEST = 3
+"""Decimals of a count, at most."""
+
+
 def _in_steps(values: Floats) -> tuple[int, float, NDArray[np.int64]]:
     """Numbers as whole steps above the least one; the step is a power of ten."""
     known = values[np.isfinite(values)]
@@ -185,6 +189,10 @@ def _in_steps(values: Floats) -> tuple[int, float, NDArray[np.int64]]:
 
 def _three_bytes(steps: NDArray[np.int64]) -> bytes:
     return np.stack([steps & 255, steps >> 8 & 255, steps >> 16], axis=-1).astype(np.uint8).tobytes()
+
+
+RATIO = 4_000.0
+"""How many times the least standard deviation of a table is the largest, at most; smaller ones are rounded up."""
 
 
 def _in_ratios(sigma: Floats) -> tuple[float, float, NDArray[np.uint8]]:
