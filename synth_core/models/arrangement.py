@@ -173,7 +173,7 @@ def encode_rules(schema: LinkedSchema, people: Mapping[str, Codes]) -> CodeRules
     )
 
 
-def count_broken(households: Households, schema: LinkedSchema) -> Index:
+def count_broken_rules(households: Households, schema: LinkedSchema) -> Index:
     """Count by how much each household breaks the rules across its people.
 
     Args:
@@ -264,7 +264,7 @@ def settle(households: Households, schema: LinkedSchema, rng: np.random.Generato
     Raises:
         FeasibilityError: if all of them break one.
     """
-    return replace_people(households, count_broken(households, schema) > 0, schema, rng)
+    return replace_people(households, count_broken_rules(households, schema) > 0, schema, rng)
 
 
 def replace_people(

@@ -15,19 +15,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from synth_core.arrays import Floats
 from synth_core.inference.many import Each, in_turn, uncertain_tables
 from synth_core.inference.uncertain import COVERAGE, ROUNDING, Uncertain, UncertainTable, quantile
 from synth_core.report.page import page, template_environment
 from synth_core.report.page_tables import Layer, Numbers, Wanted, givens, pack, wanted_tables
 from synth_core.schema import Schema
 from synth_core.schema.columns import AnyColumn
-
-Floats: TypeAlias = NDArray[np.float64]
 
 LEVELS = (50, 80, 90, 95, 99)
 """Percent of true values that an interval may be asked to cover."""

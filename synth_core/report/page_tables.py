@@ -22,9 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from synth_core.arrays import Floats
 from synth_core.domain import Clique, Domain
-
-Floats = NDArray[np.float64]
 
 MAX_PACKED = 6_600_000
 """Bytes of a page that packed tables may take."""

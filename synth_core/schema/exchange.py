@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from synth_core.arrays import Flags
+
 ROUNDS = 64
 """Partners that a row tries in each of the columns."""
 
-Flags = NDArray[np.bool_]
 Rows = NDArray[np.int64]
 Values = dict[str, NDArray[Any]]
 
