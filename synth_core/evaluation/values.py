@@ -92,11 +92,6 @@ class ValueErrors:
     groups: tuple[GroupMean, ...]
     curve: tuple[tuple[float, float], ...]
 
-    @property
-    def mean_error(self) -> float | None:
-        """How far the synthetic mean is off, as a share of the real one; None where that is 0."""
-        return self.synthetic.mean / self.real.mean - 1 if self.real.mean else None
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueComparison:
