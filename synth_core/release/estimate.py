@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from synth_core.documents import parse_document, parse_json, read_document
 from synth_core.errors import SpecError
 from synth_core.files import write_text
-from synth_core.settings import Settings
+from synth_core.settings import Settings, cache_folder
 
 COSTS = Path(__file__).with_name("costs.yaml")
 
@@ -273,7 +273,7 @@ def remembered_speed(measure: Callable[[], float]) -> float:
 
     It is kept in the user's folder of caches, where there is one.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "synth-core" / "speed.json"
+    cache = cache_folder() / "speed.json"
     name = f"{platform.node()} {platform.machine()} {os.cpu_count()}"
     seconds = measure()
     with suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
