@@ -30,7 +30,7 @@ COSTS = Path(__file__).with_name("costs.yaml")
 USUAL_FACTOR = 2.0
 """Ratio of memory and disk said to those a release took, either way, that tests/benchmarks/plans.py shows."""
 TIME_FACTOR = 5.0
-"""The same of time: how long fits and refits take depends on the tables that a method chooses, too."""
+"""Ratio of the time said to that a release took, either way: it depends on the tables that a method chooses, too."""
 
 ROUNDS = 5
 """Times the yardstick is applied; the fastest counts, because other work only slows it down."""

@@ -77,7 +77,7 @@ def exchange_numbers(
 
 
 def _apart(partners: Rows, breaking: Flags, claims: Rows) -> Rows:
-    """Which of the rows have a partner that keeps the rules and is nobody else's; `claims` is overwritten."""
+    """Which of the rows have a partner that keeps the rules and is no other row's; `claims` is overwritten."""
     claims[partners] = own = np.arange(len(partners))
     found: Rows = np.flatnonzero((claims[partners] == own) & ~breaking[partners])
     return found
