@@ -15,7 +15,7 @@ import numpy as np
 
 from synth_core.errors import SourceError, SpecError, needing
 from synth_core.markup import table_html
-from synth_core.models.arrangement import donors
+from synth_core.models.arrangement import find_donors
 from synth_core.models.tuples import Households, member_rows
 from synth_core.privacy.accounts import Record
 from synth_core.privacy.budget import BudgetPlan, epsilon_of, exact_share, mu2_of
@@ -286,7 +286,7 @@ def _decode_people(model: HouseholdModel, held: Households, rng: np.random.Gener
             values[rows[sound]] = again[name].array[sound]
             people[name] = values
         broken = broken[still]
-    source = donors(held.sizes, np.isin(every, broken), schema, rng)
+    source = find_donors(held.sizes, np.isin(every, broken), schema, rng)
     return people.iloc[member_rows(held.sizes, source)].reset_index(drop=True), held.sizes[source]
 
 

@@ -158,7 +158,7 @@ def gap_error(real: Households, synthetic: Households, schema: LinkedSchema, nam
         name: couples, or parents and children (`GAPS`).
 
     Returns:
-        The distance of the distributions of differences; None where the roles or ages are not declared or nobody has
+        The distance of the distributions of differences; None where the roles or ages are not declared or no person has
         them in both tables.
     """
     if not has_gaps(schema, name):
@@ -209,14 +209,14 @@ def _some(cliques: Iterable[Clique]) -> list[Clique]:
 def _pair_errors(
     real: Households, synthetic: Households, schema: LinkedSchema, cliques: Sequence[Clique]
 ) -> list[float]:
-    """The distance of each table of two people; none where nobody lives with anybody."""
+    """The distance of each table of two people; none where every person lives alone."""
     if schema.largest < 2:
         return []
     domain = schema.domain(2)
     tables = [count_tuples(held, domain, cliques, places=2, scale=UNITS) for held in (real, synthetic)]
     counted = [bool(table[0].any()) for table in tables]
     if not all(counted):
-        return [float(any(counted))] * len(cliques)  # nobody lives with anybody in one of them, or in both
+        return [float(any(counted))] * len(cliques)  # every person lives alone in one of them, or in both
     return [tvd(left, right) for left, right in zip(*tables, strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""A published release as its folder says it, for whoever has a copy: no ledger and no confidential zone is needed."""
+"""A published release as its folder says it, for any reader of a copy: no ledger and no confidential zone is needed."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ A model of the tuple relation of one place (`schema.linked`) says which househol
 who lives in a household of each kind; what it does not say is who lives with whom. So households are drawn first
 (`draw_households`), each with as many people as its size says, independent of one another given the household. Then
 two people of households of one size change places, again and again, wherever that brings the tables of pairs
-of people of one household nearer to those that were measured, or a household nearer to its rules (`arrange`). Nobody is
-changed, so what the model says of single people stays as it is.
+of people of one household nearer to those that were measured, or a household nearer to its rules (`arrange`). Nothing
+about a person is changed, so what the model says of single people stays as it is.
 
 **Distance.** Each measured table of pairs is compared in squares, in units of its noise; so is, in units of chance, the
 table of each household attribute with each person attribute, as far as exchanges could change it. An exchange that does
@@ -173,7 +173,7 @@ def encode_rules(schema: LinkedSchema, people: Mapping[str, Codes]) -> CodeRules
     )
 
 
-def count_broken(households: Households, schema: LinkedSchema) -> Index:
+def count_broken_rules(households: Households, schema: LinkedSchema) -> Index:
     """Count by how much each household breaks the rules across its people.
 
     Args:
@@ -264,7 +264,7 @@ def settle(households: Households, schema: LinkedSchema, rng: np.random.Generato
     Raises:
         FeasibilityError: if all of them break one.
     """
-    return replace_people(households, count_broken(households, schema) > 0, schema, rng)
+    return replace_people(households, count_broken_rules(households, schema) > 0, schema, rng)
 
 
 def replace_people(
@@ -273,13 +273,13 @@ def replace_people(
     """Copy the people of sound households, drawn at random, into broken ones."""
     if not broken.any():
         return households
-    source = donors(households.sizes, broken, schema, rng)
+    source = find_donors(households.sizes, broken, schema, rng)
     rows = member_rows(households.sizes, source)
     people = {name: codes[rows] for name, codes in households.people.items()}
     return Households(households.attributes, people, households.sizes[source])
 
 
-def donors(
+def find_donors(
     sizes: NDArray[np.int64], broken: NDArray[np.bool_], schema: LinkedSchema, rng: np.random.Generator
 ) -> NDArray[np.int64]:
     """For each household itself, or for a broken one another that is not, of its size or the nearest size there is.

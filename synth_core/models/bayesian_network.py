@@ -14,8 +14,8 @@ from synth_core.arrays import Floats, Index
 from synth_core.domain import Clique, Codes, Domain
 from synth_core.models.calibration import Factor, split_tables
 from synth_core.models.junction_tree import JunctionTree, junction_tree
-from synth_core.models.sampling import code_type, count_rows, redraw_rows, sample_rows, sampling_steps
-from synth_core.models.sampling_kernels import EMPTY, Step, draw_records
+from synth_core.models.sampling import code_type, count_rows, redraw_rows, sample_rows, sampling_turns
+from synth_core.models.sampling_kernels import EMPTY, Turn, draw_records
 from synth_core.models.stored import FittedModel, domain_header, read_domain
 
 GENERATIONS = ("dealt", "with replacement", "without replacement")
@@ -111,9 +111,9 @@ class BayesianNetwork(FittedModel):
         """Histograms of as many records as are wanted, counted down or not, in one compiled loop."""
         countdown = self.generation == "without replacement"
         histograms = [Factor(c, values * (rows / max(values.sum(), EMPTY))) for c, values in self.tables]
-        turns = list(sampling_steps(self.versions, histograms))
-        left = [step.table for step in turns]
-        whole = [step.table for step in sampling_steps(self.versions, self.filled)]
+        turns = list(sampling_turns(self.versions, histograms))
+        left = [turn.table for turn in turns]
+        whole = [turn.table for turn in sampling_turns(self.versions, self.filled)]
         columns = np.zeros((len(self.versions), rows), dtype=code_type(self.versions))
         draw_records(
             columns,
@@ -155,14 +155,14 @@ class BayesianNetwork(FittedModel):
         )
 
 
-def _places(turns: Sequence[Step]) -> tuple[Index, Index, Index, Index, Index, Index]:
-    """The steps of a network as `draw_records` takes them, `places` to `starts`: given columns, then fresh ones."""
-    widest = max(len(step.given) + len(step.fresh) for step in turns)
+def _places(turns: Sequence[Turn]) -> tuple[Index, Index, Index, Index, Index, Index]:
+    """The turns of a network as `draw_records` takes them, `places` to `starts`: given columns, then fresh ones."""
+    widest = max(len(turn.given) + len(turn.fresh) for turn in turns)
     places, strides = np.zeros((2, len(turns), widest), dtype=np.int64)
-    for s, step in enumerate(turns):
-        both = np.concatenate([step.given, step.fresh]), np.concatenate([step.strides, step.divisors])
+    for s, turn in enumerate(turns):
+        both = np.concatenate([turn.given, turn.fresh]), np.concatenate([turn.strides, turn.divisors])
         places[s, : len(both[0])], strides[s, : len(both[1])] = both
-    shapes = [(len(step.given), len(step.fresh), step.table.shape[1], step.table.size) for step in turns]
+    shapes = [(len(turn.given), len(turn.fresh), turn.table.shape[1], turn.table.size) for turn in turns]
     given, fresh, widths, cells = np.array(shapes, dtype=np.int64).T.copy()
     return places, strides, given, fresh, widths, np.concatenate([[0], np.cumsum(cells)[:-1]])
 

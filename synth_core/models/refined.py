@@ -71,7 +71,7 @@ class Refined(FittedModel):
             codes[:, place] = column if group.max() + 1 == group.size else split_groups(column, group, share, rng)
         return codes
 
-    def raked(self, targets: Mapping[str, Floats]) -> Refined:
+    def rake(self, targets: Mapping[str, Floats]) -> Refined:
         """The model changed as little as possible so that single attributes follow given marginals.
 
         Args:

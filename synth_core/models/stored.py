@@ -107,7 +107,7 @@ def open_model(
 def _check_archive(path: Path) -> None:
     """Raise OSError or BadZipFile unless the file is an archive whose parts are no larger than itself.
 
-    A compressed part may be a thousand times as large as its file, and fill the memory of whoever reads it.
+    A compressed part may be a thousand times as large as its file, and fill the memory of its reader.
     """
     if not path.is_file():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))

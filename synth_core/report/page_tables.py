@@ -22,14 +22,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from synth_core.arrays import Floats
 from synth_core.domain import Clique, Domain
-
-Floats = NDArray[np.float64]
 
 MAX_PACKED = 6_600_000
 """Bytes of a page that packed tables may take."""
 MAX_CODES = 1_000
-"""Codes of a column that the page shows: nobody reads a picture of more."""
+"""Codes of a column that the page shows: a picture of more cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ class Numbers:
     replicates: int
 
 
-def wanted_tables(
+def choose_tables(
     domain: Domain, *, numbers: Sequence[str], cliques: Iterable[Clique], measured: Callable[[Clique], bool]
 ) -> list[Wanted]:
     """Choose the page's tables by public facts alone.
@@ -124,11 +123,11 @@ def _fitting(ordered: Iterable[Wanted], domain: Domain) -> Iterator[Wanted]:
 
 def packed_size(wanted: Wanted, domain: Domain) -> int:
     """Characters that a table takes: base64 of its bytes, and a line of facts."""
-    layers = 1 if wanted.mean else len(givens(wanted.by)) + 1
+    layers = 1 if wanted.mean else len(list_givens(wanted.by)) + 1
     return math.ceil(domain.cells(wanted.by) * (3 + layers) / 3) * 4 + 120 + 60 * layers
 
 
-def givens(by: Clique) -> list[Clique]:
+def list_givens(by: Clique) -> list[Clique]:
     """The sets of columns in which records may be equal of which shares are shown: all but the whole set."""
     return [given for size in range(len(by)) for given in combinations(by, size)]
 

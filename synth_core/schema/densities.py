@@ -22,9 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.arrays import Floats
-
-Flags = NDArray[np.bool_]
+from synth_core.arrays import Flags, Floats
 
 PARTS = 32
 """Equal parts of a bin's scale, in each of which a density has a mass and a slope."""

@@ -32,7 +32,7 @@ from synth_core.evaluation.values import summarise_values
 from synth_core.files import write_text
 from synth_core.inference.answers import write_answers
 from synth_core.ledger.answers import StoredTable, read_tables
-from synth_core.ledger.book import cost_by_step, counted_records
+from synth_core.ledger.book import cost_by_step, counted_records, pure_loss
 from synth_core.measurement import Measurement
 from synth_core.models.mixture import load_model
 from synth_core.privacy.accounts import Ledger, Record, State, Stratum
@@ -238,6 +238,7 @@ def _report(run: StepRun, evaluation: Evaluation, real: CodedTable, synthetic: C
             delta=account.delta,
             mu=mu_of(promised),
             spent=epsilon_of(spent, account.delta),
+            pure=pure_loss(records),
         ),
         spends=spend_lines(records),
         real_one_way=one_way_counts(real),

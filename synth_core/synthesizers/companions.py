@@ -89,7 +89,7 @@ class HouseholdModel:
         wanted = max(households, MIN_DRAWN) if self.schema.together else households
         parts = []
         for start in range(0, wanted, CHUNK):
-            held = self.arranged(min(CHUNK, wanted - start), rng, passes=passes)
+            held = self.arrange(min(CHUNK, wanted - start), rng, passes=passes)
             parts.append(shuffle(self._settled(held, rng), rng))
         return first_households(join_households(parts), households)
 
@@ -102,7 +102,7 @@ class HouseholdModel:
         others = know_nothing(self.schema).sample(MIN_DRAWN, rng)
         return first_households(settle(join_households([held, others]), self.schema, rng), len(held.sizes))
 
-    def arranged(self, households: int, rng: np.random.Generator, *, passes: int | None = None) -> Households:
+    def arrange(self, households: int, rng: np.random.Generator, *, passes: int | None = None) -> Households:
         """Draw households as `sample` does, without replacing those that break a rule.
 
         Args:
@@ -180,7 +180,7 @@ def measure_companions(
     drawn = round(min(max(people.total, MIN_DRAWN), MAX_DRAWN))
     for number, size in enumerate(sizes if wanted else ()):
         rng = np.random.default_rng(number)  # public: a retry asks the same again
-        known = model.arranged(drawn, rng, passes=None if number else 0)
+        known = model.arrange(drawn, rng, passes=None if number else 0)
         chosen = _choose(curator, known, left, people.total, mu2 * CHOICES * size / wanted, sigma, size, number)
         left = [clique for clique in left if not any(_covers(one, clique) for one in chosen)]
         weights = [domain.cells(clique) ** BY_SIZE for clique in chosen]

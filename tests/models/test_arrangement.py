@@ -8,7 +8,14 @@ from support.linked_tables import SCHEMA, linked_frames, linked_schema
 
 from synth_core.errors import FeasibilityError
 from synth_core.measurement import Measurement
-from synth_core.models.arrangement import allowed_codes, arrange, count_broken, draw_households, rank_attributes, settle
+from synth_core.models.arrangement import (
+    allowed_codes,
+    arrange,
+    count_broken_rules,
+    draw_households,
+    rank_attributes,
+    settle,
+)
 from synth_core.models.maximum_entropy import estimate
 from synth_core.models.tuples import count_tuples, shuffle
 from synth_core.storage.households import encode_households
@@ -71,7 +78,7 @@ def test_exchanges_bring_pairs_near_and_change_nobody(real, drawn, arranged):
 
 def test_exchanges_mend_most_broken_households(drawn, arranged):
     def broken(held):
-        return float((count_broken(held, SCHEMA) > 0).mean())
+        return float((count_broken_rules(held, SCHEMA) > 0).mean())
 
     assert broken(drawn) > 0.3
     assert broken(arranged) < 0.1
@@ -79,7 +86,7 @@ def test_exchanges_mend_most_broken_households(drawn, arranged):
 
 def test_settled_households_keep_all_rules_and_their_sizes(drawn):
     settled = settle(drawn, SCHEMA, np.random.default_rng(0))
-    assert not count_broken(settled, SCHEMA).any()
+    assert not count_broken_rules(settled, SCHEMA).any()
     np.testing.assert_array_equal(settled.sizes, drawn.sizes)
     for name, codes in settled.attributes.items():
         np.testing.assert_array_equal(codes, drawn.attributes[name])
