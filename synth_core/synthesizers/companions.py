@@ -21,6 +21,7 @@ from itertools import combinations
 import numpy as np
 
 from synth_core.domain import Clique, Domain
+from synth_core.errors import FeasibilityError
 from synth_core.measurement import Measurement
 from synth_core.models.arrangement import arrange, draw_households, rank_attributes, settle
 from synth_core.models.junction_tree import junction_tree
@@ -71,7 +72,8 @@ class HouseholdModel:
     def sample(self, households: int, rng: np.random.Generator, *, passes: int | None = None) -> Households:
         """Draw households in which the pairs of people are as measured, as far as exchanges can make them.
 
-        Where there are rules, a few are drawn among many, so that enough of every size keep them.
+        Where there are rules, a few are drawn among many, so that enough of every size keep them. Where none keeps
+        them, people are those of households of which nothing is known but the rules: the answers are paid by then.
 
         Args:
             households: how many.
@@ -88,8 +90,17 @@ class HouseholdModel:
         parts = []
         for start in range(0, wanted, CHUNK):
             held = self.arrange(min(CHUNK, wanted - start), rng, passes=passes)
-            parts.append(shuffle(settle(held, self.schema, rng), rng))
+            parts.append(shuffle(self._settled(held, rng), rng))
         return first_households(join_households(parts), households)
+
+    def _settled(self, held: Households, rng: np.random.Generator) -> Households:
+        try:
+            return settle(held, self.schema, rng)
+        except FeasibilityError:
+            if not self.people.cliques:  # nothing is known
+                raise
+        others = know_nothing(self.schema).sample(MIN_DRAWN, rng)
+        return first_households(settle(join_households([held, others]), self.schema, rng), len(held.sizes))
 
     def arrange(self, households: int, rng: np.random.Generator, *, passes: int | None = None) -> Households:
         """Draw households as `sample` does, without replacing those that break a rule.
@@ -108,6 +119,13 @@ class HouseholdModel:
         return arrange(drawn, self.schema, self.pairs, rng, total=self.total, ranked=ranked, **more)
 
 
+def know_nothing(schema: LinkedSchema) -> HouseholdModel:
+    """Returns a model of households of which nothing is known but the rules of single people."""
+    domain = schema.domain(1)
+    people = MarkovRandomField(junction_tree(domain, ()), (), np.zeros(0), total=float(MIN_DRAWN))
+    return HouseholdModel(schema, people, ())
+
+
 def check_together(schema: LinkedSchema) -> None:
     """Refuse rules across people that hardly any household keeps, before anything is spent or read.
 
@@ -118,9 +136,7 @@ def check_together(schema: LinkedSchema) -> None:
         FeasibilityError: no household of a model that knows nothing but the rules of single people keeps them all.
     """
     if schema.together:
-        domain = schema.domain(1)
-        nothing = MarkovRandomField(junction_tree(domain, ()), (), np.zeros(0), total=float(MIN_DRAWN))
-        HouseholdModel(schema, nothing, ()).sample(1, np.random.default_rng(0))
+        know_nothing(schema).sample(1, np.random.default_rng(0))
 
 
 CHOICES = Fraction(1, 10)
