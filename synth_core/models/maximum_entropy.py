@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dtrtrs
 
 from synth_core.arrays import Arrays, Floats, default_backend, namespace, one_thread, to_numpy
 from synth_core.domain import Domain
@@ -386,7 +386,8 @@ class _Pairs:
 
     def __init__(self, like: Vector) -> None:
         most = max(5, min(MEMORY, MEMORY_CELLS // (2 * like.size)))
-        self._steps, self._changes = (namespace(like).zeros((most, like.size)) for _ in range(2))
+        self._xp = xp = namespace(like)
+        self._steps, self._changes = (xp.zeros((most, like.size)) for _ in range(2))
         self._products = np.zeros((most, most))  # of steps and changes, by their places in the matrices
         self._places: list[int] = []  # of the pairs, oldest first
         self._blocks = [slice(at, min(at + BLOCK, like.size)) for at in range(0, like.size, BLOCK)]
@@ -415,31 +416,31 @@ class _Pairs:
         if not self._places:
             return -0.25 * inverse * gradient
         steps, changes, newest = self._steps[: len(self), :], self._changes[: len(self), :], self._places[-1]
-        change, asarray = self._changes[newest, :], namespace(gradient).asarray
-        both = namespace(gradient).stack([change, gradient])
+        change = self._changes[newest, :]
+        both = self._xp.stack([change, gradient])
         along, ahead = to_numpy(sum(both[:, block] @ steps[:, block].T for block in self._blocks))
         self._products[: len(self), newest] = along
         upper = np.triu(self._products[np.ix_(self._places, self._places)])
         factors = _solved(upper, ahead[self._places])
         scaled = (float(upper[-1, -1]) / _dot(change, inverse * change)) * inverse
-        weights, met = asarray(self._placed(factors)), 0.0
+        weights, met = self._placed(factors), 0.0
         found = gradient * scaled
         for block in self._blocks:
             found[block] -= scaled[block] * (weights @ changes[:, block])
             met += changes[:, block] @ found[block]
         rest = np.diagonal(upper) * factors - to_numpy(met)[self._places]
-        weights = asarray(self._placed(_solved(upper, rest, trans="T")))
-        return -(found + weights @ steps)
+        return -(found + self._placed(_solved(upper, rest, transposed=True)) @ steps)
 
-    def _placed(self, values: Floats) -> Floats:
+    def _placed(self, values: Floats) -> Vector:
         """Values of the pairs by age, put where the pairs are."""
         placed = np.empty_like(values)
         placed[self._places] = values
-        return placed
+        return self._xp.asarray(placed)
 
 
-def _solved(upper: Floats, right: Floats, *, trans: str = "N") -> Floats:
-    return np.asarray(solve_triangular(upper, right, trans=trans, check_finite=False))
+def _solved(upper: Floats, right: Floats, *, transposed: bool = False) -> Floats:
+    """The solution of a triangular system, by the routine behind scipy's `solve_triangular` without its checks."""
+    return np.asarray(dtrtrs(upper, right, trans=transposed)[0])
 
 
 def _line_search(point: _Point, direction: Vector, evaluated: Callable[[Vector], _Point], tries: int) -> _Point | None:
