@@ -61,7 +61,7 @@ NEARLY_BALANCED = 1.0
 entropy balance, the gradient is 0."""
 BALANCED = 0.3
 """The same at which the fit ends."""
-HEAVIER = 9.0, 3.0, 1.0
+HEAVIER = 3.0, 1.0
 """Multiples of the entropy's weight by which `settle` comes to it."""
 POLISH = 50, 500
 """Passes after the last halving: as many may be made in any case, and as many at most."""
@@ -222,7 +222,7 @@ def settle(
     for multiple in HEAVIER:
         search.weigh_entropy(ridge * multiple)
         search.balance(within=NEARLY_BALANCED)
-    return search.best.multipliers
+    return search.nearest.multipliers
 
 
 def entropy_weight(domain: Domain, measurements: Sequence[Answered], model: MarkovRandomField) -> float:
@@ -266,6 +266,7 @@ class _Search:
         self.arrived = False
         self.least = math.inf
         self.best: _Point
+        self.nearest: _Point  # to the balance of loss and entropy
 
     def descend(self, start: Vector, until: float) -> None:
         """From `start` to a loss of `until` times what noise alone leaves, or as far as it goes."""
@@ -293,10 +294,14 @@ class _Search:
 
     def balance(self, *, within: float) -> None:
         """From the best point so far to where the loss and `ridge` times the entropy balance each other."""
+        least = math.inf
         while True:
             self.least = _dot(self.best.residual, self.best.residual) / 2
             self.progress(FitProgress(self.passes, self.least, float(self.problem.expected.sum())))
-            self.arrived = self.problem.settled(self.best.gradient, within)
+            away = self.problem.imbalance(self.best.gradient)
+            if away < least:
+                self.nearest, least = self.best, away
+            self.arrived = away <= within
             if self.arrived or self.passes >= self.max_passes:
                 return
             following = self.advanced(self.best, 0.0)

@@ -144,7 +144,7 @@ def test_a_fit_whose_passes_are_dear_is_nearly_balanced_all_the_same(monkeypatch
 
     def watched(search, *, within):
         balance(search, within=within)
-        seen.append(search.problem.settled(search.best.gradient, maximum_entropy.NEARLY_BALANCED))
+        seen.append(search.problem.imbalance(search.best.gradient) <= maximum_entropy.NEARLY_BALANCED)
 
     monkeypatch.setattr(maximum_entropy._Search, "balance", watched)
     monkeypatch.setattr(maximum_entropy, "POLISH", (1, 500))
