@@ -45,9 +45,9 @@ SLACK = 0.8
 MEMORY = 40
 """Upper limit of the pairs of steps and gradient changes that the quasi-Newton method keeps."""
 MEMORY_CELLS = 2**25
-"""Upper limit of the numbers in these pairs (256 MiB); five pairs are kept in any case."""
+"""Upper limit of the numbers in these pairs (128 MiB); five pairs are kept in any case."""
 BLOCK = 4096
-"""Columns of these pairs that are taken at a time: 40 rows of them, 1.3 MB, stay in a processor's cache."""
+"""Columns of these pairs that are taken at a time: 40 rows of them, 0.7 MB, stay in a processor's cache."""
 CONVERGED = 0.05
 """Ratio of gradient to residual below which a fit that cannot reach its loss stops."""
 PATIENCE = 100
@@ -381,18 +381,19 @@ class _Search:
 
 
 class _Pairs:
-    """The last steps and the changes of the gradient along them, as the rows of two matrices.
+    """The last steps and the changes of the gradient along them, as the rows of two matrices of single precision.
 
     With R the upper triangle of S Yᵀ, D its diagonal and H the first guess of the inverse curvature, the direction of
     the two-loop recursion is -(r + Sᵀ c), where r = H (g - Yᵀ a), R a = S g and Rᵀ c = D a - Y r (the compact form of
     Byrd, Nocedal and Schnabel 1994). Columns are taken in blocks that fit into a cache, so that each matrix comes from
-    memory once for each product with it or its transpose, Y once for both.
+    memory once for each product with it or its transpose, Y once for both. Single precision halves that; the line
+    search, which decides whether a direction is any good, has double.
     """
 
     def __init__(self, like: Vector) -> None:
         most = max(5, min(MEMORY, MEMORY_CELLS // (2 * like.size)))
         self._xp = xp = namespace(like)
-        self._steps, self._changes = (xp.zeros((most, like.size)) for _ in range(2))
+        self._steps, self._changes = (xp.zeros((most, like.size), dtype=xp.float32) for _ in range(2))
         self._products = np.zeros((most, most))  # of steps and changes, by their places in the matrices
         self._places: list[int] = []  # of the pairs, oldest first
         self._blocks = [slice(at, min(at + BLOCK, like.size)) for at in range(0, like.size, BLOCK)]
@@ -408,7 +409,7 @@ class _Pairs:
         """Remember one more pair, in the oldest one's place if there is no other."""
         place = self._places.pop(0) if len(self) == len(self._products) else len(self)
         self._places.append(place)
-        self._steps[place, :], self._changes[place, :] = step, change
+        self._steps[place, :], self._changes[place, :] = self._single(step), self._single(change)
 
     def weigh_entropy(self, less: float) -> None:
         """Take the part of `less` of the entropy's weight out of the changes, in which it is known."""
@@ -422,7 +423,7 @@ class _Pairs:
             return -0.25 * inverse * gradient
         steps, changes, newest = self._steps[: len(self), :], self._changes[: len(self), :], self._places[-1]
         change = self._changes[newest, :]
-        both = self._xp.stack([change, gradient])
+        both = self._xp.stack([change, self._single(gradient)])
         along, ahead = to_numpy(sum(both[:, block] @ steps[:, block].T for block in self._blocks))
         self._products[: len(self), newest] = along
         upper = np.triu(self._products[np.ix_(self._places, self._places)])
@@ -432,15 +433,18 @@ class _Pairs:
         found = gradient * scaled
         for block in self._blocks:
             found[block] -= scaled[block] * (weights @ changes[:, block])
-            met += changes[:, block] @ found[block]
+            met += changes[:, block] @ self._single(found[block])
         rest = np.diagonal(upper) * factors - to_numpy(met)[self._places]
         return -(found + self._placed(_solved(upper, rest, transposed=True)) @ steps)
+
+    def _single(self, vector: Vector) -> Vector:
+        return self._xp.asarray(vector, dtype=self._xp.float32)
 
     def _placed(self, values: Floats) -> Vector:
         """Values of the pairs by age, put where the pairs are."""
         placed = np.empty_like(values)
         placed[self._places] = values
-        return self._xp.asarray(placed)
+        return self._single(placed)
 
 
 def _solved(upper: Floats, right: Floats, *, transposed: bool = False) -> Floats:

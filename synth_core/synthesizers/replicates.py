@@ -5,8 +5,8 @@ of the same standard deviation, and the last fit is made again. It ends where lo
 the weight of the entropy that the model itself shows. It begins with no potentials: those of the published model hold
 their share of the first noise, and a fit that begins there takes more passes. Before it the tables are made to agree.
 That changes no model: what they disagree by adds a constant to the loss, but a fit would spend half its passes on
-finding multipliers for it that change no row. Which tables were asked and which codes were merged stays as it was. All of it is post-processing of public numbers, so
-it spends nothing, and is seeded like the sampling of rows.
+finding multipliers for it that change no row. Which tables were asked and which codes were merged stays as it was. All
+of it is post-processing of public numbers, so it spends nothing, and is seeded like the sampling of rows.
 """
 
 from __future__ import annotations
