@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.benchmarks.papers.figures import ROOT, load, run, write_page
 
-PAPERS = ("absyn", "pgm", "privbayes", "privmn", "privmrf")
+PAPERS = ("absyn", "pgm", "privbayes", "privmn", "privmrf", "epsilons")
 
 
 def main(arguments: Sequence[str], *, kept: Path = Path(__file__).parent, out: Path = ROOT / "docs") -> None:
