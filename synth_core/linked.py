@@ -15,7 +15,7 @@ import numpy as np
 
 from synth_core.errors import SourceError, SpecError, needing
 from synth_core.markup import table_html
-from synth_core.models.arrangement import donors
+from synth_core.models.arrangement import find_donors
 from synth_core.models.tuples import Households, member_rows
 from synth_core.privacy.accounts import Record
 from synth_core.privacy.budget import BudgetPlan, epsilon_of, exact_share, mu2_of
@@ -121,7 +121,8 @@ class LinkedRelease:
 
         check_tables(real)
         key = secrets.token_bytes(32)
-        left, right = (encode_households(tables, self.schema, key) for tables in (real, self.tables))
+        left = encode_households(real, self.schema, key)
+        right = encode_households(self.tables, self.schema.as_decoded, key)
         if not len(left.sizes):
             raise SourceError("the real tables have no household with people; there is nothing to compare")
         broken = np.any(
@@ -285,7 +286,7 @@ def _decode_people(model: HouseholdModel, held: Households, rng: np.random.Gener
             values[rows[sound]] = again[name].array[sound]
             people[name] = values
         broken = broken[still]
-    source = donors(held.sizes, np.isin(every, broken), schema, rng)
+    source = find_donors(held.sizes, np.isin(every, broken), schema, rng)
     return people.iloc[member_rows(held.sizes, source)].reset_index(drop=True), held.sizes[source]
 
 

@@ -110,14 +110,10 @@ def _known_numbers(run: StepRun) -> list[NumberBase]:
 
 @contextmanager
 def _synthetic_table(run: StepRun) -> Iterator[CodedTable]:
-    """The shards as they were written, encoded like a source, so that they are counted where and how real rows are.
-
-    Synthetic rows have no unit.
-    """
+    """The shards as they were written, encoded like a source, so that they are counted where and how real rows are."""
     shards = run.paths.shards(run.spec.shards, csv=False)
-    schema = run.schema.model_copy(update={"unit_column": None})
     with _folder_for_now(run) as folder:
-        pieces = encode_for_now(shards, schema, folder, cluster=run.cluster)
+        pieces = encode_for_now(shards, run.schema.as_decoded, folder, cluster=run.cluster)
         yield CodedTable(list(map(str, pieces)), run.domain, cluster=run.cluster)
 
 

@@ -25,8 +25,15 @@ from synth_core.schema import DeclaredSchema, Schema
 from synth_core.schema.codec import number_columns
 from synth_core.steps.context import release_method
 from synth_core.steps.outlook import Records, foresee, known_records
-from synth_core.steps.preparation import check_account, check_bins, check_moments, check_replicates, check_reuse
-from synth_core.synthesizers.replicates import WITHOUT_REPLICATES
+from synth_core.steps.preparation import (
+    check_account,
+    check_bins,
+    check_moments,
+    check_replicates,
+    check_reuse,
+    check_strata,
+    may_refit,
+)
 
 NO_LARGEST_N = "no public bound of the number of records is declared: make sure that delta is at most 1/(10 x records)"
 """What is said of an account that was opened before the bound was asked for; an account cannot be declared again."""
@@ -47,8 +54,8 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path, record
     declared = DeclaredSchema.load(Path(spec.schema_))
     check_rules(declared.on_grid)
     check_bins(spec, declared)
-    check_replicates(spec)
     schema, method = declared.planned, release_method(spec)
+    check_replicates(spec, schema)
     balance: Balance | None = None
     reused = FrozenReuse()
     try:
@@ -58,6 +65,8 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path, record
         account_lines = [("not ready", str(refusal))]
     else:
         check_account(spec, balance.account)
+        if spec.strata:
+            check_strata(spec, schema, balance.account)
         account_lines = _account_lines(spec, balance)
         reused = check_reuse(spec, declared, ledger, ReleasePaths(workspace.resolve(), spec.release))
     account: Account | None = balance.account if balance else None
@@ -160,7 +169,7 @@ def _what_it_takes(spec: ReleaseSpec, schema: Schema, *, records: int | None) ->
         columns=len(schema.domain),
         models=models,
         evaluate=spec.evaluate,
-        refits=0 if spec.method in WITHOUT_REPLICATES else spec.uncertainty,
+        refits=spec.uncertainty if may_refit(spec, schema) else 0,
         tables=1 + spec.replicates,
         csv=spec.csv,
     )

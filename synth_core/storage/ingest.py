@@ -133,7 +133,7 @@ def encode_for_now(sources: Sequence[str | Path], schema: Schema, folder: Path, 
     Args:
         sources: the files.
         schema: the declared columns.
-        folder: where the partitions are written; whoever made it removes it.
+        folder: where the partitions are written; the caller removes it.
         cluster: where the files are read.
 
     Returns:
@@ -147,7 +147,7 @@ def unpack_partitions(partitions: Sequence[Path], folder: Path, *, cluster: Clus
 
     Args:
         partitions: as an ingest left them.
-        folder: where the copies are written; whoever made it removes it.
+        folder: where the copies are written; the caller removes it.
         cluster: where they are copied.
 
     Returns:
@@ -168,7 +168,7 @@ def _encode_files(
     bound: ContributionBound | None = None,
     ending: str = ".parquet",
 ) -> list[Path]:
-    """Encode the pieces of the files, and cut and join them to partitions of so many rows."""
+    """Encode the pieces of the files, and cut and join them to partitions of `rows` rows."""
     found = [piece for of_file in cluster.map(_pieces, files, schema=schema) for piece in of_file]
     jobs = [(piece, folder / f"piece-{number:06d}.arrow") for number, piece in enumerate(found)]
     encoded = cluster.map(_encode_piece, jobs, schema=schema, bound=bound)

@@ -21,6 +21,7 @@ from itertools import combinations
 import numpy as np
 
 from synth_core.domain import Clique, Domain
+from synth_core.errors import FeasibilityError
 from synth_core.measurement import Measurement
 from synth_core.models.arrangement import arrange, draw_households, rank_attributes, settle
 from synth_core.models.junction_tree import junction_tree
@@ -42,26 +43,8 @@ from synth_core.schema.linked import SIZE, LinkedSchema
 from synth_core.synthesizers.base import Progress, noise_sigma, silent
 from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE
 
-CHOICES = Fraction(1, 10)
-"""Share of the budget for choosing tables of pairs."""
-
-ROUNDS = 4
-"""Rounds of choosing, measuring and exchanging."""
-
-TABLES_PER_ATTRIBUTE = 2
-"""Tables of pairs for each person attribute."""
-
-PENALTY = 0.4
-"""Multiple of a table's expected noise taken off its misfit."""
-
-THETA = 2.0
-"""Least ratio of households to mean absolute noise in a cell of a table worth measuring."""
-
-DRAWN = 50_000
-"""Upper limit of the households that are drawn between rounds."""
-
 MIN_DRAWN = 2_000
-"""Lower limit of the same, and where there are rules: a few households differ by chance, and few keep the rules."""
+"""Lower limit of the households drawn where there are rules, as few keep them, and between rounds."""
 
 CHUNK = 250_000
 """Households drawn and arranged at a time."""
@@ -89,7 +72,8 @@ class HouseholdModel:
     def sample(self, households: int, rng: np.random.Generator, *, passes: int | None = None) -> Households:
         """Draw households in which the pairs of people are as measured, as far as exchanges can make them.
 
-        Where there are rules, a few are drawn among many, so that enough of every size keep them.
+        Where there are rules, a few are drawn among many, so that enough of every size keep them. Where none keeps
+        them, people are those of households of which nothing is known but the rules: the answers are paid by then.
 
         Args:
             households: how many.
@@ -105,11 +89,20 @@ class HouseholdModel:
         wanted = max(households, MIN_DRAWN) if self.schema.together else households
         parts = []
         for start in range(0, wanted, CHUNK):
-            held = self.arranged(min(CHUNK, wanted - start), rng, passes=passes)
-            parts.append(shuffle(settle(held, self.schema, rng), rng))
+            held = self.arrange(min(CHUNK, wanted - start), rng, passes=passes)
+            parts.append(shuffle(self._settled(held, rng), rng))
         return first_households(join_households(parts), households)
 
-    def arranged(self, households: int, rng: np.random.Generator, *, passes: int | None = None) -> Households:
+    def _settled(self, held: Households, rng: np.random.Generator) -> Households:
+        try:
+            return settle(held, self.schema, rng)
+        except FeasibilityError:
+            if not self.people.cliques:  # nothing is known
+                raise
+        others = know_nothing(self.schema).sample(MIN_DRAWN, rng)
+        return first_households(settle(join_households([held, others]), self.schema, rng), len(held.sizes))
+
+    def arrange(self, households: int, rng: np.random.Generator, *, passes: int | None = None) -> Households:
         """Draw households as `sample` does, without replacing those that break a rule.
 
         Args:
@@ -126,6 +119,13 @@ class HouseholdModel:
         return arrange(drawn, self.schema, self.pairs, rng, total=self.total, ranked=ranked, **more)
 
 
+def know_nothing(schema: LinkedSchema) -> HouseholdModel:
+    """Returns a model of households of which nothing is known but the rules of single people."""
+    domain = schema.domain(1)
+    people = MarkovRandomField(junction_tree(domain, ()), (), np.zeros(0), total=float(MIN_DRAWN))
+    return HouseholdModel(schema, people, ())
+
+
 def check_together(schema: LinkedSchema) -> None:
     """Refuse rules across people that hardly any household keeps, before anything is spent or read.
 
@@ -136,9 +136,23 @@ def check_together(schema: LinkedSchema) -> None:
         FeasibilityError: no household of a model that knows nothing but the rules of single people keeps them all.
     """
     if schema.together:
-        domain = schema.domain(1)
-        nothing = MarkovRandomField(junction_tree(domain, ()), (), np.zeros(0), total=float(MIN_DRAWN))
-        HouseholdModel(schema, nothing, ()).sample(1, np.random.default_rng(0))
+        know_nothing(schema).sample(1, np.random.default_rng(0))
+
+
+CHOICES = Fraction(1, 10)
+"""Share of the budget for choosing tables of pairs."""
+
+ROUNDS = 4
+"""Rounds of choosing, measuring and exchanging."""
+
+TABLES_PER_ATTRIBUTE = 2
+"""Tables of pairs for each person attribute."""
+
+THETA = 2.0
+"""Least ratio of households to mean absolute noise in a cell of a table worth measuring."""
+
+MAX_DRAWN = 50_000
+"""Upper limit of the households that are drawn between rounds."""
 
 
 def measure_companions(
@@ -163,10 +177,10 @@ def measure_companions(
     left = [clique for clique in candidate_tables(schema, domain) if domain.cells(clique) <= largest]
     wanted = min(wanted, len(left))
     sizes = [len(part) for part in np.array_split(np.arange(wanted), min(ROUNDS, max(1, wanted)))][::-1]
-    drawn = round(min(max(people.total, MIN_DRAWN), DRAWN))
+    drawn = round(min(max(people.total, MIN_DRAWN), MAX_DRAWN))
     for number, size in enumerate(sizes if wanted else ()):
         rng = np.random.default_rng(number)  # public: a retry asks the same again
-        known = model.arranged(drawn, rng, passes=None if number else 0)
+        known = model.arrange(drawn, rng, passes=None if number else 0)
         chosen = _choose(curator, known, left, people.total, mu2 * CHOICES * size / wanted, sigma, size, number)
         left = [clique for clique in left if not any(_covers(one, clique) for one in chosen)]
         weights = [domain.cells(clique) ** BY_SIZE for clique in chosen]
@@ -204,6 +218,10 @@ def candidate_tables(schema: LinkedSchema, domain: Domain) -> list[Clique]:
 def _pairs(schema: LinkedSchema) -> list[Clique]:
     first, second = schema.person_attributes(), schema.person_attributes(2)
     return [(first[i], second[j]) for i in range(len(first)) for j in range(i, len(second))]
+
+
+PENALTY = 0.4
+"""Multiple of a table's expected noise taken off its misfit."""
 
 
 def _choose(

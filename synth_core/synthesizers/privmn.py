@@ -125,6 +125,10 @@ class PrivMN:
         agreed = make_consistent(measurements)
         return [Measurement(m.clique, non_negative(m.noisy), m.sigma) for m in agreed]
 
+    def can_refit(self, domain: Domain) -> bool:
+        """See `MayRefit`."""
+        return bool(domain.impossible)  # otherwise its model is a product, see `fit`
+
     def count_noise(self, domain: Domain, plan: BudgetPlan) -> dict[Clique, float]:
         """See `CountNoise`."""
         sigmas = self._sigmas(domain, plan)
