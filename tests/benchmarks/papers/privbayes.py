@@ -160,7 +160,7 @@ FIGURES = [
         cells=vary(data=[MADE_UP, *([OF_PACK] if PACK.exists() else [])], epsilon=EPSILONS, scheme=SCHEMES),
         measure=measure,
         show=show,
-        draw=draw_by_epsilon(MADE_UP, "clustering", SCHEMES, "clustering score"),
+        draw=draw_by_epsilon(MADE_UP, "clustering", SCHEMES, "clustering score", scale="linear"),
     ),
     Figure(
         name="marginals",

@@ -175,6 +175,6 @@ FIGURES = [
         cells=vary(epsilon=(0.2, 0.5, 0.8, 1.0), data=["adult"], scheme=(*SCHEMES, REAL)),
         measure=partial(svm_errors, delta=DELTA, make=make, judge=two_classes),
         show=show_svm,
-        draw=draw_by_epsilon("adult", "a14", (*SCHEMES, REAL), "misclassified salary"),
+        draw=draw_by_epsilon("adult", "a14", (*SCHEMES, REAL), "misclassified salary", scale="linear"),
     ),
 ]

@@ -204,7 +204,7 @@ FIGURES = [
         cells=vary(epsilon=SVM_EPSILONS, data=TABLES, scheme=(*SCHEMES, REAL)),
         measure=partial(svm_errors, delta=DELTA, judge=KERNELS["linear"]),
         show=show_svm,
-        draw=draw_by_epsilon("adult", "mean", (*SCHEMES, REAL), "mean misclassification"),
+        draw=draw_by_epsilon("adult", "mean", (*SCHEMES, REAL), "mean misclassification", scale="linear"),
     ),
     Figure(
         name="5-rbf",
@@ -215,6 +215,6 @@ FIGURES = [
         cells=vary(data=RADIAL_TABLES, epsilon=RADIAL_EPSILONS, scheme=(*SCHEMES, REAL)),
         measure=partial(svm_errors, delta=DELTA, judge=KERNELS["rbf"]),
         show=show_svm,
-        draw=draw_by_epsilon("nltcs", "mean", (*SCHEMES, REAL), "mean misclassification"),
+        draw=draw_by_epsilon("nltcs", "mean", (*SCHEMES, REAL), "mean misclassification", scale="linear"),
     ),
 ]

@@ -175,17 +175,17 @@ def said_of_rises(found: tuple[list[tuple[str, str, float, float, float]], int])
 
 
 def draw_by_epsilon(
-    data: str, value: str, schemes: Sequence[str], label: str
+    data: str, value: str, schemes: Sequence[str], label: str, *, scale: str = "log"
 ) -> Callable[[Any, Sequence[Result]], None]:
     """A picture of one table's errors against epsilon."""
 
     def draw(axes: Any, results: Sequence[Result]) -> None:
         found = means(results, value, ("data", "epsilon", "scheme"))
-        for scheme, colour in zip(schemes, COLOURS, strict=False):
+        for scheme, colour in zip(schemes, COLOURS[: len(schemes)], strict=True):
             points = sorted((e, v) for (own, e, s), (v, _) in found.items() if (own, s) == (data, scheme))
             if points:
                 axes.plot(*zip(*points, strict=True), marker="o", color=colour, label=scheme)
-        axes.set(yscale="log", xlabel="epsilon", ylabel=f"{label}, {data}")
+        axes.set(yscale=scale, xlabel="epsilon", ylabel=f"{label}, {data}")
         ticks_at(axes, [epsilon for own, epsilon, _ in found if own == data])
 
     return draw

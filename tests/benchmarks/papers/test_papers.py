@@ -12,7 +12,7 @@ import pytest
 from synth_core import Schema, synthesize
 from synth_core.domain import Domain
 from synth_core.measurement import Measurement
-from tests.benchmarks.papers import absyn, comparators, data, pgm, privbayes, privmn, privmrf
+from tests.benchmarks.papers import absyn, comparators, costs, data, pgm, privbayes, privmn, privmrf
 from tests.benchmarks.papers.__main__ import main
 from tests.benchmarks.papers.figures import Contestant, Figure, Result, load, run, write_page
 from tests.benchmarks.papers.releases import DATA, by_scheme, count_best, rising_steps, said_of_rises
@@ -60,6 +60,21 @@ def test_runs_are_kept_and_go_on_where_they_stopped(tmp_path):
     assert "## Figure 1" in text
     assert "6 results" in text
     assert (tmp_path / "images" / "paper-paper-1.svg").read_text().startswith("<?xml")
+
+
+def test_costs_of_all_cells_follow_from_those_that_were_timed(tmp_path):
+    one = figure([])
+    results = [Result("1", {"k": 0}, run, {"seconds": 9.0}, cost) for run, cost in enumerate((2.0, 4.0))]
+    assert costs.costs(one, results) == (1, 9.0), "three cells of the one mean"
+    results.append(Result("1", {"k": 1}, 0, {"seconds": 1.0}))
+    assert costs.costs(one, results) == (2, 6.0)
+    assert costs.costs(one, []) == (0, 0.0)
+    (tmp_path / "papers").mkdir()
+    costs.write_costs({"paper": ([one], results), "other": ([one], [])}, tmp_path)
+    text = (tmp_path / "papers" / "costs.md").read_text()
+    assert "| paper | Figure 1 | 3 | 2 | 6 |" in text
+    assert "| other | Figure 1 | 3 | 0 | – |" in text
+    assert "about 6 CPU seconds" in text.replace("\n", " ")
 
 
 def timed(times):
