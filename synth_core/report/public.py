@@ -20,6 +20,7 @@ from synth_core.release.certificate import account_sentence
 from synth_core.report import charts, exhibits
 from synth_core.report.changes import Previous, changes_exhibit, changes_table
 from synth_core.report.exhibits import Exhibit, columns_at_a_time, histograms_exhibit
+from synth_core.report.linked import pairs_of_people_table
 from synth_core.report.page import (
     MAX_LISTED,
     Guarantee,
@@ -78,6 +79,8 @@ def public_report(
         changes=changes_table(manifest, previous.manifest if previous else None),
         moved=changes_exhibit(schema, quality, previous) if previous else None,
         release=manifest["release"],
+        tables=manifest.get("tables"),
+        pairs_of_people=pairs_of_people_table(quality) if "tables" in manifest else None,
     )
 
 
@@ -104,6 +107,8 @@ def headline(schema: Schema, quality: PublicQuality, *, asked: Collection[frozen
     """How good the table is, in a few sentences."""
     columns = len(schema.columns)
     said = [f"The table has {quality.rows:,} synthetic records of {columns} columns."]
+    if quality.people:
+        said = [f"The tables have {quality.rows:,} synthetic households with {quality.people:,} people."]
     pairs = [error for error in quality.bought if error.alpha == 2]
     if pairs:
         error = pairs[0]
@@ -152,9 +157,9 @@ def _tiles(quality: PublicQuality, guarantee: Guarantee, *, columns: int) -> lis
     tiles = [
         privacy_tile(guarantee),
         Tile(
-            name="Synthetic records",
+            name="Synthetic households" if quality.people else "Synthetic records",
             value=f"{quality.rows:,}",
-            note=f"of {columns} columns; none is a person",
+            note=f"with {quality.people:,} people" if quality.people else f"of {columns} columns; none is a person",
         ),
     ]
     tiles += [

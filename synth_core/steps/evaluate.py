@@ -22,6 +22,7 @@ from synth_core.evaluation import CodedTable, Evaluation, compare_tables, declar
 from synth_core.evaluation.distances import Z95, alpha_way
 from synth_core.evaluation.public import (
     BoughtError,
+    CountedTable,
     MeanError,
     MergedMarginal,
     PublicQuality,
@@ -42,7 +43,7 @@ from synth_core.privacy.queries import Misfit
 from synth_core.release.certificate import promised_mu2
 from synth_core.release.strata import Division
 from synth_core.report.internal import internal_report, one_way_counts
-from synth_core.report.page import Guarantee, SpendLine
+from synth_core.report.page import Guarantee, SpendLine, Table
 from synth_core.schema import Schema
 from synth_core.schema.codec import number_columns
 from synth_core.schema.columns.numbers import NumberBase
@@ -83,7 +84,7 @@ def evaluate(run: StepRun) -> Path:
 
 
 def _compare(run: StepRun, synthetic: CodedTable, quality: PublicQuality) -> None:
-    with _folder_for_now(run) as folder:
+    with folder_for_now(run) as folder:
         pieces = unpack_partitions(run.partitions, folder, cluster=run.cluster)
         real = CodedTable(list(map(str, pieces)), run.domain, cluster=run.cluster)
         _compare_with(real, run, synthetic, quality)
@@ -99,7 +100,7 @@ def _compare_with(real: CodedTable, run: StepRun, synthetic: CodedTable, quality
         **declared_measures(run.schema) | {"numbers": _known_numbers(run)},
     )
     write_text(run.paths.evaluation, evaluation.to_json())
-    write_text(run.paths.internal_report, _report(run, evaluation, real, synthetic))
+    write_text(run.paths.internal_report, report_errors(run, evaluation, real, synthetic))
 
 
 def _known_numbers(run: StepRun) -> list[NumberBase]:
@@ -116,13 +117,13 @@ def _synthetic_table(run: StepRun) -> Iterator[CodedTable]:
     """
     shards = run.paths.shards(run.spec.shards, csv=False)
     schema = run.schema.model_copy(update={"unit_column": None})
-    with _folder_for_now(run) as folder:
+    with folder_for_now(run) as folder:
         pieces = encode_for_now(shards, schema, folder, cluster=run.cluster)
         yield CodedTable(list(map(str, pieces)), run.domain, cluster=run.cluster)
 
 
 @contextmanager
-def _folder_for_now(run: StepRun) -> Iterator[Path]:
+def folder_for_now(run: StepRun) -> Iterator[Path]:
     """A confidential folder that is gone afterwards."""
     with TemporaryDirectory(prefix=".judged-", dir=run.paths.confidential) as folder:
         yield Path(folder)
@@ -155,7 +156,7 @@ def _public_quality(run: StepRun, synthetic: CodedTable) -> PublicQuality:
         measurements=answers.marginals,
         merged=answers.merged,
         total=total,
-        bought=_bought(run, synthetic, total) if spec.quality_share else [],
+        bought=buy_errors(run, synthetic, total) if spec.quality_share else [],
         means=_means(run, synthetic),
         violations=rule_violations(synthetic, run.schema) | _broken_comparisons(run),
         answers_used=answers.used,
@@ -201,7 +202,7 @@ def _means(run: StepRun, synthetic: CodedTable) -> list[MeanError]:
     return found
 
 
-def _bought(run: StepRun, synthetic: CodedTable, total: float) -> list[BoughtError]:
+def buy_errors(run: StepRun, synthetic: CountedTable, total: float) -> list[BoughtError]:
     """Buy mean errors against the real rows, for marginals of one, two and three columns at the same price each."""
     curator: Curator = run.curator("evaluate")
     cliques = {
@@ -226,7 +227,10 @@ def _scale(record: Record) -> float:
     return math.sqrt(record.mechanism.scale) if gaussian else float(record.mechanism.scale)
 
 
-def _report(run: StepRun, evaluation: Evaluation, real: CodedTable, synthetic: CodedTable) -> str:
+def report_errors(
+    run: StepRun, evaluation: Evaluation, real: CodedTable, synthetic: CodedTable, households: Table | None = None
+) -> str:
+    """The internal report, with the true errors of households where there are linked tables."""
     records = run.records()
     account = run.account
     promised = promised_mu2(records)
@@ -246,6 +250,7 @@ def _report(run: StepRun, evaluation: Evaluation, real: CodedTable, synthetic: C
         spends=spend_lines(records),
         real_one_way=one_way_counts(real),
         synthetic_one_way=one_way_counts(synthetic),
+        households=households,
         facts={
             "Data set": run.spec.dataset,
             "Method": f"{run.spec.method}, preset {run.spec.preset}",
