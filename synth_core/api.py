@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 import numpy as np
 
@@ -65,6 +65,23 @@ RUNNER = Runner(actor="api")
 """Who runs a release that is made by a call."""
 
 
+class _Common(TypedDict, total=False):
+    """Arguments of `synthesize` that one table and two linked ones have in common, beside the budget."""
+
+    method: str
+    preset: str
+    rows: int | None
+    cap: float | None
+    options: dict[str, Any] | None
+    seed: int
+    progress: Progress | None
+    ledger: str | Path | None
+    dataset: str | None
+    release: str | None
+    largest_n: int | None
+    delta_reason: str
+
+
 @overload
 def synthesize(
     frame: pd.DataFrame,
@@ -72,23 +89,12 @@ def synthesize(
     *,
     epsilon: float,
     delta: float,
-    method: str = ...,
-    preset: str = ...,
-    rows: int | None = ...,
     moments_share: float = ...,
-    cap: float | None = ...,
-    options: dict[str, Any] | None = ...,
-    seed: int = ...,
-    progress: Progress | None = ...,
-    ledger: str | Path | None = ...,
-    dataset: str | None = ...,
-    release: str | None = ...,
     rows_per_unit: int | None = ...,
-    largest_n: int | None = ...,
-    delta_reason: str = ...,
     protect: Sequence[Sequence[str]] = ...,
     protect_share: float = ...,
     reuse: Sequence[str] = ...,
+    **common: Unpack[_Common],
 ) -> Release: ...
 
 
@@ -99,19 +105,8 @@ def synthesize(
     *,
     epsilon: float,
     delta: float,
-    method: str = ...,
-    preset: str = ...,
-    rows: int | None = ...,
-    cap: float | None = ...,
-    options: dict[str, Any] | None = ...,
-    seed: int = ...,
-    progress: Progress | None = ...,
-    ledger: str | Path | None = ...,
-    dataset: str | None = ...,
-    release: str | None = ...,
-    largest_n: int | None = ...,
-    delta_reason: str = ...,
     pairs_share: float = ...,
+    **common: Unpack[_Common],
 ) -> LinkedRelease: ...
 
 

@@ -51,7 +51,7 @@ def warm_up() -> None:
 
 
 def warm_release(sizes: Sequence[int]) -> None:
-    """Run what any release of columns with so many codes needs, from counting to evaluation."""
+    """Run what any release of columns of these sizes needs, from counting to evaluation."""
     for size in sizes:
         _warm_engine(size)
         domain = Domain.of({"a": size, "b": 2})

@@ -156,7 +156,7 @@ def judge_marginals(
     """
     counted = synthetic.tables([measurement.clique for measurement in measurements])
     return [
-        _judged(measurement, counts.astype(np.float64) * scale, total)
+        judge_answer(measurement, counts.astype(np.float64) * scale, total)
         for measurement, counts in zip(measurements, counted, strict=True)
     ]
 
@@ -200,7 +200,7 @@ def public_quality(
         columns={name: answer for name in domain if (answer := _column_answer(name, answers, total))},
         synthetic={name: tuple(shares.tolist()) for name, shares in _shares(synthetic).items()},
         measured=tuple(
-            _judged(measurement, merge_codes(counts, groups).astype(np.float64) * scale, total)
+            judge_answer(measurement, merge_codes(counts, groups).astype(np.float64) * scale, total)
             for (measurement, groups), counts in zip(answers, counted, strict=True)
         ),
         ties=_ties(synthetic),
@@ -226,7 +226,17 @@ def bought_error(alpha: int, misfits: Sequence[float], *, sigma: float, total: f
     return BoughtError(alpha=alpha, marginals=len(misfits), mean=mean, margin=margin)
 
 
-def _judged(measurement: Measurement, expected: NDArray[np.float64], total: float) -> MeasuredMarginal:
+def judge_answer(measurement: Measurement, expected: NDArray[np.float64], total: float) -> MeasuredMarginal:
+    """Compare a synthetic table of counts with a noisy answer.
+
+    Args:
+        measurement: the answer.
+        expected: the same table of the synthetic records, scaled to `total` of them.
+        total: the noisy number of records.
+
+    Returns:
+        How far they are apart, and how far noise alone would put them.
+    """
     cells = measurement.noisy.size
     return MeasuredMarginal(
         clique=measurement.clique,

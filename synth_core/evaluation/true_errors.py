@@ -158,7 +158,7 @@ PartProgress: TypeAlias = Callable[[str, int, int], None]
 ALPHAS = (1, 2, 3, 4, 5, 6)
 """Numbers of attributes of the marginals that are compared."""
 QUICK_ALPHAS = (1, 2, 3)
-"""The same in a quick comparison."""
+"""Numbers of attributes of the marginals that a quick comparison compares."""
 
 
 def compare(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from synth_core.domain import Clique
 from synth_core.files import atomic_write
 from synth_core.privacy.accounts import Ledger, Record, State
-from synth_core.privacy.answer_form import Block, Kind
+from synth_core.privacy.answer_form import AnswerKind, Block
 from synth_core.privacy.noise import GRID
 from synth_core.schema.linked import AnySchema, LinkedSchema
 
@@ -100,13 +100,13 @@ def _split(
     record: Record, block: Block, numbers: NDArray[np.int64], variances: Sequence[float], number: int
 ) -> Iterator[_Answered]:
     """A block as it is written: a table or a strategy whole, scores and choices one by one."""
-    if block.kind in (Kind.MARGINAL, Kind.MERGED, Kind.STRATEGY):
+    if block.kind in (AnswerKind.MARGINAL, AnswerKind.MERGED, AnswerKind.STRATEGY):
         # The noise of a strategy grows with its coefficients, which the record does not hold.
-        sigma = None if block.kind is Kind.STRATEGY else math.sqrt(variances[number])
+        sigma = None if block.kind is AnswerKind.STRATEGY else math.sqrt(variances[number])
         yield _Answered(record, block, block.clique, numbers.ravel() / GRID, sigma)
         return
     for place, value in enumerate(numbers.ravel().tolist()):
-        if block.kind is Kind.SCORES:
+        if block.kind is AnswerKind.SCORES:
             asked = record.asked[place] if len(record.asked) == block.size else ()
             one = np.array([value / GRID])
             yield _Answered(record, block, asked, one, math.sqrt(variances[place]))
@@ -142,8 +142,8 @@ def _constant(text: str | None, count: int) -> pa.DictionaryArray:
 def _cells(answered: _Answered, schema: AnySchema, cells: slice) -> tuple[list[list[str]], list[list[list[int]]]]:
     """The cells in words and in codes; a query of a strategy has its number and no codes."""
     block = answered.block
-    if block.kind not in (Kind.MARGINAL, Kind.MERGED):
-        numbered = block.kind is Kind.STRATEGY
+    if block.kind not in (AnswerKind.MARGINAL, AnswerKind.MERGED):
+        numbered = block.kind is AnswerKind.STRATEGY
         return [[f"query {at}"] if numbered else [] for at in range(cells.start, cells.stop)], [
             [] for _ in range(cells.start, cells.stop)
         ]

@@ -27,7 +27,7 @@ CodeMeans = Callable[[NumberBase], Floats]
 """The mean number of each code of a column."""
 
 MAX_CELLS = 5_000_000
-"""Cells up to which a table is answered; a larger one nobody reads."""
+"""Cells up to which a table is answered; a larger one cannot be read."""
 MODELLED = "modelled, not measured"
 
 

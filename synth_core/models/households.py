@@ -89,10 +89,10 @@ class HouseholdModel(StoredModel):
         """
         wanted = max(households, MIN_DRAWN if self.schema.together else 1)
         for start in range(0, wanted, CHUNK):
-            held = self.arranged(min(CHUNK, wanted - start), rng, passes=passes)
+            held = self.arrange(min(CHUNK, wanted - start), rng, passes=passes)
             yield first_households(shuffle(settle(held, self.schema, rng), rng), households - start)
 
-    def arranged(self, households: int, rng: np.random.Generator, *, passes: int | None = None) -> Households:
+    def arrange(self, households: int, rng: np.random.Generator, *, passes: int | None = None) -> Households:
         """Draw households as `sample` does, without replacing those that break a rule.
 
         Args:

@@ -60,7 +60,7 @@ NEARLY_BALANCED = 1.0
 """Root mean square gradient of every measurement, in units of its noise, at which the weight is halved; where loss and
 entropy balance, the gradient is 0."""
 BALANCED = 0.3
-"""The same at which the fit ends."""
+"""Root mean square gradient, in the same units, at which the fit ends."""
 HEAVIER = 9.0, 3.0, 1.0
 """Multiples of the entropy's weight by which `settle` comes to it."""
 POLISH = 50, 500

@@ -106,8 +106,6 @@ class ReleasePaths:
     """Encoded rows of each part of a release with strata."""
     evaluation = _File(_confidential, "evaluation.json")
     """True errors, internal."""
-    household_errors = _File(_confidential, "households.json")
-    """True errors of households and their people, internal."""
     internal_report = _File(_confidential, "report.html")
     """The report with true errors, internal."""
 
@@ -234,7 +232,6 @@ class ReleasePaths:
             Paths by the name of the step.
         """
         compared = [] if spec.evaluate == "none" else [self.evaluation, self.internal_report]
-        compared += [self.household_errors] if compared and spec.linked else []
         return {"ingest": [self.snapshot], "evaluate": compared}
 
     @classmethod

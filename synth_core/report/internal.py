@@ -19,7 +19,6 @@ from synth_core.report import values as value_exhibits
 from synth_core.report.page import (
     Guarantee,
     SpendLine,
-    Table,
     Tile,
     closeness_table,
     page,
@@ -52,14 +51,12 @@ def internal_report(
     real_one_way: Mapping[str, ArrayLike],
     synthetic_one_way: Mapping[str, ArrayLike],
     facts: Mapping[str, str] | None = None,
-    households: Table | None = None,
 ) -> str:
     """The report for the agency's own reviewers, with true errors; it belongs in the confidential zone.
 
     `real_one_way` and `synthetic_one_way` hold the counts of each column's codes; `facts` are shown under the
     title as they are (release, method, …). A table whose origin is not known has no guarantee to state, and the
-    page leaves that section out. Of two linked tables, the rows are people beside the columns of their households, and
-    `households` lists how far households are from households. Equal arguments give equal bytes.
+    page leaves that section out. Equal arguments give equal bytes.
     """
     return page(
         "internal.html.j2",
@@ -89,7 +86,6 @@ def internal_report(
         **_values(evaluation.values, schema),
         one_way=evaluation.one_way,
         rows={"real": evaluation.real_rows, "synthetic": evaluation.synthetic_rows},
-        households=households,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from synth_core.release.certificate import account_sentence
 from synth_core.report import charts, exhibits
 from synth_core.report.changes import Previous, changes_exhibit, changes_table
 from synth_core.report.exhibits import Exhibit, columns_at_a_time, histograms_exhibit
-from synth_core.report.linked import pairs_of_people_table
 from synth_core.report.page import (
     MAX_LISTED,
     Guarantee,
@@ -35,6 +34,9 @@ from synth_core.report.page import (
 from synth_core.report.values import number
 from synth_core.schema import Schema
 
+if TYPE_CHECKING:  # which is made of parts of this page
+    from synth_core.report.households import HouseholdSection
+
 
 def public_report(
     manifest: dict[str, Any],
@@ -44,10 +46,12 @@ def public_report(
     tree: JunctionTree,
     spends: Sequence[SpendLine],
     previous: Previous | None,
+    households: HouseholdSection | None = None,
 ) -> str:
     """The report for everybody, from the manifest, noisy answers and the synthetic table; equal arguments, equal bytes.
 
-    `previous` is what the release before has published, if there was one.
+    `previous` is what the release before has published, if there was one. Of two linked tables `schema` has the columns
+    of one person and the household, and `households` is what there is to say of households.
     """
     stated = manifest["guarantee"]
     guarantee = Guarantee(
@@ -80,7 +84,7 @@ def public_report(
         moved=changes_exhibit(schema, quality, previous) if previous else None,
         release=manifest["release"],
         tables=manifest.get("tables"),
-        pairs_of_people=pairs_of_people_table(quality) if "tables" in manifest else None,
+        households=households,
     )
 
 

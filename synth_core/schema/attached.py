@@ -150,8 +150,8 @@ class Attached(Declaration):
 def inline_tables(raw: dict[str, Any], folder: Path) -> None:
     """Put the values of lookup tables into a schema that was read, so that it needs no other file from then on.
 
-    What a table holds is published with the schema, so it lies in the schema's folder or below: whoever writes schemas
-    has no other file of this machine published.
+    What a table holds is published with the schema, so it lies in the schema's folder or below: the author of a schema
+    cannot have another file of this machine published.
 
     Raises:
         SchemaError: If a table lies elsewhere, or cannot be read as two columns with a header.

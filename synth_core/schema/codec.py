@@ -43,7 +43,7 @@ from synth_core.schema.columns import AnyColumn
 from synth_core.schema.columns.inside import place_name
 from synth_core.schema.columns.numbers import NumberBase
 from synth_core.schema.densities import Densities, fit_uniform
-from synth_core.schema.value_rules import Group
+from synth_core.schema.value_rules import RuleGroup
 
 Marginal = Callable[[tuple[str]], NDArray[np.float64]]
 """Published or expected counts of a column's codes."""
@@ -146,7 +146,7 @@ def _attached_cells(
 
 
 def _compared_cells(
-    group: Group,
+    group: RuleGroup,
     codes: NDArray[np.integer[Any]],
     schema: Schema,
     rng: np.random.Generator,

@@ -14,9 +14,11 @@
         - {name: one reference person, people: {relation: reference}, exactly: 1}
         - {name: one partner at most, people: {relation: partner}, at_most: 1}
         - {name: children are younger, column: age, lower: {relation: child}, upper: {relation: reference}, by: 12}
+      roles: {column: relation, reference: reference, partner: partner, child: child, age: age}
 
 Each table is declared as a table by itself is (`schema.schema`); `link` names the column by which they are joined. It
 is in both, and what stands in it is published in neither. A rule of `together` is about the people of one household.
+`roles` says who is what in a household (`schema.roles`): reports and errors then speak of couples and their children.
 
 **The tuple relation.** For a number t of places, each household of s >= t people stands for all ordered t-tuples of
 different people of it, with equal weights that sum to 1. `LinkedSchema.domain` has the attributes of such a tuple:
@@ -54,6 +56,7 @@ from synth_core.errors import SchemaError
 from synth_core.names import one_line
 from synth_core.schema.checks import describe_errors
 from synth_core.schema.columns.base import Declaration, read_truth
+from synth_core.schema.roles import Roles
 from synth_core.schema.rules import Conditions
 from synth_core.schema.schema import DeclaredSchema, Schema, declaration_digest
 
@@ -133,6 +136,7 @@ class LinkedTables(Declaration):
     household: Schema
     person: Schema
     together: tuple[TogetherRule, ...] = Field(default=(), description="rules about the people of one household")
+    roles: Roles | None = Field(default=None, description="who is what in a household, for reports and errors")
 
     @field_validator("household", "person", mode="wrap")
     @classmethod
@@ -279,6 +283,11 @@ class LinkedSchema(Declaration):
         """The rules about the people of one household."""
         return self.tables.together
 
+    @property
+    def roles(self) -> Roles | None:
+        """Who is what in a household, where that is declared."""
+        return self.tables.roles
+
     @cached_property
     def household_attributes(self) -> tuple[str, ...]:
         """The attributes of a tuple that its household has, its size left out."""
@@ -418,28 +427,41 @@ class LinkedSchema(Declaration):
                 raise SchemaError(f"together: rule {rule.name!r}: declared twice; give each rule its own name")
             seen.add(rule.name)
             self._check_rule(rule)
+        if self.roles:
+            for items in self.roles.conditions.values():
+                self._check_conditions("roles", {self.roles.column: items})
+            if self.roles.age is not None:
+                self._check_numbers("roles", self.roles.age)
         return self
 
     def _check_rule(self, rule: CountRule | GapRule) -> None:
-        known = {column.name for column in self.person.columns}
-        parts = (rule.people,) if isinstance(rule, CountRule) else (rule.lower, rule.upper)
-        for name in [name for part in parts for name in part] + ([rule.column] if isinstance(rule, GapRule) else []):
-            if name not in known:
-                raise SchemaError(f"together: rule {rule.name!r}: column {name!r} is not one of person's")
-        for name, items in [item for part in parts for item in part.items()]:
+        where = f"together: rule {rule.name!r}"
+        for conditions in (rule.people,) if isinstance(rule, CountRule) else (rule.lower, rule.upper):
+            self._check_conditions(where, conditions)
+        if isinstance(rule, GapRule):
+            self._check_numbers(where, rule.column)
+        elif rule.limits[0] > 1 and not rule.even:
+            raise SchemaError(
+                f"{where}: households of one person have not {rule.limits[0]:g} such people; "
+                "say at most 1, or even: true"
+            )
+
+    def _check_conditions(self, where: str, conditions: Mapping[str, Sequence[Any]]) -> None:
+        for name, items in conditions.items():
+            self._check_column(where, name)
             try:
                 self.person.column(name).covered_codes(items)
             except ValueError as error:
-                raise SchemaError(f"together: rule {rule.name!r}: column {name!r}: {error}") from None
-        if isinstance(rule, GapRule) and self.person.column(rule.column).numbers is None:
-            raise SchemaError(
-                f"together: rule {rule.name!r}: column {rule.column!r} holds no numbers in bins; declare it as integer"
-            )
-        if isinstance(rule, CountRule) and rule.limits[0] > 1 and not rule.even:
-            raise SchemaError(
-                f"together: rule {rule.name!r}: households of one person have not {rule.limits[0]:g} such people; "
-                "say at most 1, or even: true"
-            )
+                raise SchemaError(f"{where}: column {name!r}: {error}") from None
+
+    def _check_numbers(self, where: str, name: str) -> None:
+        self._check_column(where, name)
+        if self.person.column(name).numbers is None:
+            raise SchemaError(f"{where}: column {name!r} holds no numbers in bins; declare it as integer")
+
+    def _check_column(self, where: str, name: str) -> None:
+        if name not in {column.name for column in self.person.columns}:
+            raise SchemaError(f"{where}: column {name!r} is not one of person's")
 
 
 AnySchema: TypeAlias = DeclaredSchema | LinkedSchema
@@ -507,4 +529,4 @@ def _renamed(one: Impossible, named: Any) -> Impossible:
     return Impossible(one.rule, tuple((named(name), codes) for name, codes in one.codes))
 
 
-_KEYS = {key for kind in (LinkedSchema, LinkedTables, CountRule, GapRule) for key in kind.model_fields}
+_KEYS = {key for kind in (LinkedSchema, LinkedTables, CountRule, GapRule, Roles) for key in kind.model_fields}

@@ -39,7 +39,7 @@ from synth_core.schema.columns.base import Declaration
 from synth_core.schema.columns.numbers import NumberBase
 from synth_core.schema.rules import AnyRule, Dependency, Rule, columns_of
 from synth_core.schema.template import declare_columns
-from synth_core.schema.value_rules import Group, ValueRule, group_rules
+from synth_core.schema.value_rules import RuleGroup, ValueRule, group_rules
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -259,7 +259,7 @@ class Schema(DeclaredSchema):
         return Domain(names, sizes, excluded, coarser)
 
     @cached_property
-    def value_groups(self) -> list[Group]:
+    def value_groups(self) -> list[RuleGroup]:
         """The rules about numbers, those that share columns together."""
         numbers = {column.name: own for column in self.columns if (own := column.numbers) is not None}
         return group_rules([rule for rule in self.rules if isinstance(rule, ValueRule)], numbers)
@@ -354,7 +354,7 @@ def _more(size: int) -> str:
     return f", … {size - SHOWN:,} more" if size > SHOWN else ""
 
 
-def _impossible_bins(group: Group) -> Iterator[Impossible]:
+def _impossible_bins(group: RuleGroup) -> Iterator[Impossible]:
     """Combinations of bins that cannot be; those of the last but one column with the same forbidden ones together."""
     table, choices = group.impossible(), group.choices
     names = [column.name for column in group.columns]

@@ -197,7 +197,7 @@ def _side(tokens: Sequence[tuple[str, str]]) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Group:
+class RuleGroup:
     """Rules that share columns, and these columns, those that follow from others last."""
 
     rules: tuple[ValueRule, ...]
@@ -381,7 +381,7 @@ def _narrowed(
     return changed
 
 
-def group_rules(rules: Sequence[ValueRule], columns: Mapping[str, InsideBins]) -> list[Group]:
+def group_rules(rules: Sequence[ValueRule], columns: Mapping[str, InsideBins]) -> list[RuleGroup]:
     """Returns the rules in groups that share no column."""
     groups: list[tuple[list[ValueRule], dict[str, None]]] = []
     for rule in rules:
@@ -397,5 +397,5 @@ def group_rules(rules: Sequence[ValueRule], columns: Mapping[str, InsideBins]) -
     for members, names in groups:
         alone = {name for rule in members for name in rule.form.alone}
         order = sorted(names, key=lambda name: name in alone)
-        found.append(Group(tuple(members), tuple(columns[name] for name in order)))
+        found.append(RuleGroup(tuple(members), tuple(columns[name] for name in order)))
     return found

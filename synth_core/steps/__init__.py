@@ -162,7 +162,7 @@ PIPELINE = (
 """The steps in the order in which a release goes through them."""
 
 STEPS = tuple(step.name for step in PIPELINE)
-"""Their names."""
+"""Names of the steps, in their order."""
 
 
 def find_step(name: str) -> Step:

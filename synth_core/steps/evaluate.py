@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -43,7 +44,7 @@ from synth_core.privacy.queries import Misfit
 from synth_core.release.certificate import promised_mu2
 from synth_core.release.strata import Division
 from synth_core.report.internal import internal_report, one_way_counts
-from synth_core.report.page import Guarantee, SpendLine, Table
+from synth_core.report.page import Guarantee, SpendLine
 from synth_core.schema import Schema
 from synth_core.schema.codec import number_columns
 from synth_core.schema.columns.numbers import NumberBase
@@ -100,7 +101,7 @@ def _compare_with(real: CodedTable, run: StepRun, synthetic: CodedTable, quality
         **declared_measures(run.schema) | {"numbers": _known_numbers(run)},
     )
     write_text(run.paths.evaluation, evaluation.to_json())
-    write_text(run.paths.internal_report, report_errors(run, evaluation, real, synthetic))
+    write_text(run.paths.internal_report, _report(run, evaluation, real, synthetic))
 
 
 def _known_numbers(run: StepRun) -> list[NumberBase]:
@@ -227,19 +228,31 @@ def _scale(record: Record) -> float:
     return math.sqrt(record.mechanism.scale) if gaussian else float(record.mechanism.scale)
 
 
-def report_errors(
-    run: StepRun, evaluation: Evaluation, real: CodedTable, synthetic: CodedTable, households: Table | None = None
-) -> str:
-    """The internal report, with the true errors of households where there are linked tables."""
+def _report(run: StepRun, evaluation: Evaluation, real: CodedTable, synthetic: CodedTable) -> str:
+    about = describe_release(run)
+    about["facts"] |= {
+        **({"Strata": run.spec.strata.by} if run.spec.strata else {}),
+        **({} if evaluation.closeness else {"Comparison": "quick: without classifiers and large marginals"}),
+        **({"Sampling": evaluation.sampling} if evaluation.sampling else {}),
+    }
+    return internal_report(
+        evaluation,
+        schema=run.schema,
+        real_one_way=one_way_counts(real),
+        synthetic_one_way=one_way_counts(synthetic),
+        **about,
+    )
+
+
+def describe_release(run: StepRun) -> dict[str, Any]:
+    """What an internal report says of a release: its title, guarantee, spends and facts, as keyword arguments."""
     records = run.records()
     account = run.account
     promised = promised_mu2(records)
     spent = sum(cost_by_step(records).values(), Fraction(0))
-    return internal_report(
-        evaluation,
-        schema=run.schema,
-        title=f"Release {run.spec.release}",
-        guarantee=Guarantee(
+    return {
+        "title": f"Release {run.spec.release}",
+        "guarantee": Guarantee(
             unit=account.unit,
             neighbours=account.neighbours,
             epsilon=max(run.spec.epsilon, epsilon_of(promised, account.delta)),
@@ -247,18 +260,12 @@ def report_errors(
             mu=mu_of(promised),
             spent=epsilon_of(spent, account.delta),
         ),
-        spends=spend_lines(records),
-        real_one_way=one_way_counts(real),
-        synthetic_one_way=one_way_counts(synthetic),
-        households=households,
-        facts={
+        "spends": spend_lines(records),
+        "facts": {
             "Data set": run.spec.dataset,
             "Method": f"{run.spec.method}, preset {run.spec.preset}",
-            **({"Strata": run.spec.strata.by} if run.spec.strata else {}),
-            **({} if evaluation.closeness else {"Comparison": "quick: without classifiers and large marginals"}),
-            **({"Sampling": evaluation.sampling} if evaluation.sampling else {}),
         },
-    )
+    }
 
 
 @dataclass(slots=True)

@@ -8,35 +8,33 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import pyarrow.parquet as pq
 
-from synth_core.evaluation import CodedTable, compare_tables, declared_measures
 from synth_core.evaluation.linked import TupleTable, compare_households
 from synth_core.evaluation.public import PublicQuality, judge_marginals, public_quality
 from synth_core.files import write_text
 from synth_core.inference.answers import write_answers
 from synth_core.models.households import HouseholdModel
 from synth_core.models.tuples import Households, attribute_place, join_households
-from synth_core.privacy.answer_form import Kind
-from synth_core.privacy.wall import wall
-from synth_core.release.household_check import ShardCheck, check_shards
-from synth_core.report.linked import errors_table
-from synth_core.schema.linked import SIZE, TABLES, LinkedSchema
+from synth_core.privacy.answer_form import AnswerKind
+from synth_core.release.household_check import ShardCheck, check_shards, shard_files
+from synth_core.release.paths import ReleasePaths
+from synth_core.report.households import internal_section, linked_report
+from synth_core.schema.linked import TABLES, LinkedSchema
 from synth_core.steps.context import StepRun
 from synth_core.steps.conversation import fit_model
-from synth_core.steps.evaluate import buy_errors, folder_for_now, report_errors, stored_answers
+from synth_core.steps.evaluate import buy_errors, describe_release, folder_for_now, stored_answers
 from synth_core.storage.household_partitions import Partition, ingest_households, partitions_of, read_households
-from synth_core.storage.ingest import UNPACKED, write_unpacked
+from synth_core.storage.households import encode_households
 from synth_core.synthesizers.companions import measure_companions
 
 JUDGED_HOUSEHOLDS = 250_000
-"""Households of each extract and source that are held at once to compare households with households; of more, as many
-as the first partitions have, which are random ones, because partitions are ranges of hashes."""
+"""Households of which pages show shares and true errors at most, about: they are held at once."""
 
 PUBLIC_HASHES = bytes(32)
 """The key under which published households are put in order: their names are no secret."""
@@ -65,8 +63,8 @@ def evaluate(run: StepRun) -> Path:
         quality = _public_quality(run, drawn, seen)
         write_text(paths.quality, quality.to_json())
         if asked != "none":
-            broken = sum(seen.broken[rule.name] for rule in run.linked.together)
-            run.read("evaluate", lambda: _compare(run, folder, drawn, quality, broken=broken))
+            broken = {rule.name: seen.broken[rule.name] for rule in run.linked.together}
+            run.read("evaluate", lambda: _compare(run, quality, broken=broken))
     if run.spec.publish_answers:
         which: dict[str, Any] = {"dataset": run.spec.dataset, "release": run.spec.release}
         write_answers(paths.answers, run.ledger, run.linked, **which)
@@ -107,7 +105,7 @@ def _public_quality(run: StepRun, drawn: list[Partition], seen: ShardCheck) -> P
         known = stored_answers(run.ledger, two.domain, **which).marginals
         about_pairs = [m for m in known if max(map(attribute_place, m.clique)) > 1]
         pairs = judge_marginals(two, about_pairs, total=total, scale=total / one.rows)
-    unused = answers.unused - Counter({Kind.MARGINAL.value: len(pairs)})
+    unused = answers.unused - Counter({AnswerKind.MARGINAL.value: len(pairs)})
     return public_quality(
         one,
         measurements=answers.marginals,
@@ -122,53 +120,50 @@ def _public_quality(run: StepRun, drawn: list[Partition], seen: ShardCheck) -> P
     )
 
 
-def _compare(run: StepRun, folder: Path, drawn: Sequence[Partition], quality: PublicQuality, *, broken: int) -> None:
-    """Compare people beside the columns of their households, as one table, and households with households."""
-    real, synthetic = (
-        _people_beside_households(run, own, folder / name)
-        for own, name in ((run.household_partitions, "real"), (drawn, "synthetic"))
-    )
-    evaluation = compare_tables(
-        real,
-        synthetic,
-        violations=quality.violations,
-        quick=run.spec.evaluate == "quick",
-        progress=lambda what, done, parts: run.progress(f"{what} ({done} of {parts})"),
-        **declared_measures(run.schema) | {"numbers": []},
-    )
-    run.progress("households with households")
-    sides = (_some(run, run.household_partitions), _some(run, drawn))
-    errors = compare_households(*sides, run.linked, broken=broken)
-    write_text(run.paths.evaluation, evaluation.to_json())
-    write_text(run.paths.household_errors, json.dumps(asdict(errors), indent=1) + "\n")
-    write_text(
-        run.paths.internal_report,
-        report_errors(run, evaluation, real, synthetic, households=errors_table(errors)),
-    )
+def _compare(run: StepRun, quality: PublicQuality, *, broken: Mapping[str, int]) -> None:
+    """Compare households with households: as many of both as are held at once."""
+    real, synthetic = _some_real(run), some_published(run.paths, run.linked)
+    run.progress("comparing households")
+    quick, rules = run.spec.evaluate == "quick", sum(broken.values())
+    errors = compare_households(real, synthetic, run.linked, broken=rules, predictions=not quick)
+    write_text(run.paths.evaluation, json.dumps(asdict(errors), indent=1) + "\n")
+    all_of_them = replace(errors.synthetic, households=quality.rows, people=quality.people)
+    section = internal_section(run.linked, replace(errors, synthetic=all_of_them), broken=broken)
+    about = describe_release(run)
+    about["facts"] |= {
+        "Compared": f"{len(real.sizes):,} real and {len(synthetic.sizes):,} synthetic households",
+        **({"Comparison": "quick: without classifiers"} if quick else {}),
+    }
+    write_text(run.paths.internal_report, linked_report(section, internal=True, **about))
 
 
-def _people_beside_households(run: StepRun, partitions: Sequence[Partition], folder: Path) -> CodedTable:
-    """A row for each person, with the columns and the size of the household."""
-    folder.mkdir()
-    jobs = [(partition, folder / f"part-{k:05d}{UNPACKED}") for k, partition in enumerate(partitions)]
-    run.cluster.map(_flatten, jobs, schema=run.linked)
-    return CodedTable([str(path) for _, path in jobs], run.schema.domain, cluster=run.cluster)
-
-
-def _flatten(job: tuple[Partition, Path], *, schema: LinkedSchema) -> None:
-    """Write the people of one partition beside their households; runs on a worker."""
-    partition, path = job
-    with wall():
-        held = read_households(partition, schema)
-        own = held.attributes | {SIZE: (held.sizes - 1).astype(np.uint8)}
-        write_unpacked({name: np.repeat(codes, held.sizes) for name, codes in own.items()} | held.people, path)
-
-
-def _some(run: StepRun, partitions: Sequence[Partition]) -> Households:
-    """The households of the first partitions, as many as are compared at once."""
+def _some_real(run: StepRun) -> Households:
+    """The households of the first partitions: random ones, because partitions are ranges of hashes."""
     held: list[Households] = []
-    for partition in partitions:
+    for partition in run.household_partitions:
         held.append(read_households(partition, run.linked))
         if sum(len(one.sizes) for one in held) >= JUDGED_HOUSEHOLDS:
             break
+    return join_households(held)
+
+
+def some_published(paths: ReleasePaths, schema: LinkedSchema) -> Households:
+    """Read the first households of an extract, which are random ones, and encode them.
+
+    Args:
+        paths: where the extract is.
+        schema: the declaration of the tables.
+
+    Returns:
+        All of them, or about as many as are judged at once.
+    """
+    held: list[Households] = []
+    for household, person in shard_files(paths.extract):
+        with pq.ParquetFile(household) as homes, pq.ParquetFile(person) as people:
+            for group in range(homes.num_row_groups):
+                files = dict(zip(TABLES, (homes, people), strict=True))
+                frames = {name: file.read_row_group(group).to_pandas() for name, file in files.items()}
+                held.append(encode_households(frames, schema, PUBLIC_HASHES))
+                if sum(len(one.sizes) for one in held) >= JUDGED_HOUSEHOLDS:
+                    return join_households(held)
     return join_households(held)

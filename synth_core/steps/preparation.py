@@ -184,7 +184,7 @@ def check_moments(spec: ReleaseSpec, schema: DeclaredSchema, *, rows_per_unit: i
 def check_reuse(spec: ReleaseSpec, schema: AnySchema, ledger: Ledger, paths: ReleasePaths) -> FrozenReuse:
     """The answers that the release builds on; refused where they are not about the same columns.
 
-    Whether they are about the same rows is declared by whoever names the releases, and looked up nowhere.
+    Whether they are about the same rows is declared by naming the releases, and looked up nowhere.
     """
     if not spec.reuse or isinstance(schema, LinkedSchema):
         return FrozenReuse()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -18,7 +18,6 @@ from typing import Any
 
 import yaml
 
-from synth_core.domain import Clique
 from synth_core.errors import PublishError, SynthError
 from synth_core.evaluation.public import PublicQuality
 from synth_core.files import close_to_others, flush_to_disk, read_file, sha256_file, write_text
@@ -26,7 +25,6 @@ from synth_core.inference.replicates import Replicates
 from synth_core.inference.uncertain import interval_statement
 from synth_core.ledger.sql import SqlLedger
 from synth_core.models.households import HouseholdModel
-from synth_core.models.junction_tree import JunctionTree
 from synth_core.models.mixture import load_model
 from synth_core.privacy.accounts import Record, State
 from synth_core.release import certificate as certificates
@@ -38,11 +36,13 @@ from synth_core.release.reuse import say_reuse
 from synth_core.release.spec import ReleaseSpec
 from synth_core.release.verify import Verification, check_folder
 from synth_core.report.changes import Previous
+from synth_core.report.households import HouseholdSection, public_section
 from synth_core.report.public import mean_distances, public_report
 from synth_core.schema.linked import load_schema, planned_schema
 from synth_core.steps.approval import Decision, require_approval, require_unchanged
 from synth_core.steps.context import PUBLISHED, StepRun
 from synth_core.steps.evaluate import spend_lines
+from synth_core.steps.households import some_published
 from synth_core.synthesizers.base import load_scores
 
 
@@ -138,14 +138,15 @@ def _state_account(run: StepRun) -> Record:
 def _write_documents(run: StepRun, guarantee: certificates.Guarantee) -> dict[str, Any]:
     """Write certificate, registry entry and report; returns the manifest that they state, without artifacts."""
     spec, paths, own = run.spec, run.paths, run.records()
-    cliques, tree, quality = *_fitted(run), _lawful_quality(run)
+    model = HouseholdModel.load(paths.model) if spec.linked else load_model(paths.model)
+    quality = _lawful_quality(run)
     before = _previous(paths, spec)
     previous = before.manifest if before else None
     built = manifests.build(
         spec=spec,
         guarantee=guarantee,
         schema=run.schema,
-        cliques=cliques,
+        cliques=model.cliques,
         quality=_quality_in_short(quality),
         previous=previous,
         reused=say_reuse(run.reused, load_scores(paths.scores).set_aside if spec.reuse else ()),
@@ -155,17 +156,28 @@ def _write_documents(run: StepRun, guarantee: certificates.Guarantee) -> dict[st
     certificate, entry = certificates.certificate(built, own, answers), certificates.deployment(built)
     if spec.refits:
         certificate["intervals"] = interval_statement(len(Replicates.load(paths.replicates)))
-    report = public_report(built, quality, schema=run.schema, tree=tree, spends=spend_lines(own), previous=before)
+    report = public_report(
+        built,
+        quality,
+        schema=run.schema,
+        tree=model.tree,
+        spends=spend_lines(own),
+        previous=before,
+        households=_households(run, model, quality),
+    )
     write_text(paths.certificate, json.dumps(certificate, indent=1) + "\n")
     write_text(paths.deployment, yaml.safe_dump(entry, sort_keys=False, allow_unicode=True, width=110))
     write_text(paths.public_report, report)
     return built
 
 
-def _fitted(run: StepRun) -> tuple[Sequence[Clique], JunctionTree]:
-    """The tables the model was fitted to, and what it ties together."""
-    model = HouseholdModel.load(run.paths.model) if run.spec.linked else load_model(run.paths.model)
-    return model.cliques, model.tree
+def _households(run: StepRun, model: object, quality: PublicQuality) -> HouseholdSection | None:
+    """What the public report says of households and their people; nothing of one table."""
+    if not isinstance(model, HouseholdModel):
+        return None
+    broken = {rule.name: quality.violations[rule.name] for rule in run.linked.together}
+    published = some_published(run.paths, run.linked)
+    return public_section(run.linked, published, model, broken=broken, counts=(quality.rows, quality.people))
 
 
 def _previous(paths: ReleasePaths, spec: ReleaseSpec) -> Previous | None:

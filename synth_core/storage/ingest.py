@@ -141,7 +141,7 @@ def encode_for_now(sources: Sequence[str | Path], schema: Schema, folder: Path, 
     Args:
         sources: the files.
         schema: the declared columns.
-        folder: where the partitions are written; whoever made it removes it.
+        folder: where the partitions are written; the caller removes it.
         cluster: where the files are read.
 
     Returns:
@@ -155,7 +155,7 @@ def unpack_partitions(partitions: Sequence[Path], folder: Path, *, cluster: Clus
 
     Args:
         partitions: as an ingest left them.
-        folder: where the copies are written; whoever made it removes it.
+        folder: where the copies are written; the caller removes it.
         cluster: where they are copied.
 
     Returns:
@@ -176,7 +176,7 @@ def _encode_files(
     bound: ContributionBound | None = None,
     ending: str = ".parquet",
 ) -> list[Path]:
-    """Encode the pieces of the files, and cut and join them to partitions of so many rows."""
+    """Encode the pieces of the files, and cut and join them to partitions of `rows` rows."""
     encoded = encode_pieces(files, schema, folder, cluster=cluster, bound=bound)
     groups = partition_slices(encoded, rows)
     if not groups:
@@ -338,12 +338,8 @@ def _unpack(job: tuple[Path, Path]) -> None:
     """Copy one partition; runs on a worker."""
     path, to = job
     with wall():
-        write_unpacked(read_codes(path), to)
-
-
-def write_unpacked(codes: Mapping[str, Codes], path: Path) -> None:
-    """Write one partition that is kept for a while only."""
-    _write_unpacked(pa.table({name: pa.array(column) for name, column in codes.items()}), path)
+        codes = read_codes(path)
+        _write_unpacked(pa.table({name: pa.array(column) for name, column in codes.items()}), to)
 
 
 def _write_unpacked(table: pa.Table, path: Path) -> None:

@@ -31,24 +31,6 @@ from synth_core.schema.linked import SIZE, LinkedSchema
 from synth_core.synthesizers.base import Progress, noise_sigma, silent
 from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE
 
-CHOICES = Fraction(1, 10)
-"""Share of the budget for choosing tables of pairs."""
-
-ROUNDS = 4
-"""Rounds of choosing, measuring and exchanging."""
-
-TABLES_PER_ATTRIBUTE = 2
-"""Tables of pairs for each person attribute."""
-
-PENALTY = 0.4
-"""Multiple of a table's expected noise taken off its misfit."""
-
-THETA = 2.0
-"""Least ratio of households to mean absolute noise in a cell of a table worth measuring."""
-
-DRAWN = 50_000
-"""Upper limit of the households that are drawn between rounds."""
-
 
 def check_together(schema: LinkedSchema) -> None:
     """Refuse rules across people that hardly any household keeps, before anything is spent or read.
@@ -63,6 +45,22 @@ def check_together(schema: LinkedSchema) -> None:
         domain = schema.domain(1)
         nothing = MarkovRandomField(junction_tree(domain, ()), (), np.zeros(0), total=float(MIN_DRAWN))
         HouseholdModel(schema, nothing, ()).sample(1, np.random.default_rng(0))
+
+
+CHOICES = Fraction(1, 10)
+"""Share of the budget for choosing tables of pairs."""
+
+ROUNDS = 4
+"""Rounds of choosing, measuring and exchanging."""
+
+TABLES_PER_ATTRIBUTE = 2
+"""Tables of pairs for each person attribute."""
+
+THETA = 2.0
+"""Least ratio of households to mean absolute noise in a cell of a table worth measuring."""
+
+MAX_DRAWN = 50_000
+"""Upper limit of the households that are drawn between rounds."""
 
 
 def measure_companions(
@@ -87,10 +85,10 @@ def measure_companions(
     left = [clique for clique in candidate_tables(schema, domain) if domain.cells(clique) <= largest]
     wanted = min(wanted, len(left))
     sizes = [len(part) for part in np.array_split(np.arange(wanted), min(ROUNDS, max(1, wanted)))][::-1]
-    drawn = round(min(max(people.total, MIN_DRAWN), DRAWN))
+    drawn = round(min(max(people.total, MIN_DRAWN), MAX_DRAWN))
     for number, size in enumerate(sizes if wanted else ()):
         rng = np.random.default_rng(number)  # public: a retry asks the same again
-        known = model.arranged(drawn, rng, passes=None if number else 0)
+        known = model.arrange(drawn, rng, passes=None if number else 0)
         chosen = _choose(curator, known, left, people.total, mu2 * CHOICES * size / wanted, sigma, size, number)
         left = [clique for clique in left if not any(_covers(one, clique) for one in chosen)]
         weights = [domain.cells(clique) ** BY_SIZE for clique in chosen]
@@ -128,6 +126,10 @@ def candidate_tables(schema: LinkedSchema, domain: Domain) -> list[Clique]:
 def _pairs(schema: LinkedSchema) -> list[Clique]:
     first, second = schema.person_attributes(), schema.person_attributes(2)
     return [(first[i], second[j]) for i in range(len(first)) for j in range(i, len(second))]
+
+
+PENALTY = 0.4
+"""Multiple of a table's expected noise taken off its misfit."""
 
 
 def _choose(

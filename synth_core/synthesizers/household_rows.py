@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from synth_core.domain import Codes
-from synth_core.models.arrangement import donors
+from synth_core.models.arrangement import find_donors
 from synth_core.models.households import HouseholdModel
 from synth_core.models.tuples import Households, member_rows
 from synth_core.schema.codec import decode_table, guess_densities, to_frame
@@ -95,7 +95,7 @@ def _decode_people(
         place[rows[sound]] = end + np.flatnonzero(sound)
         end += len(rows)
         broken = broken[still]
-    source = donors(sizes, np.isin(np.arange(len(sizes)), broken), schema, rng)
+    source = find_donors(sizes, np.isin(np.arange(len(sizes)), broken), schema, rng)
     kept = place[member_rows(sizes, source)]
     people = drawn[0] if len(drawn) == 1 else pa.concat_tables(drawn).take(kept).combine_chunks()
     return people, sizes[source]

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from synth_core.arrays import Index
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
 from synth_core.measurement import Measurement, without_impossible
@@ -42,7 +43,7 @@ from synth_core.synthesizers.base import (
     pool_tables,
 )
 from synth_core.synthesizers.consistency import as_published, nearest_non_negative, non_negative, reconcile
-from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, Groups, Hierarchies, by_size, with_declared
+from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, Hierarchies, by_size, with_declared
 from synth_core.synthesizers.independent import one_way_scores
 from synth_core.synthesizers.network import Growth, shared_by_versions
 from synth_core.synthesizers.structure import BY_SIZE, pair_matrix
@@ -325,7 +326,7 @@ def sampling_misfit(expected: NDArray[np.float64]) -> float:
     return float(2 * np.exp((k + 1) * np.log(e) - e - gammaln(k + 1)).sum())
 
 
-def _coarsened(query: Dependence | Misfit, versions: Clique, groups: Mapping[str, Groups]) -> Query:
+def _coarsened(query: Dependence | Misfit, versions: Clique, groups: Mapping[str, Index]) -> Query:
     own = tuple(groups.get(name) for name in versions)
     return query if all(g is None for g in own) else Coarsened(query, own)
 

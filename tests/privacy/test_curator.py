@@ -139,27 +139,27 @@ def test_another_question_gets_another_draw(curator):
     assert (one != two).any()
 
 
+class Unreadable:
+    """Counts that raise an error when they are read."""
+
+    domain, scale = DOMAIN, 1
+
+    def __init__(self, error):
+        self.error = error
+
+    def tables(self, cliques):
+        raise self.error
+
+
 def test_over_the_cap_nothing_is_counted(ledger):
-    class Unreadable:
-        domain, scale = DOMAIN, 1
-
-        def tables(self, cliques):
-            raise AssertionError("counts were read")
-
-    curator = Curator(counts=Unreadable(), ledger=ledger, spending=SPENDING)
+    curator = Curator(counts=Unreadable(AssertionError("counts were read")), ledger=ledger, spending=SPENDING)
     with pytest.raises(BudgetRefused):
         curator.measure([("a",)], BUDGET * 2, purpose="too much")
     assert spent(ledger) == 0
 
 
 def test_errors_inside_the_wall_lose_their_words(ledger):
-    class Broken:
-        domain, scale = DOMAIN, 1
-
-        def tables(self, cliques):
-            raise KeyError("Jane Doe, born 1970")
-
-    curator = Curator(counts=Broken(), ledger=ledger, spending=SPENDING)
+    curator = Curator(counts=Unreadable(KeyError("Jane Doe, born 1970")), ledger=ledger, spending=SPENDING)
     with pytest.raises(WallError) as refusal:
         curator.measure([("a",)], BUDGET / 4, purpose="x")
     assert "Jane" not in str(refusal.value)

@@ -6,11 +6,11 @@ import pytest
 
 from synth_core.ledger.memory import MemoryLedger
 from synth_core.privacy.accounts import Account, SpendRequest
-from synth_core.privacy.answer_form import AnswerForm, Block, Kind, fingerprint
+from synth_core.privacy.answer_form import AnswerForm, AnswerKind, Block, fingerprint
 from synth_core.privacy.budget import NONE, epsilon_of, gaussian_for, mu2_of
 from synth_core.release.certificate import guarantee
 
-FORM = AnswerForm(fingerprint=fingerprint("test", ["a question"]), blocks=(Block(kind=Kind.SCORES, shape=(3,)),))
+FORM = AnswerForm(fingerprint=fingerprint("test", ["a question"]), blocks=(Block(kind=AnswerKind.SCORES, shape=(3,)),))
 
 
 def asked(dataset, purpose, mechanism, step="fit"):

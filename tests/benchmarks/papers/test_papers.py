@@ -7,10 +7,10 @@ import time
 import numpy as np
 import pytest
 
-from tests.benchmarks.papers import absyn, pgm, privbayes, privmn, privmrf
+from tests.benchmarks.papers import absyn, data, pgm, privbayes, privmn, privmrf
 from tests.benchmarks.papers.__main__ import main
 from tests.benchmarks.papers.figures import Contestant, Figure, Result, load, run, write_page
-from tests.benchmarks.papers.releases import by_scheme, count_best, rising_steps, said_of_rises
+from tests.benchmarks.papers.releases import DATA, by_scheme, count_best, rising_steps, said_of_rises
 
 
 def test_contestants_take_presets_and_options():
@@ -202,3 +202,17 @@ def test_the_command_writes_a_page_without_measuring_anything_new(tmp_path, caps
     with pytest.raises(SystemExit):
         main(["nothing"])
     assert "choose of absyn, pgm" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", data.ORIGINS)
+def test_the_page_says_what_the_tables_here_are(name):
+    if not DATA.exists():
+        pytest.skip("the public tables are not beside the project")
+    line = "| " + " | ".join(data.describe(name)) + " |"
+    assert line in (data.ROOT / "docs" / "papers" / "data.md").read_text(encoding="utf-8").splitlines()
+
+
+def test_another_file_than_that_of_the_commit_is_not_converted(tmp_path):
+    (tmp_path / "nltcs.csv").write_text("0,1\n0,1\n")
+    with pytest.raises(ValueError, match="is not the file of caicre/PrivMRF at that commit"):
+        data.convert(tmp_path / "nltcs.csv", "nltcs")
