@@ -13,7 +13,7 @@ from synth_core.errors import needing
 from synth_core.inference.published import Askable, Asking
 from synth_core.inference.replicates import Replicates
 from synth_core.inference.uncertain import Uncertain
-from synth_core.ledger.book import counted_records
+from synth_core.ledger.book import counted_records, pure_loss
 from synth_core.markup import table_html
 from synth_core.models.mixture import Model
 from synth_core.privacy.accounts import Record
@@ -42,6 +42,7 @@ class Cost:
         mu: the same promise as a parameter of Gaussian differential privacy.
         spent: the epsilon that its charges are worth.
         unit: whom the promise protects, and "accounted for nowhere" where no ledger was given.
+        pure: the epsilon that bounds the answers without a delta; None where a question had noise that needs one.
     """
 
     epsilon: float
@@ -49,11 +50,13 @@ class Cost:
     mu: float
     spent: float
     unit: str
+    pure: float | None = None
 
     def __str__(self) -> str:
         return (
             f"epsilon {loss_text(self.epsilon)} at delta {exact_text(self.delta)} per {self.unit}; "
             f"spent: epsilon {loss_text(self.spent)}"
+            + (f", without a delta {loss_text(self.pure)}" if self.pure is not None else "")
         )
 
     def _repr_html_(self) -> str:
@@ -190,7 +193,8 @@ def cost_of(records: Sequence[Record], asked: tuple[float, float], unit: str) ->
     charged = sum((record.mu2 for record in counted_records(records)), Fraction(0))
     spent = epsilon_of(charged, delta)
     promised = max(charged, mu2_of(epsilon, delta))
-    return Cost(epsilon=max(epsilon, spent), delta=delta, mu=mu_of(promised), spent=spent, unit=unit)
+    whole, pure = max(epsilon, spent), pure_loss(records)
+    return Cost(epsilon=whole, delta=delta, mu=mu_of(promised), spent=spent, unit=unit, pure=pure)
 
 
 def list_spends(records: Sequence[Record]) -> pd.DataFrame:

@@ -93,6 +93,10 @@ def verb_experiments(domain: Domain = DOMAIN, *, rows: int = ROWS) -> dict[str, 
     def score(curator: Curator) -> None:
         curator.score([Misfit(pair, np.zeros(domain.shape(pair))) for pair in pairs], HOT_MU2, purpose="scores")
 
+    def score_purely(curator: Curator) -> None:
+        queries = [Misfit(pair, np.zeros(domain.shape(pair))) for pair in pairs]
+        curator.score(queries, HOT_MU2, purpose="scores", pure=True)
+
     def choose(curator: Curator) -> None:
         curator.choose(_opposites(domain, pairs[0], rows), HOT_MU2, purpose="choice")
 
@@ -119,6 +123,7 @@ def verb_experiments(domain: Domain = DOMAIN, *, rows: int = ROWS) -> dict[str, 
         "sum places": sum_places,
         "sum numbers": sum_numbers,
         "score": score,
+        "score purely": score_purely,
         "choose": choose,
         "choose again": choose_again,
         "measure, then choose, then score": converse,

@@ -202,7 +202,7 @@ def compare(
     check_frame(synthetic, source="synthetic table")
     with live_progress("Comparing", wanted=progress is None) as advance:
         real_table = encode_table(real, schema, source="real table")
-        synthetic_table = encode_table(synthetic, schema, source="synthetic table")
+        synthetic_table = encode_table(synthetic, schema.as_decoded, source="synthetic table")
         return compare_tables(
             real_table,
             synthetic_table,

@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique
+from synth_core.errors import FeasibilityError
 from synth_core.measurement import Measurement
 from synth_core.models.arrangement import arrange, draw_households, rank_attributes, settle
 from synth_core.models.junction_tree import JunctionTree, junction_tree
+from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Model, load_model
 from synth_core.models.stored import StoredModel
 from synth_core.models.tuples import Households, first_households, join_households, shuffle
@@ -61,6 +63,9 @@ class HouseholdModel(StoredModel):
     def sample(self, households: int, rng: np.random.Generator, *, passes: int | None = None) -> Households:
         """Draw households in which the pairs of people are as measured, as far as exchanges can make them.
 
+        Where there are rules, a few are drawn among many, so that enough of every size keep them. Where none keeps
+        them, people are those of households of which nothing is known but the rules: the answers are paid by then.
+
         Args:
             households: how many.
             rng: source of randomness; equal states give equal households.
@@ -77,8 +82,6 @@ class HouseholdModel(StoredModel):
     def portions(self, households: int, rng: np.random.Generator, *, passes: int | None = None) -> Iterator[Households]:
         """Draw households as `sample` does, some at a time; together they are what that gives.
 
-        Where there are rules, a few are drawn among many, so that enough of every size keep them.
-
         Args:
             households: how many.
             rng: source of randomness.
@@ -90,7 +93,16 @@ class HouseholdModel(StoredModel):
         wanted = max(households, MIN_DRAWN if self.schema.together else 1)
         for start in range(0, wanted, CHUNK):
             held = self.arrange(min(CHUNK, wanted - start), rng, passes=passes)
-            yield first_households(shuffle(settle(held, self.schema, rng), rng), households - start)
+            yield first_households(shuffle(self._settled(held, rng), rng), households - start)
+
+    def _settled(self, held: Households, rng: np.random.Generator) -> Households:
+        try:
+            return settle(held, self.schema, rng)
+        except FeasibilityError:
+            if not self.people.cliques:  # nothing is known
+                raise
+        others = know_nothing(self.schema).sample(MIN_DRAWN, rng)
+        return first_households(settle(join_households([held, others]), self.schema, rng), len(held.sizes))
 
     def arrange(self, households: int, rng: np.random.Generator, *, passes: int | None = None) -> Households:
         """Draw households as `sample` does, without replacing those that break a rule.
@@ -133,3 +145,10 @@ class HouseholdModel(StoredModel):
         if people.domain != schema.domain(1):
             raise ValueError("another domain")
         return cls(schema, people, tuple(pairs))
+
+
+def know_nothing(schema: LinkedSchema) -> HouseholdModel:
+    """Returns a model of households of which nothing is known but the rules of single people."""
+    domain = schema.domain(1)
+    people = MarkovRandomField(junction_tree(domain, ()), (), np.zeros(0), total=float(MIN_DRAWN))
+    return HouseholdModel(schema, people, ())

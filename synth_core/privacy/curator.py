@@ -27,6 +27,7 @@ from synth_core.privacy.noise import (
     exponential_choice,
     grid_noise,
     noisy_counts,
+    pure_grid_noise,
     purely_noisy_counts,
     require_drawable,
 )
@@ -174,14 +175,15 @@ class Curator:
             for strategy, part, variance in zip(strategies, parts, variances, strict=True)
         ]
 
-    def score(self, queries: Sequence[Query], mu2: Fraction, *, purpose: str) -> list[float]:
-        """Each query's value with Gaussian noise; all queries of one call have the same sensitivity."""
+    def score(self, queries: Sequence[Query], mu2: Fraction, *, purpose: str, pure: bool = False) -> list[float]:
+        """Each query's value with Gaussian noise, or Laplace noise if `pure`; all have the same sensitivity."""
         if not queries:
             return []
-        mechanism = gaussian_for(mu2, sensitivity=_one_sensitivity(queries), count=len(queries))
+        mechanism_for = laplace_for if pure else gaussian_for
+        mechanism = mechanism_for(mu2, sensitivity=_one_sensitivity(queries), count=len(queries))
 
         def draw() -> Answer:
-            noise = grid_noise(mechanism.scale, len(queries), self._entropy)
+            noise = (pure_grid_noise if pure else grid_noise)(mechanism.scale, len(queries), self._entropy)
             return np.array(self._evaluate(queries), dtype=np.int64) + noise
 
         form = _form("score", queries, Block(kind=AnswerKind.SCORES, shape=(len(queries),)))

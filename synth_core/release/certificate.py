@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any
 
 from synth_core.errors import LedgerError
-from synth_core.ledger.book import charged_records, cost_by_step
+from synth_core.ledger.book import charged_records, cost_by_step, pure_loss
 from synth_core.privacy.accounts import (
     Account,
     Record,
@@ -24,6 +24,7 @@ from synth_core.privacy.accounts import (
     State,
     Stratum,
     compose,
+    pure_epsilon,
     refusals,
     snapshot_numbers,
     which_count,
@@ -42,6 +43,9 @@ STEP = "publish"
 
 DELIVERED = ("published", "finished")
 """Reasons with which a release is closed that gave its result away: published, or returned by a call of the API."""
+
+PURE = "pure_epsilon"
+"""The part of a guarantee that only a release has whose questions all lose nothing beyond an epsilon."""
 
 Guarantee = dict[str, Any]
 """The part of a manifest that states the promise."""
@@ -93,6 +97,7 @@ def guarantee(publication: int, asked: float, records: Sequence[Record]) -> Guar
     steps = {step: mu2 for step, mu2 in cost_by_step(own).items() if step}
     spent = sum(steps.values(), Fraction(0))
     promised = max(promised_mu2(own), mu2_of(asked, account.delta))
+    pure = pure_loss(own)
     return {
         "variant": "Gaussian differential privacy, stated as (epsilon, delta)",
         "unit": account.unit,
@@ -104,6 +109,7 @@ def guarantee(publication: int, asked: float, records: Sequence[Record]) -> Guar
         "epsilon_asked": asked,
         "epsilon_spent": round_up(epsilon_of(spent, account.delta), DIGITS),
         "mu_spent": round_up(mu_of(spent), DIGITS),
+        **({} if pure is None else {PURE: pure}),
         "steps": {
             step: {"mu2": str(mu2), "share": float(mu2 / spent) if spent else 0.0} for step, mu2 in steps.items()
         },
@@ -137,9 +143,9 @@ def guarantee_problems(manifest: dict[str, Any], records: Sequence[Record]) -> l
         return [f"ledger: record {number} is not one in which release {name!r} states its account"]
     given = guarantee(number, stated["epsilon_asked"], records)
     return [
-        f"ledger: gives {given[key]!r} for {key}, the manifest says {stated.get(key)!r}"
-        for key in given
-        if not _agree(given[key], stated.get(key))
+        f"ledger: gives {given.get(key)!r} for {key}, the manifest says {stated.get(key)!r}"
+        for key in [*given, *({PURE} & stated.keys() - given.keys())]
+        if not _agree(given.get(key), stated.get(key))
     ]
 
 
@@ -239,9 +245,11 @@ def certificate_problems(certificate: dict[str, Any], manifest: dict[str, Any]) 
     rows = manifest["guarantee"]["rows_per_unit"]
     steps: list[str] = []
     spends: list[Spend] = []
+    asked: list[Mechanism] = []
     try:
         for number, spend in enumerate(certificate["spends"], start=1):
-            price = group_mu2(Mechanism.from_json(spend["mechanism"]).mu2(), rows)
+            asked.append(Mechanism.from_json(spend["mechanism"]))
+            price = group_mu2(asked[-1].mu2(), rows)
             # Prices of choices come from special functions, whose last digits differ among versions.
             if abs(price - Fraction(spend["mu2"])) > price / 10**9:
                 found.append(f"certificate.json: spend {number} is not the price of its mechanism")
@@ -255,6 +263,10 @@ def certificate_problems(certificate: dict[str, Any], manifest: dict[str, Any]) 
     for step, stated in manifest["guarantee"]["steps"].items():
         if sums[step] != Fraction(stated["mu2"]):
             found.append(f"certificate.json: the spends of step {step!r} do not add up to the manifest's")
+    losses = [(snapshot, stratum, one) for (snapshot, stratum, _), one in zip(spends, asked, strict=True)]
+    pure, stated = pure_epsilon(losses, rows), manifest["guarantee"].get(PURE)
+    if stated is not None and (pure is None or stated < pure):
+        found.append("certificate.json: states a smaller epsilon without a delta than its spends add up to")
     return found + _understated(manifest["guarantee"], sum(sums.values(), Fraction(0)))
 
 

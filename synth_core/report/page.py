@@ -201,6 +201,7 @@ class Guarantee:
 
     epsilon, mu: The larger of what the release asked for and what it was charged.
     spent: The epsilon that its charges are worth.
+    pure: The epsilon that bounds the answers without a delta; None where a question had noise that needs one.
     """
 
     unit: str
@@ -209,6 +210,7 @@ class Guarantee:
     delta: float
     mu: float
     spent: float
+    pure: float | None = None
 
     @property
     def largest_factor(self) -> float:

@@ -16,7 +16,7 @@ from synth_core.domain import Clique, pick_varied
 from synth_core.evaluation.distances import Z95
 from synth_core.evaluation.public import BoughtError, MeanError, MeasuredMarginal, PublicQuality
 from synth_core.models.junction_tree import JunctionTree
-from synth_core.release.certificate import account_sentence
+from synth_core.release.certificate import PURE, account_sentence
 from synth_core.report import charts, exhibits
 from synth_core.report.changes import Previous, changes_exhibit, changes_table
 from synth_core.report.exhibits import Exhibit, columns_at_a_time, histograms_exhibit
@@ -57,6 +57,7 @@ def public_report(
     guarantee = Guarantee(
         **{key: stated[key] for key in ("unit", "neighbours", "epsilon", "delta", "mu")},
         spent=stated["epsilon_spent"],
+        pure=stated.get(PURE),
     )
     asked = measured_pairs(quality)
     protected = [tuple(table) for table in manifest["method"].get("protected", ())]

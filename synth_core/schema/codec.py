@@ -112,8 +112,8 @@ def decode_table(
     Text comes as an Arrow dictionary, whole numbers as int64, reals as float64. A number is drawn inside its bin, from
     the column's density or, without one, uniformly along the bin's scale. NULL becomes null; OTHER becomes the text
     "OTHER", or null where the column holds numbers. What is not in a number's universe is written as declared; where
-    that is a word, the whole column is text. Encoding the result gives the same codes again, except that a number's
-    OTHER reads as a missing value.
+    that is a word, the whole column is text. Encoding the result by `schema.as_decoded` gives the same codes again,
+    except that OTHER of a nullable column without text reads as a missing value.
     """
     if codes.ndim != 2 or codes.shape[1] != len(schema.columns):
         raise SchemaError(f"codes must have one column for each of the schema's {len(schema.columns)}")

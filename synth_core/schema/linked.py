@@ -284,6 +284,12 @@ class LinkedSchema(Declaration):
         return self.tables.together
 
     @property
+    def as_decoded(self) -> Self:
+        """The schema as its own decoded tables are read (`Schema.as_decoded`)."""
+        own = {name: getattr(self.tables, name).as_decoded for name in TABLES}
+        return self.model_copy(update={"tables": self.tables.model_copy(update=own)})
+
+    @property
     def roles(self) -> Roles | None:
         """Who is what in a household, where that is declared."""
         return self.tables.roles

@@ -258,6 +258,12 @@ class Schema(DeclaredSchema):
         coarser = tuple((c.name, c.groups) for c in self.columns if c.groups is not None)
         return Domain(names, sizes, excluded, coarser)
 
+    @property
+    def as_decoded(self) -> Self:
+        """The schema as its own decoded rows are read, which have no unit, and in which OTHER may be an empty cell."""
+        columns = tuple(column.as_decoded for column in self.columns)
+        return self.model_copy(update={"columns": columns, "unit_column": None})
+
     @cached_property
     def value_groups(self) -> list[RuleGroup]:
         """The rules about numbers, those that share columns together."""

@@ -127,10 +127,11 @@ def read_expression(text: str) -> Expression:
     Raises:
         ValueError: If it is neither.
     """
-    if any(sign in text for sign in "<>="):
+    tokens = _tokens(text)
+    if _comparators(tokens):
         form = _parsed(text)
         return Expression(form.factors, form.constant, form.comparator)
-    side = _side(_tokens(text))
+    side = _side(tokens)
     return Expression({name: factor for name, factor in side.items() if name}, side.get("", 0.0), None)
 
 
@@ -156,10 +157,15 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     return tokens
 
 
+def _comparators(tokens: Sequence[tuple[str, str]]) -> list[int]:
+    """Their places; a name in backticks may have such signs in it."""
+    return [place for place, (kind, value) in enumerate(tokens) if kind == "sign" and value[0] in "<>="]
+
+
 def _parsed(text: str) -> Form:
     """Sides are sums of columns and numbers."""
     tokens = _tokens(text)
-    places = [place for place, (kind, value) in enumerate(tokens) if kind == "sign" and value[0] in "<>="]
+    places = _comparators(tokens)
     if len(places) != 1:
         raise ValueError("compare: exactly one of <, <=, ==, >=, > is needed")
     (place,), comparator = places, tokens[places[0]][1]

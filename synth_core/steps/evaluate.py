@@ -34,7 +34,7 @@ from synth_core.evaluation.values import summarise_values
 from synth_core.files import write_text
 from synth_core.inference.answers import write_answers
 from synth_core.ledger.answers import StoredTable, read_tables
-from synth_core.ledger.book import cost_by_step, counted_records
+from synth_core.ledger.book import cost_by_step, counted_records, pure_loss
 from synth_core.measurement import Measurement
 from synth_core.models.mixture import load_model
 from synth_core.privacy.accounts import Ledger, Record, State, Stratum
@@ -112,14 +112,10 @@ def _known_numbers(run: StepRun) -> list[NumberBase]:
 
 @contextmanager
 def _synthetic_table(run: StepRun) -> Iterator[CodedTable]:
-    """The shards as they were written, encoded like a source, so that they are counted where and how real rows are.
-
-    Synthetic rows have no unit.
-    """
+    """The shards as they were written, encoded like a source, so that they are counted where and how real rows are."""
     shards = run.paths.shards(run.spec.shards, csv=False)
-    schema = run.schema.model_copy(update={"unit_column": None})
     with folder_for_now(run) as folder:
-        pieces = encode_for_now(shards, schema, folder, cluster=run.cluster)
+        pieces = encode_for_now(shards, run.schema.as_decoded, folder, cluster=run.cluster)
         yield CodedTable(list(map(str, pieces)), run.domain, cluster=run.cluster)
 
 
@@ -259,6 +255,7 @@ def describe_release(run: StepRun) -> dict[str, Any]:
             delta=account.delta,
             mu=mu_of(promised),
             spent=epsilon_of(spent, account.delta),
+            pure=pure_loss(records),
         ),
         "spends": spend_lines(records),
         "facts": {

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from synth_core.domain import Domain
 from synth_core.errors import PublishError, SpecError
 from synth_core.events.journal import record_outcome
 from synth_core.files import atomic_write
@@ -32,10 +33,9 @@ from synth_core.steps.context import PUBLISHED, release_method, this_runner
 from synth_core.storage.contribution import check_unit_declared
 from synth_core.storage.household_partitions import reading_schemas
 from synth_core.storage.locations import source_files
-from synth_core.synthesizers.base import require_reuse
+from synth_core.synthesizers.base import has_replicates, require_reuse
 from synth_core.synthesizers.companions import check_together
 from synth_core.synthesizers.moments import require_answerable
-from synth_core.synthesizers.replicates import WITHOUT_REPLICATES
 
 NOT_LINKED = ("strata", "protect", "reuse", "replicates", "bins_share", "moments_share")
 """Keys of a spec that are refused where two linked tables are released."""
@@ -63,7 +63,7 @@ def _prepared(wanted: ReleaseSpec, paths: ReleasePaths, runner: Runner) -> str:
     if isinstance(schema, DeclaredSchema):
         check_unit_declared(schema, account)
         check_moments(wanted, schema, rows_per_unit=account.rows_per_unit)
-    check_replicates(wanted)
+    check_replicates(wanted, planned_schema(schema))
     if wanted.strata:
         check_strata(wanted, planned_schema(schema), account)
     else:
@@ -207,7 +207,7 @@ def check_reuse(spec: ReleaseSpec, schema: AnySchema, ledger: Ledger, paths: Rel
     return frozen
 
 
-def check_replicates(spec: ReleaseSpec) -> None:
+def check_replicates(spec: ReleaseSpec, schema: Schema) -> None:
     """Refuse replicate tables for which there will be no replicates of the model, and more files than can be listed,
     before anything is spent.
     """
@@ -216,9 +216,10 @@ def check_replicates(spec: ReleaseSpec) -> None:
             f"shards, replicates: {spec.table_files:,} files in all tables together, at most {MAX_FILES:,}; "
             "lower shards or replicates"
         )
-    if spec.replicates and spec.method in WITHOUT_REPLICATES:
+    if spec.replicates and not may_refit(spec, schema):
         raise SpecError(
-            f"replicates: a model of method {spec.method!r} has none; choose another method, or leave it out"
+            f"replicates: a model of method {spec.method!r} has none with these settings; choose another method, or "
+            "leave it out"
         )
     if spec.replicates > spec.uncertainty:
         raise SpecError(
@@ -227,21 +228,32 @@ def check_replicates(spec: ReleaseSpec) -> None:
         )
 
 
+def may_refit(spec: ReleaseSpec, schema: Schema) -> bool:
+    """Returns whether the release's model will have replicates, as far as spec and schema say."""
+    method = release_method(spec)
+    return all(has_replicates(method, domain) for domain in model_domains(spec, schema))
+
+
+def model_domains(spec: ReleaseSpec, schema: Schema) -> list[Domain]:
+    """Returns the attributes of every model that may be made, however the rows of strata will turn out."""
+    if spec.strata is None:
+        return [schema.domain]
+    layout = lay_out_strata(spec.strata, schema)
+    extremes = [divide_strata(layout, [math.inf] * len(layout.names), pool_below=None)]
+    if spec.strata.pool_below is not None:
+        extremes.append(divide_strata(layout, [0.0] * len(layout.names), pool_below=1))
+    return list(dict.fromkeys(d.domain(schema.domain, part) for d in extremes for part in d.parts))
+
+
 def check_strata(spec: ReleaseSpec, schema: Schema, account: Account) -> None:
     """Refuse strata that do not fit schema, account or method, however the rows of strata will turn out."""
-    assert spec.strata is not None  # noqa: S101 - checked by the caller
     if account.rows_per_unit > 1:
         raise SpecError(
             f"strata: one {account.unit} of dataset {account.dataset!r} may have records in several strata; "
             "only an account with one row per unit can be stratified"
         )
-    layout = lay_out_strata(spec.strata, schema)
-    extremes = [divide_strata(layout, [math.inf] * len(layout.names), pool_below=None)]
-    if spec.strata.pool_below is not None:
-        extremes.append(divide_strata(layout, [0.0] * len(layout.names), pool_below=1))
-    domains = dict.fromkeys(d.domain(schema.domain, part) for d in extremes for part in d.parts)
     method = release_method(spec)
-    for domain in domains:
+    for domain in model_domains(spec, schema):
         method.plan(domain, divide_budget(spec, rows_per_unit=account.rows_per_unit).method)
 
 

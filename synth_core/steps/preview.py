@@ -31,9 +31,10 @@ from synth_core.steps.preparation import (
     check_moments,
     check_replicates,
     check_reuse,
+    check_strata,
+    may_refit,
     planned_budget,
 )
-from synth_core.synthesizers.replicates import WITHOUT_REPLICATES
 
 NO_LARGEST_N = "no public bound of the number of records is declared: make sure that delta is at most 1/(10 x records)"
 """What is said of an account that was opened before the bound was asked for; an account cannot be declared again."""
@@ -53,8 +54,8 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path, record
     spec = _load_spec(wanted) if isinstance(wanted, Path) else ReleaseSpec.parse(dict(wanted))
     declared = load_schema(Path(spec.schema_))
     check_declared(spec, declared)
-    check_replicates(spec)
     schema, method = planned_schema(declared), release_method(spec)
+    check_replicates(spec, schema)
     balance: Balance | None = None
     reused = FrozenReuse()
     try:
@@ -64,6 +65,8 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path, record
         account_lines = [("not ready", str(refusal))]
     else:
         check_account(spec, balance.account, declared)
+        if spec.strata:
+            check_strata(spec, schema, balance.account)
         account_lines = _account_lines(spec, balance)
         reused = check_reuse(spec, declared, ledger, ReleasePaths(workspace.resolve(), spec.release))
     account: Account | None = balance.account if balance else None
@@ -168,7 +171,7 @@ def _what_it_takes(spec: ReleaseSpec, schema: Schema, *, records: int | None) ->
         columns=len(schema.domain),
         models=models,
         evaluate=spec.evaluate,
-        refits=0 if spec.method in WITHOUT_REPLICATES else spec.refits,
+        refits=spec.refits if may_refit(spec, schema) else 0,
         tables=1 + spec.replicates,
         csv=spec.csv,
     )

@@ -20,9 +20,7 @@ from itertools import combinations
 import numpy as np
 
 from synth_core.domain import Clique, Domain
-from synth_core.models.households import MIN_DRAWN, HouseholdModel
-from synth_core.models.junction_tree import junction_tree
-from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.models.households import MIN_DRAWN, HouseholdModel, know_nothing
 from synth_core.models.mixture import Model
 from synth_core.models.tuples import UNITS, Households, attribute_place, canonical_clique, count_tuples
 from synth_core.privacy.curator import Curator
@@ -42,9 +40,7 @@ def check_together(schema: LinkedSchema) -> None:
         FeasibilityError: no household of a model that knows nothing but the rules of single people keeps them all.
     """
     if schema.together:
-        domain = schema.domain(1)
-        nothing = MarkovRandomField(junction_tree(domain, ()), (), np.zeros(0), total=float(MIN_DRAWN))
-        HouseholdModel(schema, nothing, ()).sample(1, np.random.default_rng(0))
+        know_nothing(schema).sample(1, np.random.default_rng(0))
 
 
 CHOICES = Fraction(1, 10)

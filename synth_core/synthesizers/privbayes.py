@@ -33,6 +33,7 @@ from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Coarsened, Dependence, Misfit, Query, Total
 from synth_core.privacy.strategies import Strategy, group_matrix
 from synth_core.synthesizers.base import (
+    POSITIVE,
     Scores,
     Structure,
     Tools,
@@ -77,7 +78,9 @@ class PrivBayes:
     """
 
     beta: float = option(0.2, "Share of the budget before the tables; more selects more surely with noisier tables.")
-    one_way: float = option(0.15, "Part of `beta` for one-way marginals; more gives less noise, 0 asks for n instead.")
+    one_way: float = option(
+        0.15, "Part of `beta` for one-way marginals; more gives less noise, 0 asks for n instead.", limits=(0.0, 1.0)
+    )
     usefulness: float = option(4.0)
     growth: float = option(
         0.75, "Power by which `usefulness` grows once there are 2,000 records to a sigma; 0 leaves it as in the paper."
@@ -87,7 +90,7 @@ class PrivBayes:
     every_level: bool = option(False, "Whether all pairs of coarser versions are scored, as printed, for more budget.")
     sized: bool = option(True)
     pgm: bool = option(True, "Whether a graphical model estimates the columns, large ones in their coarsest versions.")
-    usefulness_pgm: float = option(1.2, "The same as `usefulness` where a graphical model estimates.")
+    usefulness_pgm: float = option(1.2, "The same as `usefulness` where a graphical model estimates.", limits=POSITIVE)
     limit_cells: int = option(4_000_000)
     last_fit: float = option(0.4)
     consistency: bool = option(True, "Whether tables are made to agree; otherwise a record steps back from empty rows.")
@@ -224,6 +227,10 @@ class PrivBayes:
             return reconcile([*tables, *scores.measurements], hierarchies=hierarchies)[: len(tables)]
         n = Measurement((), np.array(scores.total), noise_sigma(plan.mu2("n"), count=1))
         return as_published([*tables, n], hierarchies=hierarchies)[: len(tables)]
+
+    def can_refit(self, domain: Domain) -> bool:
+        """See `MayRefit`; a model with coarser versions is a network."""
+        return self.pgm and not self._hierarchies(domain).levels
 
     def count_noise(self, domain: Domain, plan: BudgetPlan) -> dict[Clique, float]:
         """See `CountNoise`; without one-way marginals of its own a column is known from its tables."""

@@ -34,10 +34,6 @@ STREAM = 26
 """Number of the replicates among the streams of random numbers that one public seed begins."""
 
 
-WITHOUT_REPLICATES = ("privbayes", "dualquery")
-"""Methods whose models are not fitted to noisy marginals by `estimate`, so that they cannot be fitted again."""
-
-
 class LastFit:
     """Keeps how the fields of a conversation were fitted, and finds the one that a model was made of."""
 

@@ -70,6 +70,22 @@ def test_laplace_noise_is_laplace_noise(factor, fits):
     assert bool(p > 1e-4) is fits
 
 
+def test_pure_scores_have_laplace_noise_of_the_scale_that_is_charged(codes, ledger):
+    """2,000 scores of 0 against the distribution of the record's scale, and of two that are not it."""
+    entropy = SeededEntropy(7)
+    queries = [Misfit(("a",), np.zeros(2), penalty=float(k)) for k in range(2000)]
+    asked = people_curator(codes, DOMAIN, ledger, entropy=entropy)
+    values = asked.score(queries, BUDGET / 2, purpose="scores", pure=True)
+    (record,) = charged_records(ledger.records())
+    assert record.mechanism.name == "discrete_laplace"
+    assert record.mechanism.pure_epsilon() == 2000 / record.mechanism.scale
+    assert BUDGET / 2 * Fraction(999_999, 1_000_000) < spent(ledger) <= BUDGET / 2
+    noise = np.array(values) - (5000 - np.arange(2000))
+    fits = {f: kstest(noise, laplace(scale=float(record.mechanism.scale) * f).cdf).pvalue > 1e-4 for f in (0.7, 1, 1.3)}
+    assert fits == {0.7: False, 1: True, 1.3: False}
+    assert asked.score(queries, BUDGET / 2, purpose="scores", pure=True) == values, "asked again, answered again"
+
+
 def test_laplace_noise_takes_no_weights(curator):
     with pytest.raises(SpecError, match="one scale for all tables"):
         curator.measure([("a",)], BUDGET, purpose="tables", weights=[1.0], pure=True)

@@ -101,7 +101,7 @@ def test_pairs_of_people_are_paid_for_and_judged(paths, released):
 
 
 def test_the_internal_report_compares_households(paths):
-    errors = json.loads(paths.household_errors.read_text())
+    errors = json.loads(paths.evaluation.read_text())
     assert set(errors) >= {"households", "pairs", "groups", "broken"}
     assert errors["broken"] == 0
     assert 0 < errors["pairs"] < 0.2
@@ -354,7 +354,7 @@ def test_nothing_confidential_is_in_public_files_logs_or_events(tmp_path):
             words = set(re.findall(r"[A-Za-z]+|\d+(?:\.\d+)?", re.sub(r"(?<=\d),(?=\d{3})", "", text)))
             assert not secrets & words, where
     left = {path.name for path in paths.confidential.iterdir() if path.suffix != ".lock"}
-    assert left == {"encoded", "evaluation.json", "households.json", "release.yaml", "report.html", "snapshot.json"}
+    assert left == {"encoded", "evaluation.json", "release.yaml", "report.html", "snapshot.json"}
     held = [read_codes(path) for path in (paths.encoded / "household").iterdir()]
     assert sum(len(codes["size"]) for codes in held) == HOUSEHOLDS, "that is where they are"
 

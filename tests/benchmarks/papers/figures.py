@@ -27,12 +27,13 @@ COLOURS = ("#0f766e", "#b45309", "#5f6b7a", "#7c3aed", "#be123c", "#1d4ed8", "#4
 
 
 class Result(NamedTuple):
-    """One run of one cell of a figure, with its numbers by name."""
+    """One run of one cell of a figure, with its numbers by name, and the CPU seconds that all of it took, if kept."""
 
     figure: str
     cell: dict[str, Any]
     run: int
     values: dict[str, float]
+    cost: float | None = None
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,9 @@ def run(figure: Figure, path: Path, *, runs: int, deadline: float) -> Iterator[R
             done = any((r.figure, r.cell, r.run) == (figure.name, cell, number) for r in results)
             if done or time.process_time() >= deadline:
                 continue
-            result = Result(figure.name, cell, number, figure.measure(cell))
+            begun = time.process_time()
+            values = figure.measure(cell)
+            result = Result(figure.name, cell, number, values, round(time.process_time() - begun, 2))
             with path.open("a") as file:
                 file.write(json.dumps(result._asdict()) + "\n")
             yield result
