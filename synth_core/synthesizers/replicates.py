@@ -119,7 +119,7 @@ class Redrawing:
         codes = {m.clique: _redrawn_codes(self.model, m, rng) for m in self.one_way}
         fresh = tuple(self._redrawn(m, codes, rng) for m in self.fit.measurements)
         tables = self._agreed(replace(self.fit, measurements=fresh).tables())
-        settings = {"total": _total(fresh), "ridge": self.ridge, "max_passes": MAX_PASSES}
+        settings: dict[str, Any] = {"total": _total(fresh), "ridge": self.ridge, "max_passes": MAX_PASSES}
         fitted = estimate(self.fit.domain, tables, **settings)
         if not isinstance(self.model, Refined):
             return fitted
