@@ -333,7 +333,7 @@ FAULTS = (
         "def address(page: str, /, **query: object)", "def address(page: str, **query: object)",
         ("tests/web/test_budget_pages.py::test_every_release_is_reached_by_the_links_older_and_newer",)),
     Fault("edge 10d: formulas are written as they are", "synth_core/steps/sample.py",
-        "_escaped(table) if recipe.escape_formulas else table", "table",
+        "_escaped(rows) if recipe.escape_formulas else rows", "rows",
         ("tests/steps/test_formulas.py",)),
     Fault("edge 10e: a long name is echoed whole", "synth_core/errors.py",
         "return text if len(text) <= MAX_LETTERS else cut", "return text",
@@ -379,7 +379,7 @@ FAULTS = (
     Fault("edge 12b: options by which something is divided", "synth_core/synthesizers/base.py",
         "    if not least <= number <= most:\n", "    if False:\n",
         ("tests/synthesizers/test_methods.py",)),
-    Fault("edge 12c: rules that no household keeps end a release", "synth_core/synthesizers/companions.py",
+    Fault("edge 12c: rules that no household keeps end a release", "synth_core/models/households.py",
         "            if not self.people.cliques:  # nothing is known\n", "            if True:\n",
         ("tests/test_linked_tables.py",)),
     Fault("edge 12d: presets without replicates are not known", "synth_core/synthesizers/base.py",
@@ -404,7 +404,7 @@ FAULTS = (
         "discrete_gaussian(variance * scale**2,", "discrete_gaussian(variance * GRID**2,",
         ("tests/privacy/test_tuple_sensitivities.py",)),
     Fault("households: what becomes of a household depends on others", "synth_core/storage/households.py",
-        "whole = (rows == 1) & (people > 0)", "whole = (rows >= rows.min()) & (people > 0)",
+        "whole = (number == 1) & (living > 0)", "whole = (number >= number.min()) & (living > 0)",
         ("tests/storage/test_households.py",)),
 )
 # fmt: on
