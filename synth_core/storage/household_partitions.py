@@ -133,6 +133,9 @@ def ingest_households(
             files = distinct_files(sources[table])
             found = encode_pieces(files, reading, folder, cluster=cluster, bound=bound)
             encoded[table] = [piece for piece in found if piece.stop]
+            for piece in found:
+                if not piece.stop:  # a file without rows
+                    piece.path.unlink()
             if not encoded[table]:
                 raise SourceError(NO_ROWS)
         if progress is not None:
