@@ -8,8 +8,9 @@ have at least m people who meet another, as a relative error with a sanity bound
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations, product
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.cluster import Cluster
-from synth_core.domain import Clique
+from synth_core.domain import Clique, Codes
 from synth_core.evaluation.classification import TargetError, split_rows, target_errors, usual_targets
 from synth_core.evaluation.distances import tvd
 from synth_core.evaluation.household_shares import HouseholdShares, age_gaps, describe_households, has_gaps
@@ -25,12 +26,52 @@ from synth_core.evaluation.tables import CodedTable
 from synth_core.markup import table_html
 from synth_core.models.tuples import UNITS, Households, count_tuples, joint_codes
 from synth_core.schema.linked import SIZE, LinkedSchema
+from synth_core.storage.household_partitions import Partition, count_partitions, read_households
+from synth_core.storage.households import count_scale
 
 MAX_TABLES = 200
 """Upper limit of the tables of one group; of more, that many are drawn at random, the same for every comparison."""
 
 SEED = 20230622
 """Seed of the tables and queries that are drawn: every comparison asks the same."""
+
+
+class TupleTable:
+    """Published households as the table of their tuple relation: counts of tuples of people, each of its weight."""
+
+    def __init__(
+        self, partitions: Sequence[Partition], schema: LinkedSchema, cluster: Cluster, *, places: int = 1
+    ) -> None:
+        self.domain = schema.domain(places)
+        self._partitions, self._cluster, self._places = list(partitions), cluster, places
+        self._scale = count_scale(places, schema.largest)
+
+    @cached_property
+    def rows(self) -> int:
+        """How many households of as many people there are."""
+        (sizes,) = self.tables([(SIZE,)])
+        return round(float(sizes.sum()))
+
+    @cached_property
+    def sample(self) -> Codes:
+        """One person of each household of the first partition."""
+        held = read_households(self._partitions[0], attributes=self.domain.attributes)
+        first = np.cumsum(held.sizes) - held.sizes
+        own = held.attributes | {SIZE: held.sizes - 1} | {name: codes[first] for name, codes in held.people.items()}
+        return np.column_stack([own[name] for name in self.domain.attributes])
+
+    def tables(self, cliques: Sequence[Clique]) -> Iterator[NDArray[np.float64]]:
+        """Count several marginals.
+
+        Args:
+            cliques: the attributes of each marginal.
+
+        Returns:
+            Counts of each, in households.
+        """
+        asked = {"places": self._places, "scale": self._scale}
+        for table in count_partitions(self._partitions, self.domain, cliques, self._cluster, **asked):
+            yield table / self._scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -170,7 +170,11 @@ def decode(
     densities: Mapping[str, Densities] | None = None,
 ) -> pd.DataFrame:
     """`decode_table` as a pandas frame: text as str, whole numbers as int64 or, with nulls, Int64."""
-    table = decode_table(codes, schema, rng, densities)
+    return to_frame(decode_table(codes, schema, rng, densities))
+
+
+def to_frame(table: pa.Table) -> pd.DataFrame:
+    """A decoded table as a pandas frame."""
     return pd.DataFrame({name: _to_pandas(table.column(name), table.field(name)) for name in table.column_names})
 
 

@@ -100,9 +100,7 @@ class DeclaredSchema(Declaration):
 
     def digest(self) -> str:
         """SHA-256 of the canonical JSON: equal for equal declarations, however the file is laid out."""
-        plain = _keyed_by_text(self._plain())
-        canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return hashlib.sha256(canonical.encode()).hexdigest()
+        return declaration_digest(self._plain())
 
     @property
     def private_columns(self) -> tuple[NumberBase, ...]:
@@ -398,10 +396,7 @@ def _parsed(text: str) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise SchemaError("a schema file is a mapping with the key columns")
     if "tables" in raw:
-        raise SchemaError(
-            "tables: two linked tables are declared; read them by LinkedSchema.load and call `synthesize` in Python, "
-            "as releases from files have one table"
-        )
+        raise SchemaError("tables: two linked tables are declared, and this takes one; LinkedSchema.load reads them")
     return raw
 
 
@@ -410,6 +405,12 @@ _KEYS = {
     for kind in (DeclaredSchema, Attached, Lookup, *get_args(AnyColumn), *get_args(AnyRule))
     for key in getattr(kind, "model_fields", ())
 }
+
+
+def declaration_digest(plain: Any) -> str:
+    """SHA-256 of the canonical JSON of a declaration as plain data."""
+    canonical = json.dumps(_keyed_by_text(plain), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _keyed_by_text(value: Any) -> Any:

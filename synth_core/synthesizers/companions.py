@@ -14,116 +14,20 @@ of people both ways. Tables of a single place are never asked here, since the mo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 
 import numpy as np
 
 from synth_core.domain import Clique, Domain
-from synth_core.errors import FeasibilityError
-from synth_core.measurement import Measurement
-from synth_core.models.arrangement import arrange, draw_households, rank_attributes, settle
-from synth_core.models.junction_tree import junction_tree
-from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.models.households import MIN_DRAWN, HouseholdModel, know_nothing
 from synth_core.models.mixture import Model
-from synth_core.models.tuples import (
-    UNITS,
-    Households,
-    attribute_place,
-    canonical_clique,
-    count_tuples,
-    first_households,
-    join_households,
-    shuffle,
-)
+from synth_core.models.tuples import UNITS, Households, attribute_place, canonical_clique, count_tuples
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 from synth_core.schema.linked import SIZE, LinkedSchema
 from synth_core.synthesizers.base import Progress, noise_sigma, silent
 from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE
-
-MIN_DRAWN = 2_000
-"""Lower limit of the households drawn where there are rules, as few keep them, and between rounds."""
-
-CHUNK = 250_000
-"""Households drawn and arranged at a time."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class HouseholdModel:
-    """Households and their people: a model of one person, and noisy tables of pairs of people.
-
-    Attributes:
-        schema: the declaration of the tables.
-        people: the model of the tuple relation of one place.
-        pairs: the measured tables of the tuple relation of two places.
-    """
-
-    schema: LinkedSchema
-    people: Model
-    pairs: tuple[Measurement, ...]
-
-    @property
-    def total(self) -> float:
-        """Estimated number of households."""
-        return self.people.total
-
-    def sample(self, households: int, rng: np.random.Generator, *, passes: int | None = None) -> Households:
-        """Draw households in which the pairs of people are as measured, as far as exchanges can make them.
-
-        Where there are rules, a few are drawn among many, so that enough of every size keep them. Where none keeps
-        them, people are those of households of which nothing is known but the rules: the answers are paid by then.
-
-        Args:
-            households: how many.
-            rng: source of randomness; equal states give equal households.
-            passes: exchanges tried for each person; None takes what suffices.
-
-        Returns:
-            The households; rules across people hold in their codes.
-
-        Raises:
-            FeasibilityError: hardly any household keeps the rules.
-        """
-        wanted = max(households, MIN_DRAWN) if self.schema.together else households
-        parts = []
-        for start in range(0, wanted, CHUNK):
-            held = self.arrange(min(CHUNK, wanted - start), rng, passes=passes)
-            parts.append(shuffle(self._settled(held, rng), rng))
-        return first_households(join_households(parts), households)
-
-    def _settled(self, held: Households, rng: np.random.Generator) -> Households:
-        try:
-            return settle(held, self.schema, rng)
-        except FeasibilityError:
-            if not self.people.cliques:  # nothing is known
-                raise
-        others = know_nothing(self.schema).sample(MIN_DRAWN, rng)
-        return first_households(settle(join_households([held, others]), self.schema, rng), len(held.sizes))
-
-    def arrange(self, households: int, rng: np.random.Generator, *, passes: int | None = None) -> Households:
-        """Draw households as `sample` does, without replacing those that break a rule.
-
-        Args:
-            households: how many.
-            rng: source of randomness.
-            passes: exchanges tried for each person; None takes what suffices.
-
-        Returns:
-            The households.
-        """
-        drawn = draw_households(self.people, self.schema, households, rng)
-        more = {} if passes is None else {"passes": passes}
-        ranked = rank_attributes(self.people, self.schema)
-        return arrange(drawn, self.schema, self.pairs, rng, total=self.total, ranked=ranked, **more)
-
-
-def know_nothing(schema: LinkedSchema) -> HouseholdModel:
-    """Returns a model of households of which nothing is known but the rules of single people."""
-    domain = schema.domain(1)
-    people = MarkovRandomField(junction_tree(domain, ()), (), np.zeros(0), total=float(MIN_DRAWN))
-    return HouseholdModel(schema, people, ())
 
 
 def check_together(schema: LinkedSchema) -> None:
