@@ -125,7 +125,7 @@ def test_the_printed_algorithm_is_refused_in_two_sentences():
         ({"algorithm": "fast"}, "must be 'sound'"),
         ({"one_way": 0.95}, "something left over"),
         ({"alpha": 0.0}, "must be positive"),
-        ({"usefulness": -1.0}, "must be positive"),
+        ({"usefulness": -1.0}, "must be a number from 1e-06"),
     ],
 )
 def test_wrong_options_are_refused(options, message):
