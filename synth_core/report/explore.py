@@ -191,9 +191,14 @@ def _deviations(values: Floats, draws: Floats, extra: Floats) -> Floats:
     return np.sqrt(spread + extra)
 
 
+NOTHING = 1e-100
+"""Records below which there are none."""
+
+
 def _ratio(parts: Floats, wholes: Floats) -> Floats:
-    """Parts of wholes; 0 of nothing."""
-    return np.divide(parts, wholes, out=np.zeros(np.broadcast_shapes(parts.shape, wholes.shape)), where=wholes > 0)
+    """Parts of wholes; 0 of nothing, or of so little that a share of it cannot be told."""
+    some = wholes > NOTHING
+    return np.divide(parts, wholes, out=np.zeros(np.broadcast_shapes(parts.shape, wholes.shape)), where=some)
 
 
 def _column(column: AnyColumn, means: Mapping[str, Floats]) -> dict[str, Any]:
