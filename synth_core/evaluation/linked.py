@@ -9,7 +9,7 @@ have at least m people who meet another, as a relative error with a sanity bound
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations, product
 from typing import Any
 
@@ -74,11 +74,11 @@ class LinkedErrors:
     couples: float | None = None
     parents_and_children: float | None = None
     broken: int = 0
-    targets: tuple[TargetError, ...] = ()
-    of_pairs: tuple[tuple[float, ...], ...] = ()
-    across: tuple[tuple[float, ...], ...] = ()
-    real: HouseholdShares
-    synthetic: HouseholdShares
+    targets: tuple[TargetError, ...] = field(default=(), repr=False)
+    of_pairs: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
+    across: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
+    real: HouseholdShares = field(repr=False)
+    synthetic: HouseholdShares = field(repr=False)
 
     @property
     def numbers(self) -> dict[str, float]:

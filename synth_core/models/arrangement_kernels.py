@@ -28,6 +28,8 @@ def exchange_people(
     first: NDArray[np.int32],
     second: NDArray[np.int32],
     pairs: NDArray[np.bool_],
+    led: NDArray[np.bool_],
+    leads: NDArray[np.bool_],
     distance: Floats,
     weights: Floats,
     met: NDArray[np.bool_],
@@ -45,7 +47,7 @@ def exchange_people(
     Where it is `mending`, only those are made by which fewer rules are broken.
 
     In table t, a tuple of the people i and j of household h is in cell own[h, t] + first[i, t] + second[j, t];
-    `distance` is what the cell has more than it should.
+    `distance` is what the cell has more than it should. Where t is `led`, i leads and j does not.
     """
     counter, step = np.uint64(seed), np.uint64(0x9E3779B97F4A7C15)
     ruled = limits.shape[0] + allowed.shape[0] > 0
@@ -78,7 +80,7 @@ def exchange_people(
             if change > 0 or (mending and change == 0):
                 member[p], member[q] = a, b
                 continue
-        touched = _list_touched(h, g, p, q, member, starts, sizes, own, first, second, pairs, cells, parts)
+        touched = _list_touched(h, g, p, q, member, starts, sizes, own, first, second, pairs, led, leads, cells, parts)
         for n in range(touched):
             cell, part = cells[n], parts[n]
             change += weights[cell] * part * (2 * distance[cell] + part)
@@ -104,13 +106,16 @@ def _list_touched(
     first: NDArray[np.int32],
     second: NDArray[np.int32],
     pairs: NDArray[np.bool_],
+    led: NDArray[np.bool_],
+    leads: NDArray[np.bool_],
     cells: Index,
     parts: Floats,
 ) -> int:
     """List the cells that change by the exchange just made, and what each gets; return how many there are."""
     touched = 0
     for t in range(pairs.size):
-        if first[member[p], t] == first[member[q], t] and second[member[p], t] == second[member[q], t]:
+        alike = first[member[p], t] == first[member[q], t] and second[member[p], t] == second[member[q], t]
+        if alike and (not led[t] or leads[member[p]] == leads[member[q]]):
             continue
         for side in range(2):
             household, place, old, new = (h, p, member[q], member[p]) if side == 0 else (g, q, member[p], member[q])
@@ -120,15 +125,19 @@ def _list_touched(
                 cells[touched + 1], parts[touched + 1] = row + first[new, t], 1.0 / size
                 touched += 2
                 continue
-            part = 1.0 / (size * (size - 1))
+            part = 1.0 / (size - 1) if led[t] else 1.0 / (size * (size - 1))
             for k in range(starts[household], starts[household] + size):
-                if k != place:
-                    before, after = row + first[member[k], t], row + second[member[k], t]
-                    cells[touched], parts[touched] = after + first[old, t], -part
-                    cells[touched + 1], parts[touched + 1] = before + second[old, t], -part
-                    cells[touched + 2], parts[touched + 2] = after + first[new, t], part
-                    cells[touched + 3], parts[touched + 3] = before + second[new, t], part
-                    touched += 4
+                if k == place:
+                    continue
+                other = leads[member[k]]
+                before, after = row + first[member[k], t], row + second[member[k], t]
+                for person, sign in ((old, -part), (new, part)):
+                    if not led[t] or (leads[person] and not other):
+                        cells[touched], parts[touched] = after + first[person, t], sign
+                        touched += 1
+                    if not led[t] or (other and not leads[person]):
+                        cells[touched], parts[touched] = before + second[person, t], sign
+                        touched += 1
     return touched
 
 

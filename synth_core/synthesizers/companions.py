@@ -9,6 +9,11 @@ measurement would put in, these are measured, and people are exchanged until the
 
 Places are exchangeable: a table of the age of one and the sex of the other is asked once, and exchanges count each pair
 of people both ways. Tables of a single place are never asked here, since the model of one person has them.
+
+Where a rule says that each household has one reference person, tables of that person and another are asked for too: in
+them a household of s people has s - 1 pairs instead of s (s - 1), so each weighs s times as much beside the same noise.
+With roles and ages declared, the first of all questions is the table of the reference person's age by role and age of
+the others, which has the ages of couples, and of parents and children.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 
@@ -33,17 +38,21 @@ from synth_core.models.tuples import (
     canonical_clique,
     count_tuples,
     first_households,
+    is_anchored,
     join_households,
     shuffle,
 )
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
-from synth_core.schema.linked import SIZE, LinkedSchema
+from synth_core.schema.linked import REFERENCE, SIZE, LinkedSchema, place_name
 from synth_core.synthesizers.base import Progress, noise_sigma, silent
 from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE
 
 CHOICES = Fraction(1, 10)
 """Share of the budget for choosing tables of pairs."""
+
+AGES = Fraction(1, 4)
+"""Share of the budget for the ages of those who live together, where they are declared."""
 
 ROUNDS = 4
 """Rounds of choosing, measuring and exchanging."""
@@ -161,13 +170,24 @@ def measure_companions(
     sigma = noise_sigma(mu2 * (1 - CHOICES), count=wanted)
     largest = max(1.0, people.total) / (THETA * MEAN_ABSOLUTE * sigma)
     left = [clique for clique in candidate_tables(schema, domain) if domain.cells(clique) <= largest]
+    ages = ages_table(schema)
+    if ages and left:
+        measured = curator.measure([ages], mu2 * AGES, purpose="ages of those who live together")
+        model, mu2 = HouseholdModel(schema, people, tuple(measured)), mu2 * (1 - AGES)
+        left = [clique for clique in left if not _covers(ages, clique)]
     wanted = min(wanted, len(left))
     sizes = [len(part) for part in np.array_split(np.arange(wanted), min(ROUNDS, max(1, wanted)))][::-1]
     drawn = round(min(max(people.total, MIN_DRAWN), DRAWN))
     for number, size in enumerate(sizes if wanted else ()):
         rng = np.random.default_rng(number)  # public: a retry asks the same again
-        known = model.arranged(drawn, rng, passes=None if number else 0)
-        chosen = _choose(curator, known, left, people.total, mu2 * CHOICES * size / wanted, sigma, size, number)
+        known = model.arranged(drawn, rng, passes=None if model.pairs else 0)
+        present = count_tuples(known, domain, left, places=2, scale=UNITS, anchor=schema.anchor)
+        share = people.total / max(1, len(known.sizes)) / UNITS
+        queries = [
+            Misfit(clique, np.asarray(table * share, dtype=np.float64), PENALTY * MEAN_ABSOLUTE * sigma * table.size)
+            for clique, table in zip(left, present, strict=True)
+        ]
+        chosen = _choose(curator, queries, mu2 * CHOICES * size / wanted, size, number)
         left = [clique for clique in left if not any(_covers(one, clique) for one in chosen)]
         weights = [domain.cells(clique) ** BY_SIZE for clique in chosen]
         measured = curator.measure(
@@ -180,6 +200,23 @@ def measure_companions(
     return model
 
 
+def ages_table(schema: LinkedSchema) -> Clique:
+    """Name the table that has the ages of couples, and of parents and children.
+
+    Args:
+        schema: the declaration of the tables.
+
+    Returns:
+        The reference person's age by role and age of another; empty where roles, ages or the rule that a household has
+        one reference person are not declared.
+    """
+    roles = schema.roles
+    if roles is None or roles.age is None or schema.anchor is None:
+        return ()
+    age = f"person.{roles.age}"
+    return schema.domain(2).clique((f"{age}@{REFERENCE}", place_name(schema.anchor[0], 2), place_name(age, 2)))
+
+
 def candidate_tables(schema: LinkedSchema, domain: Domain) -> list[Clique]:
     """List the tables of pairs that may be asked for, each in the form in which its places are lowest.
 
@@ -189,7 +226,8 @@ def candidate_tables(schema: LinkedSchema, domain: Domain) -> list[Clique]:
 
     Returns:
         Each attribute of one person with each of another; the same by size, by each household attribute, and with a
-        second attribute of one of the two.
+        second attribute of one of the two; where there is one reference person, each attribute of that person with each
+        of another, by the other's role.
     """
     pairs = _pairs(schema)
     shared = (SIZE, *schema.household_attributes)
@@ -197,6 +235,10 @@ def candidate_tables(schema: LinkedSchema, domain: Domain) -> list[Clique]:
     seconds = schema.person_attributes(2)
     for one, other in combinations(schema.person_attributes(), 2):
         found += [(one, other, second) for second in seconds]
+    if schema.anchor:
+        role = place_name(schema.anchor[0], 2)
+        for one, other in product(schema.reference_attributes(), seconds):
+            found.append((one, other) if other == role else (one, role, other))
     canonical = (canonical_clique(domain, domain.clique(clique))[0] for clique in found)
     return list(dict.fromkeys(canonical))
 
@@ -206,25 +248,10 @@ def _pairs(schema: LinkedSchema) -> list[Clique]:
     return [(first[i], second[j]) for i in range(len(first)) for j in range(i, len(second))]
 
 
-def _choose(
-    curator: Curator,
-    known: Households,
-    candidates: Sequence[Clique],
-    total: float,
-    mu2: Fraction,
-    sigma: float,
-    count: int,
-    number: int,
-) -> list[Clique]:
+def _choose(curator: Curator, queries: Sequence[Misfit], mu2: Fraction, count: int, number: int) -> list[Clique]:
     """Tables in which the drawn households differ most, one after the other; what one covers is not chosen again."""
-    domain = curator.domain
-    present = count_tuples(known, domain, candidates, places=2, scale=UNITS)
-    share = total / max(1, len(known.sizes)) / UNITS
-    left = [
-        Misfit(clique, np.asarray(table * share, dtype=np.float64), PENALTY * MEAN_ABSOLUTE * sigma * table.size)
-        for clique, table in zip(candidates, present, strict=True)
-    ]
     chosen: list[Clique] = []
+    left = list(queries)
     for turn in range(count):
         if not left:
             break
@@ -239,4 +266,4 @@ def _covers(one: Clique, other: Clique) -> bool:
     if set(other) <= set(one):
         return True
     people = {a for a in other if attribute_place(a)}
-    return people == {a for a in one if attribute_place(a)}
+    return is_anchored(one) == is_anchored(other) and people == {a for a in one if attribute_place(a)}
