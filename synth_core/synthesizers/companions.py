@@ -151,7 +151,13 @@ def check_together(schema: LinkedSchema) -> None:
 
 
 def measure_companions(
-    curator: Curator, schema: LinkedSchema, people: Model, mu2: Fraction, *, progress: Progress = silent
+    curator: Curator,
+    schema: LinkedSchema,
+    people: Model,
+    mu2: Fraction,
+    *,
+    progress: Progress = silent,
+    least: int = MIN_DRAWN,
 ) -> HouseholdModel:
     """Measure tables of pairs of people, in rounds.
 
@@ -161,6 +167,8 @@ def measure_companions(
         people: the model of one person.
         mu2: what may be spent.
         progress: called with a line for each round.
+        least: lower limit of the households that are drawn between rounds; an audit, which sees answers alone, may
+            draw fewer.
 
     Returns:
         The model of households; without pairs if no table is worth its noise.
@@ -177,7 +185,7 @@ def measure_companions(
         left = [clique for clique in left if not _covers(ages, clique)]
     wanted = min(wanted, len(left))
     sizes = [len(part) for part in np.array_split(np.arange(wanted), min(ROUNDS, max(1, wanted)))][::-1]
-    drawn = round(min(max(people.total, MIN_DRAWN), DRAWN))
+    drawn = round(min(max(people.total, least), DRAWN))
     for number, size in enumerate(sizes if wanted else ()):
         rng = np.random.default_rng(number)  # public: a retry asks the same again
         known = model.arranged(drawn, rng, passes=None if model.pairs else 0)
