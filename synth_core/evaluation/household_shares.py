@@ -185,7 +185,7 @@ _NEEDS = {
     "child": ("couple with children", "one parent with children"),
     "parent": ("with a parent",),
 }
-"""Kinds of households that cannot be told without a role."""
+"""Kinds of households that cannot be recognised without a role."""
 
 
 def _members(held: Households, schema: LinkedSchema) -> tuple[MemberShare, ...]:

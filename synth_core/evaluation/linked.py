@@ -8,8 +8,9 @@ have at least m people who meet another, as a relative error with a sanity bound
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations, product
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.cluster import Cluster
-from synth_core.domain import Clique
+from synth_core.domain import Clique, Codes
 from synth_core.evaluation.classification import TargetError, split_rows, target_errors, usual_targets
 from synth_core.evaluation.distances import tvd
 from synth_core.evaluation.household_shares import HouseholdShares, age_gaps, describe_households, has_gaps
@@ -25,21 +26,60 @@ from synth_core.evaluation.tables import CodedTable
 from synth_core.markup import table_html
 from synth_core.models.tuples import UNITS, Households, count_tuples, joint_codes
 from synth_core.schema.linked import SIZE, LinkedSchema
+from synth_core.storage.household_partitions import Partition, count_partitions, read_households
+from synth_core.storage.households import count_scale
 
 MAX_TABLES = 200
 """Upper limit of the tables of one group; of more, that many are drawn at random, the same for every comparison."""
 
-GROUP_QUERIES = 500
-"""Group queries that are asked."""
-
-MAX_MEMBERS = 3
-"""Largest m of the group queries; m is drawn from 1 up to it."""
-
-SANITY = 0.01
-"""A relative error is taken of at least this share of the households."""
-
 SEED = 20230622
 """Seed of the tables and queries that are drawn: every comparison asks the same."""
+
+
+class TupleTable:
+    """Published households as the table of their tuple relation: counts of tuples of people, each of its weight."""
+
+    def __init__(
+        self, partitions: Sequence[Partition], schema: LinkedSchema, cluster: Cluster, *, places: int = 1
+    ) -> None:
+        self.domain = schema.domain(places)
+        self._partitions, self._cluster, self._places = list(partitions), cluster, places
+        self._scale, self._anchor = count_scale(places, schema.largest), schema.anchor
+
+    @cached_property
+    def rows(self) -> int:
+        """How many households of as many people there are."""
+        (sizes,) = self.tables([(SIZE,)])
+        return round(float(sizes.sum()))
+
+    @cached_property
+    def sample(self) -> Codes:
+        """One person of each household of the first partition."""
+        held = read_households(self._partitions[0], attributes=self.domain.attributes)
+        first = np.cumsum(held.sizes) - held.sizes
+        own = held.attributes | {SIZE: held.sizes - 1} | {name: codes[first] for name, codes in held.people.items()}
+        return np.column_stack([own[name] for name in self.domain.attributes])
+
+    def tables(self, cliques: Sequence[Clique]) -> Iterator[NDArray[np.float64]]:
+        """Count several marginals.
+
+        Args:
+            cliques: the attributes of each marginal.
+
+        Returns:
+            Counts of each, in households.
+        """
+        counted = count_partitions(
+            self._partitions,
+            self.domain,
+            cliques,
+            self._cluster,
+            places=self._places,
+            scale=self._scale,
+            anchor=self._anchor,
+        )
+        for table in counted:
+            yield table / self._scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +207,7 @@ def gap_error(real: Households, synthetic: Households, schema: LinkedSchema, nam
         name: couples, or parents and children (`GAPS`).
 
     Returns:
-        The distance of the distributions of differences; None where the roles or ages are not declared or nobody has
+        The distance of the distributions of differences; None where the roles or ages are not declared or no person has
         them in both tables.
     """
     if not has_gaps(schema, name):
@@ -218,15 +258,24 @@ def _some(cliques: Iterable[Clique]) -> list[Clique]:
 def _pair_errors(
     real: Households, synthetic: Households, schema: LinkedSchema, cliques: Sequence[Clique]
 ) -> list[float]:
-    """The distance of each table of two people; none where nobody lives with anybody."""
+    """The distance of each table of two people; none where every person lives alone."""
     if schema.largest < 2:
         return []
     domain = schema.domain(2)
     tables = [count_tuples(held, domain, cliques, places=2, scale=UNITS) for held in (real, synthetic)]
     counted = [bool(table[0].any()) for table in tables]
     if not all(counted):
-        return [float(any(counted))] * len(cliques)  # nobody lives with anybody in one of them, or in both
+        return [float(any(counted))] * len(cliques)  # every person lives alone in one of them, or in both
     return [tvd(left, right) for left, right in zip(*tables, strict=True)]
+
+
+GROUP_QUERIES = 500
+"""Group queries that are asked."""
+
+MAX_MEMBERS = 3
+"""Largest m of the group queries; m is drawn from 1 up to it."""
+SANITY = 0.01
+"""A relative error is taken of at least this share of the households."""
 
 
 def _group_errors(views: Sequence[tuple[Households, dict[str, NDArray[Any]]]], schema: LinkedSchema) -> Iterable[float]:

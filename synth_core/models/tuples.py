@@ -160,7 +160,7 @@ def count_tuples(
         known, back = canonical_clique(domain, clique)
         table, order = tables[known]
         axes = [order.index(back[attribute]) for attribute in clique]
-        found.append(np.ascontiguousarray(np.transpose(table, axes)))
+        found.append(np.array(np.transpose(table, axes), order="C"))
     return found
 
 
@@ -189,7 +189,7 @@ class _Counting:
         shared = {SIZE: (sizes - self.places) * (sizes >= self.places)} if SIZE in clique else {}
         own = joint_codes(self.households.attributes | shared, self.domain, parts[0], len(sizes))
         first, second, third = (
-            joint_codes({a: people[first_name(a)] for a in part}, self.domain, part, number) for part in parts[1:]
+            joint_codes({a: people[first_place(a)] for a in part}, self.domain, part, number) for part in parts[1:]
         )
         cells = [self.domain.cells(part) for part in parts]
         table = np.zeros(math.prod(cells), dtype=np.int64)
@@ -239,7 +239,7 @@ def attribute_place(attribute: str) -> int:
     return int(place) if place.isdecimal() else 1
 
 
-def first_name(attribute: str) -> str:
+def first_place(attribute: str) -> str:
     """Name the same attribute in the first place.
 
     Args:
@@ -269,7 +269,7 @@ def canonical_clique(domain: Domain, clique: Clique) -> tuple[Clique, dict[str, 
     tried = []
     for order in permutations(range(1, len(used) + 1)):
         moved = dict(zip(used, order, strict=True))
-        back = {a: place_name(first_name(a), moved.get(attribute_place(a), 1)) for a in clique}
+        back = {a: place_name(first_place(a), moved.get(attribute_place(a), 1)) for a in clique}
         positions = tuple(sorted(domain.position(a) for a in back.values()))
         tried.append((positions, domain.clique(back.values()), back))
     _, known, back = min(tried, key=lambda one: one[0])

@@ -16,13 +16,13 @@ from synth_core.evaluation.distances import tvd
 from synth_core.evaluation.household_shares import GAP_YEARS, HouseholdShares, MemberShare, describe_households
 from synth_core.evaluation.linked import LinkedErrors
 from synth_core.evaluation.public import MeasuredMarginal, judge_answer
+from synth_core.models.households import HouseholdModel
 from synth_core.models.tuples import UNITS, Households, count_tuples
 from synth_core.report import charts, exhibits
 from synth_core.report.exhibits import Exhibit
 from synth_core.report.page import MAX_LISTED, Guarantee, SpendLine, Table, Tile, page, percent, points, privacy_tile
 from synth_core.report.public import answers_exhibit
 from synth_core.schema.linked import SIZE, LinkedSchema
-from synth_core.synthesizers.companions import HouseholdModel
 
 RARE_CLASS = 0.005
 """Share of the pairs below which classes of age differences at either end are drawn as one."""
@@ -72,7 +72,12 @@ class HouseholdSection:
 
 
 def public_section(
-    schema: LinkedSchema, synthetic: Households, model: HouseholdModel, *, broken: Mapping[str, int]
+    schema: LinkedSchema,
+    synthetic: Households,
+    model: HouseholdModel,
+    *,
+    broken: Mapping[str, int],
+    counts: tuple[int, int] | None = None,
 ) -> HouseholdSection:
     """Describe synthetic households to everybody.
 
@@ -81,11 +86,14 @@ def public_section(
         synthetic: the published households, at least one, in codes.
         model: what they were drawn from.
         broken: how many of them break each rule across people.
+        counts: how many households and people the extract has, where these are some of them.
 
     Returns:
         The section; nothing in it is computed from confidential rows.
     """
     made, known = describe_households(synthetic, schema), _modelled(schema, model)
+    if counts is not None:
+        made = replace(made, households=counts[0], people=counts[1])
     answers = judge_pairs(schema, synthetic, model)
     sizes = np.asarray(known[SIZE])
     return HouseholdSection(

@@ -19,20 +19,20 @@ from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
 from synth_core.schema.linked import SIZE, LinkedSchema
-from synth_core.synthesizers.base import CanReuse, Scores, Structure, Synthesizer, Tools, run_phases
+from synth_core.synthesizers.base import CanReuse, CountNoise, Scores, Structure, Synthesizer, Tools, run_phases
 from synth_core.synthesizers.privmrf import PrivMRF
 
 SHARE = "households"
 """Name of the share of a plan from which tables of households alone are measured."""
 
-HOUSEHOLDS = Fraction(2, 5)
+HOUSEHOLDS = Fraction(3, 10)
 """That share of the method's budget."""
 
 ALONE = PrivMRF(rare=0.0)
 """What chooses these tables; it merges no codes, so that every answer is a whole table."""
 
 
-TUNED = PrivMRF(sized=False, one_way=0.03)
+TUNED = PrivMRF(sized=False)
 """What stands for `privmrf` as it is: tables of people are the small ones here, so large ones get no more budget."""
 
 
@@ -70,12 +70,21 @@ class HouseholdsFirst:
         shares = [(name, share * (1 - HOUSEHOLDS)) for name, share in inner.shares]
         return BudgetPlan(total_mu2, (*shares, (SHARE, HOUSEHOLDS)))
 
+    @property
+    def can_reuse(self) -> bool:
+        """So it does from what earlier releases have measured."""
+        return True
+
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
         """Rounds of tables of households alone, then the method's first questions."""
+        return self.score_with(curator, plan, ())
+
+    def score_with(self, curator: Curator, plan: BudgetPlan, earlier: Sequence[EarlierRelease]) -> Scores:
+        """The same with what earlier releases have measured."""
         alone = _Part(curator, curator.domain.project(self.attributes))
         run_phases(ALONE, ALONE.plan(alone.domain, plan.mu2(SHARE)), lambda _: cast("Curator", alone))
         tables = tuple(EarlierTable(one, (None,) * len(one.clique)) for one in alone.measured)
-        known = [EarlierRelease(SHARE, tables)]
+        known = [EarlierRelease(SHARE, tables), *earlier]
         return cast("CanReuse", self.method).score_with(curator, self._inner(plan), known)
 
     def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
@@ -89,6 +98,10 @@ class HouseholdsFirst:
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """The method's facts."""
         return self.method.preview(domain, self._inner(plan))
+
+    def count_noise(self, domain: Domain, plan: BudgetPlan) -> dict[Clique, float]:
+        """The method's own noise, where it can say."""
+        return self.method.count_noise(domain, self._inner(plan)) if isinstance(self.method, CountNoise) else {}
 
     def _inner(self, plan: BudgetPlan) -> BudgetPlan:
         rest = 1 - HOUSEHOLDS

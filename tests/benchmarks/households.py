@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from kept import keep_result, read_results
 
 from synth_core import LinkedSchema, Schema, synthesize
 from synth_core.evaluation.linked import NUMBERS, compare_households
@@ -168,8 +169,7 @@ def main() -> None:
     parser.add_argument("--report", action="store_true")
     arguments = parser.parse_args()
     kept = HERE / "households.jsonl"
-    kept.touch()
-    results = [json.loads(line) for line in kept.read_text().splitlines()]
+    results = read_results(kept)
     asked = [
         (run, data, epsilon, way)
         for data in arguments.data or DATA
@@ -188,8 +188,7 @@ def main() -> None:
         one = {"data": data, "run": run, "epsilon": epsilon, "way": way, "cpu": round(cpu, 1), "errors": errors}
         results.append(one)
         print(one, flush=True)
-        with kept.open("a") as file:
-            file.write(json.dumps(one) + "\n")
+        keep_result(kept, one)
     (HERE / "households.md").write_text(report(results))
 
 
