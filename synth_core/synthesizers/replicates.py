@@ -30,6 +30,8 @@ from synth_core.synthesizers.compression import code_shares
 
 MAX_PASSES = 1000
 """Upper limit of the passes of inference of a replicate's fit, which needs 70 to 250 to be within its noise."""
+KEPT = "until", "max_passes", "reference", "ridge"
+"""Settings of a fit that its replicates have too."""
 STREAM = 26
 """Number of the replicates among the streams of random numbers that one public seed begins."""
 
@@ -113,7 +115,8 @@ class Redrawing:
         cliques = list(dict.fromkeys(m.clique for m in fit.measurements))
         expected = dict(zip(cliques, inner.marginals(cliques), strict=True))
         known = tuple(m for m in one_way if len(m.clique) == 1) if isinstance(model, Refined) else ()
-        return cls(model, fit, known, entropy_weight(fit.domain, fit.tables(), inner), seed, expected)
+        ridge = fit.settings.get("ridge") or entropy_weight(fit.domain, fit.tables(), inner)
+        return cls(model, fit, known, ridge, seed, expected)
 
     def replicate(self, number: int) -> MarkovRandomField | Refined:
         """The replicate of this number."""
@@ -129,7 +132,7 @@ class Redrawing:
         """Those of the fit, from no model on; where loss and entropy were balanced, the weight is known by now."""
         if "gain" in self.fit.settings:
             return {"total": total, "ridge": self.ridge, "max_passes": MAX_PASSES}
-        kept = {name: value for name, value in self.fit.settings.items() if name in ("until", "max_passes")}
+        kept = {name: value for name, value in self.fit.settings.items() if name in KEPT}
         return {"total": total, **kept}
 
     def _redrawn(self, m: Answered, codes: dict[Clique, Floats], rng: np.random.Generator) -> Answered:
