@@ -38,6 +38,7 @@ def build(
     quality: dict[str, Any],
     previous: dict[str, Any] | None,
     reused: Sequence[dict[str, Any]] = (),
+    prior: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The manifest of a release, still without its artifacts.
 
@@ -52,6 +53,7 @@ def build(
         quality: The public quality in short.
         previous: The manifest of the release before, if there was one.
         reused: What `release.reuse.say_reuse` says of the earlier answers that it was built on.
+        prior: What `release.prior.say_prior` says of the public table that it was built on.
 
     Returns:
         The manifest as plain data.
@@ -79,6 +81,7 @@ def build(
             **({"protected": [list(table) for table in spec.protect]} if spec.protect else {}),
         },
         **({"reused": list(reused)} if reused else {}),
+        **({"public_information": prior} if prior else {}),
         "strata": spec.strata.model_dump(mode="json") if spec.strata else None,
         "rows": spec.rows,
         "seed": spec.seed,

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from synth_core.documents import Unreadable, find_line, parse_document, read_document
 from synth_core.errors import SpecError
 from synth_core.names import NAME, check_name, check_release_name, check_unit, one_line, suggest
+from synth_core.release.prior import Prior
 from synth_core.release.schedule import Schedule
 from synth_core.release.strata import Strata
 
@@ -88,6 +89,10 @@ Protected = Annotated[
     BeforeValidator(_read_table),
 ]
 """Names of the columns of a protected table."""
+
+
+PARTS: dict[str, type[BaseModel]] = {"strata": Strata, "prior": Prior}
+"""Parts of a spec that have keys of their own."""
 
 
 class ReleaseSpec(BaseModel):
@@ -250,6 +255,13 @@ class ReleaseSpec(BaseModel):
         (),
         examples=[["2026-q1"]],
     )
+    prior: Prior | None = _field(
+        "Public prior",
+        "a public table with some or all of the columns, such as an earlier extract: what it says is taken over as "
+        "far as noisy answers bear it out, else it is set aside. For privmrf, without strata, `protect` and `reuse`",
+        None,
+        examples=["public/2025.parquet because the office published it as a public-use file in 2025"],
+    )
     approval: bool = _field(
         "Approval",
         "whether a person must approve the release before it is published, after seeing the certificate",
@@ -318,6 +330,7 @@ class ReleaseSpec(BaseModel):
                 if isinstance(spec.source, str)
                 else tuple(_beside(path, part) for part in spec.source),
                 "schema_": _beside(path, spec.schema_),
+                "prior": spec.prior and spec.prior.model_copy(update={"source": _beside(path, spec.prior.source)}),
             }
         )
 
@@ -354,7 +367,7 @@ def _in_words(error: ValidationError, text: str | None) -> str:
         key = ".".join(str(part) for part in problem["loc"] if part not in ALTERNATIVES)
         line = f"line {find_line(text, problem['loc'])}: " if text is not None else ""
         if problem["type"] == "extra_forbidden":
-            owner: type[BaseModel] = Strata if problem["loc"][0] == "strata" else ReleaseSpec
+            owner = PARTS.get(str(problem["loc"][0]), ReleaseSpec)
             known = [field.alias or name for name, field in owner.model_fields.items()]
             all_keys = f" (known keys: {', '.join(known)})"
             words.append(f"{line}unknown key {key!r}{suggest(problem['loc'][-1], known) or all_keys}")

@@ -18,6 +18,7 @@ from synth_core.privacy.wording import exact_text, left_text, loss_text
 from synth_core.release.budget import ReleaseBudget, divide_budget
 from synth_core.release.estimate import Shape, describe, estimate_release
 from synth_core.release.paths import ReleasePaths
+from synth_core.release.prior import FrozenPrior
 from synth_core.release.reuse import FrozenReuse
 from synth_core.release.spec import ReleaseSpec
 from synth_core.release.strata import divide_strata, lay_out_strata, most_parts
@@ -25,7 +26,14 @@ from synth_core.schema import DeclaredSchema, Schema
 from synth_core.schema.codec import number_columns
 from synth_core.steps.context import release_method
 from synth_core.steps.outlook import Records, foresee, known_records
-from synth_core.steps.preparation import check_account, check_bins, check_moments, check_replicates, check_reuse
+from synth_core.steps.preparation import (
+    check_account,
+    check_bins,
+    check_moments,
+    check_prior,
+    check_replicates,
+    check_reuse,
+)
 from synth_core.synthesizers.replicates import WITHOUT_REPLICATES
 
 NO_LARGEST_N = "no public bound of the number of records is declared: make sure that delta is at most 1/(10 x records)"
@@ -50,7 +58,7 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path, record
     check_replicates(spec)
     schema, method = declared.planned, release_method(spec)
     balance: Balance | None = None
-    reused = FrozenReuse()
+    reused, prior = FrozenReuse(), check_prior(spec, declared, ReleasePaths(workspace.resolve(), spec.release))
     try:
         ledger = open_ledger(workspace, dataset=spec.dataset)
         balance = ledger.balance(spec.dataset)
@@ -74,7 +82,7 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path, record
     outlook = foresee(spec, schema, domain, method=method, plan=plan, records=known)
     where = " in each stratum" if strata else ""
     return [
-        (f"Release {spec.release}", [*_release_lines(spec, schema), *_reuse_lines(spec, reused)]),
+        (f"Release {spec.release}", [*_release_lines(spec, schema), *_reuse_lines(spec, reused), *_prior_lines(prior)]),
         ("How the budget is shared", _share_lines(plan, budget)),
         (f"What to expect{where}", method.preview(domain, plan)),
         (f"What the noise leaves{where}", outlook.counts),
@@ -118,6 +126,17 @@ def _reuse_lines(spec: ReleaseSpec, reused: FrozenReuse) -> list[tuple[str, str]
     worth = loss_text(epsilon_of(mu2_of(spec.epsilon, spec.delta) + reused.mu2, spec.delta), 3)
     known = [f"{sum(a.tables for a in own)} tables of {name}" for name, own in reused.by_release().items()]
     return [("reuses", f"{', '.join(known)}: at no cost, as if epsilon {worth} if the rows are the same")]
+
+
+def _prior_lines(prior: FrozenPrior | None) -> list[tuple[str, str]]:
+    """Which public table the release builds on."""
+    if prior is None:
+        return []
+    names = ", ".join(file.name for file in prior.files)
+    said = (
+        f"{names}: {prior.rows:,} public records of {len(prior.columns)} columns, as far as noisy answers bear it out"
+    )
+    return [("builds on", said)]
 
 
 def _share_lines(plan: BudgetPlan, budget: ReleaseBudget) -> list[tuple[str, str]]:

@@ -30,6 +30,7 @@ from synth_core.release import certificate as certificates
 from synth_core.release import manifest as manifests
 from synth_core.release import signing
 from synth_core.release.paths import PUBLIC_KEY, SIGNATURE, SIGNED, ReleasePaths
+from synth_core.release.prior import say_prior
 from synth_core.release.reuse import say_reuse
 from synth_core.release.spec import ReleaseSpec
 from synth_core.release.verify import Verification, check_folder
@@ -137,6 +138,7 @@ def _write_documents(run: StepRun, guarantee: certificates.Guarantee) -> dict[st
     model, quality = load_model(paths.model), _lawful_quality(run)
     before = _previous(paths, spec)
     previous = before.manifest if before else None
+    scores = load_scores(paths.scores) if spec.reuse or spec.prior else None
     built = manifests.build(
         spec=spec,
         guarantee=guarantee,
@@ -144,7 +146,8 @@ def _write_documents(run: StepRun, guarantee: certificates.Guarantee) -> dict[st
         cliques=model.cliques,
         quality=_quality_in_short(quality),
         previous=previous,
-        reused=say_reuse(run.reused, load_scores(paths.scores).set_aside if spec.reuse else ()),
+        reused=say_reuse(run.reused, scores.set_aside if scores else ()),
+        prior=say_prior(run.prior, used=scores is not None and scores.reference is not None),
     )
     answers = [asdict(answer) for answer in run.reused.answers]
     certificate, entry = certificates.certificate(built, own, answers), certificates.deployment(built)

@@ -210,8 +210,8 @@ class CanUsePrior(Protocol):
     def can_use_prior(self) -> bool:
         """Whether it does so with its options."""
 
-    def learn_prior(self, domain: Domain, count: Callable[[Sequence[Clique]], list[Counts]], rows: int) -> Reference:
-        """The model of a public table, from its columns, its counts and the number of its records."""
+    def learn_prior(self, public: PublicRows) -> Reference:
+        """The model of a public table."""
 
     def score_beside(self, curator: Curator, plan: BudgetPlan, prior: Reference) -> Scores:
         """The first questions, with this model known already."""
@@ -322,6 +322,21 @@ def require_prior(method: Synthesizer) -> CanUsePrior:
     if not isinstance(method, CanUsePrior) or not method.can_use_prior:
         raise SpecError("prior: the method does not build on a public table; use privmrf, or leave it out")
     return method
+
+
+class PublicRows(Protocol):
+    """The rows of a public table, as a method learns from them."""
+
+    @property
+    def domain(self) -> Domain:
+        """The columns that it shares with the confidential table."""
+
+    @property
+    def rows(self) -> int:
+        """Number of its records."""
+
+    def count(self, cliques: Sequence[Clique]) -> list[Counts]:
+        """Tables of its counts."""
 
 
 def with_options(preset: Any, options: Mapping[str, Any], *, method: str) -> Any:

@@ -137,7 +137,7 @@ def see_dependence(
         Whether some batch of pairs gains more than its noise.
     """
     own = {m.clique[0]: MEAN_ABSOLUTE * m.noisy.size * m.sigma for m in one_way}
-    gains = {(a, b): misfit - math.hypot(own[a], own[b]) for (a, b), misfit in misfits.items()}
+    gains: dict[Clique, float] = {(a, b): misfit - math.hypot(own[a], own[b]) for (a, b), misfit in misfits.items()}
     shrunk = shrink_misfits(gains, sigma=sigma, mean_lowered=sigma / math.sqrt(max(1, len(gains))))
     return best_batch(domain, shrunk, mu2)[0] > 0
 

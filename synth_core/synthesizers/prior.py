@@ -16,7 +16,7 @@ model that noise and sampling explain leave it heavy, others make it light.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -30,14 +30,12 @@ from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.reference import Reference
 from synth_core.privacy.curator import weighted_gaussian
-from synth_core.privacy.queries import Counts, Misfit
-from synth_core.synthesizers.base import Fit
+from synth_core.privacy.queries import Misfit
+from synth_core.synthesizers.base import Fit, PublicRows
 from synth_core.synthesizers.independent import positive_shares
 from synth_core.synthesizers.precision import shrink_misfits
 from synth_core.synthesizers.structure import MEAN_ABSOLUTE, best_batch
 
-PRIOR = "prior"
-"""What scores call a prior that was set aside."""
 SAMPLING_NOISE = 8.0
 """Standard deviation in records of the sampling noise that a public table's counts are taken to have: that of a cell of
 64 records, the mean in the largest table that is modelled."""
@@ -52,14 +50,9 @@ LIGHTEST, HEAVIEST = 1e-3, 1.0
 class PublicTable:
     """Answers the questions of a method about a public table: exactly, saying of each answer how noisy it is taken."""
 
-    def __init__(self, domain: Domain, count: Callable[[Sequence[Clique]], list[Counts]]) -> None:
-        """Open the table.
-
-        Args:
-            domain: its attributes.
-            count: tables of counts of some cliques.
-        """
-        self.domain, self._count = domain, count
+    def __init__(self, public: PublicRows) -> None:
+        """Open the table."""
+        self.domain, self._count = public.domain, public.count
 
     def measure(
         self, cliques: Sequence[Clique], mu2: Fraction, *, purpose: str, weights: Sequence[float] | None = None

@@ -13,7 +13,7 @@ The preset `paper` is the method as published, in `privmrf_paper`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, cast
@@ -30,9 +30,10 @@ from synth_core.models.reference import Reference
 from synth_core.models.triangulation import TriangulatedGraph
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator, weighted_gaussian
-from synth_core.privacy.queries import Counts, Misfit, Query
+from synth_core.privacy.queries import Misfit, Query
 from synth_core.synthesizers.base import (
     PairScores,
+    PublicRows,
     Scores,
     Structure,
     Synthesizer,
@@ -55,7 +56,7 @@ from synth_core.synthesizers.precision import (
     see_dependence,
     shrink_misfits,
 )
-from synth_core.synthesizers.prior import PRIOR, PublicTable, bears_out, relative_fit, sampling_noise
+from synth_core.synthesizers.prior import PublicTable, bears_out, relative_fit, sampling_noise
 from synth_core.synthesizers.privmrf_paper import PaperPrivMRF
 from synth_core.synthesizers.structure import (
     BY_SIZE,
@@ -134,23 +135,15 @@ class PrivMRF(OneWayFirst):
         budget = plan.mu2("pairs") + plan.mu2("marginals") * STEP * (scores.repeated - before)
         return replace(scores, pairs=self._dependence(curator, plan, scores, budget))
 
-    def learn_prior(self, domain: Domain, count: Callable[[Sequence[Clique]], list[Counts]], rows: int) -> Reference:
-        """What this method makes of a public table: its own questions, answered without noise.
-
-        Args:
-            domain: the columns that the table has.
-            count: tables of its counts.
-            rows: number of its records.
-
-        Returns:
-            The reference of fits.
-        """
-        marginals = Fraction(self._most(domain)) / Fraction(sampling_noise(rows)) ** 2
+    def learn_prior(self, public: PublicRows) -> Reference:
+        """What this method makes of a public table: its own questions, answered without noise."""
+        domain = public.domain
+        marginals = Fraction(self._most(domain)) / Fraction(sampling_noise(public.rows)) ** 2
         share = self.plan(domain, Fraction(1)).mu2("marginals" if len(domain) > 1 else "one-way")
         own = replace(self, rare=0.0, tau=min(self.tau, PRIOR_CELLS), tau_beyond_pairs=min(self.tau, PRIOR_CELLS))
-        talk = run_phases(own, own.plan(domain, marginals / share), lambda _: cast(Curator, PublicTable(domain, count)))
+        talk = run_phases(own, own.plan(domain, marginals / share), lambda _: cast(Curator, PublicTable(public)))
         assert isinstance(talk.model, MarkovRandomField)  # noqa: S101 - nothing was merged
-        return Reference.of(talk.model, float(rows))
+        return Reference.of(talk.model, float(public.rows))
 
     def _tried(self, curator: Curator, plan: BudgetPlan, scores: Scores, prior: Reference) -> Scores:
         """The scores with the prior if pairs bear it out; without it a step of the marginals' budget is gone."""
@@ -170,7 +163,7 @@ class PrivMRF(OneWayFirst):
             sigma=noise_sigma(budget, count=len(queries)),
             mu2=self._rest(plan, scores).mu2("marginals") * Fraction(len(pairs), len(all_pairs(domain))),
         )
-        return self._trusting(curator, plan, scores, prior) if trusted else replace(scores, set_aside=(PRIOR,))
+        return self._trusting(curator, plan, scores, prior) if trusted else scores
 
     def _trusting(self, curator: Curator, plan: BudgetPlan, scores: Scores, prior: Reference) -> Scores:
         """The scores with the prior, and the dependence that it leaves; columns it does not have are asked as ever."""
