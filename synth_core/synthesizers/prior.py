@@ -125,14 +125,16 @@ def shown_weight(prior: MarkovRandomField, measurements: Sequence[Measurement], 
 
     With weight w a cell of m records in the prior is m + N(0, m / w) beforehand. So the squared difference of a
     noisy table from the prior is, beyond its noise, total / w in expectation. Tables are combined by the inverse
-    of the variance that noise alone gives to their squared difference. Sampling makes up 1 + total / rows of 1 / w
-    where both tables are of one population: that much is taken for granted.
+    of the variance that noise alone gives to their squared difference, and one standard deviation of that is left to
+    chance. Sampling makes up 1 + total / rows of 1 / w where both tables are of one population: that much is taken for
+    granted.
     """
     tables = prior.marginals([m.clique for m in measurements])
     precisions = np.array([1 / (m.noisy.size * m.sigma**4) for m in measurements])
     squares = [float(((m.noisy - table) ** 2).sum()) for m, table in zip(measurements, tables, strict=True)]
     beyond = np.array(squares) - np.array([m.noisy.size * m.sigma**2 for m in measurements])
-    found = float((precisions * beyond).sum() / precisions.sum()) / prior.total
+    chance = math.sqrt(2 / precisions.sum())
+    found = (float((precisions * beyond).sum() / precisions.sum()) - chance) / prior.total
     return float(np.clip(1 / max(1 + prior.total / rows, found), LIGHTEST, HEAVIEST))
 
 
