@@ -60,7 +60,7 @@ export XDG_CACHE_HOME := $(CURDIR)/.cache
 export XDG_CONFIG_HOME := $(CURDIR)/.cache/config
 endif
 
-.PHONY: FORCE help setup demo up test quick explore processors sabotage soak soak-ingest fuzz topology check docs images wheel bench papers lock clean
+.PHONY: FORCE help setup demo up test quick explore processors sabotage soak soak-ingest fuzz fuzz-releases topology check docs images wheel bench papers lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -107,6 +107,10 @@ soak-ingest: $(KERNELS) ## hostile records together and alone: CASES=1000000 sou
 # Inputs that failed are kept in tests/fuzz_corpus.
 fuzz: $(KERNELS) ## hostile input to everything that reads input: CASES=100000 from number FIRST=0 on; writes a table
 	$(BIN)/python tests/fuzz.py --cases $(or $(CASES),100000) --first $(or $(FIRST),0) --table
+
+# A case follows from its number, but for the noise.
+fuzz-releases: $(KERNELS) ## whole releases of random tables with random specs: CASES=4000 from number FIRST=0 on; writes a table
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz.py --releases --cases $(or $(CASES),4000) --first $(or $(FIRST),0) --table
 
 # Needs root: every process gets a network namespace of its own.
 topology: $(KERNELS) ## one release through PostgreSQL, Airflow's parts and Dask, each on a host of its own

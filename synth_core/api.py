@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 import numpy as np
 
@@ -17,10 +17,9 @@ from synth_core.errors import SpecError, needing
 from synth_core.ledger.memory import MemoryLedger
 from synth_core.ledger.verbs import LedgerVerbs
 from synth_core.linked import (
-    PAIRS_SHARE,
     UNIT,
-    LinkedBudget,
     LinkedRelease,
+    check_household_account,
     check_tables,
     converse,
     count_households,
@@ -69,6 +68,23 @@ RUNNER = Runner(actor="api")
 """Who runs a release that is made by a call."""
 
 
+class _Common(TypedDict, total=False):
+    """Arguments of `synthesize` that one table and two linked ones have in common, beside the budget."""
+
+    method: str
+    preset: str
+    rows: int | None
+    cap: float | None
+    options: dict[str, Any] | None
+    seed: int
+    progress: Progress | None
+    ledger: str | Path | None
+    dataset: str | None
+    release: str | None
+    largest_n: int | None
+    delta_reason: str
+
+
 @overload
 def synthesize(
     frame: pd.DataFrame,
@@ -76,25 +92,14 @@ def synthesize(
     *,
     epsilon: float,
     delta: float,
-    method: str = ...,
-    preset: str = ...,
-    rows: int | None = ...,
     moments_share: float = ...,
-    cap: float | None = ...,
-    options: dict[str, Any] | None = ...,
-    seed: int = ...,
-    progress: Progress | None = ...,
-    ledger: str | Path | None = ...,
-    dataset: str | None = ...,
-    release: str | None = ...,
     rows_per_unit: int | None = ...,
-    largest_n: int | None = ...,
-    delta_reason: str = ...,
     protect: Sequence[Sequence[str]] = ...,
     protect_share: float = ...,
     reuse: Sequence[str] = ...,
     prior: pd.DataFrame | str | Path | None = ...,
     public_because: str = ...,
+    **common: Unpack[_Common],
 ) -> Release: ...
 
 
@@ -105,19 +110,8 @@ def synthesize(
     *,
     epsilon: float,
     delta: float,
-    method: str = ...,
-    preset: str = ...,
-    rows: int | None = ...,
-    cap: float | None = ...,
-    options: dict[str, Any] | None = ...,
-    seed: int = ...,
-    progress: Progress | None = ...,
-    ledger: str | Path | None = ...,
-    dataset: str | None = ...,
-    release: str | None = ...,
-    largest_n: int | None = ...,
-    delta_reason: str = ...,
     pairs_share: float = ...,
+    **common: Unpack[_Common],
 ) -> LinkedRelease: ...
 
 
@@ -218,11 +212,12 @@ def synthesize(
         LedgerError: if there is no such ledger or account, (BudgetRefused) no room for the price, or
             (RefusalsExhausted) as many refusals have depended on the account's records as may.
     """
+    linked = isinstance(schema, LinkedSchema)
     spec = ReleaseSpec.parse(
         {
             "release": release or (IN_MEMORY if ledger is None else f"frame-{secrets.token_hex(6)}"),
             "dataset": dataset or IN_MEMORY,
-            "source": "a frame in memory",
+            "source": {"person": "a frame in memory"} if linked else "a frame in memory",
             "schema": "in memory",
             "method": method,
             "preset": preset,
@@ -235,6 +230,7 @@ def synthesize(
             "protect_share": protect_share,
             "reuse": reuse,
             "prior": None if prior is None else {"source": _named(prior), "public_because": public_because},
+            **({} if pairs_share is None else {"pairs_share": pairs_share}),
         },
         where="synthesize",
     )
@@ -248,8 +244,7 @@ def synthesize(
         if ledger is None and largest_n is not None:
             check_delta(delta, largest_n, delta_reason)
         doors = {"cap": cap, "ledger": ledger, "largest_n": largest_n}
-        share = PAIRS_SHARE if pairs_share is None else pairs_share
-        return _synthesize_linked(frame, schema, spec, doors, rows=rows, seed=seed, share=share, progress=progress)
+        return _synthesize_linked(frame, schema, spec, doors, rows=rows, seed=seed, progress=progress)
     if isinstance(frame, Mapping) or pairs_share is not None:
         raise SpecError("several tables and pairs_share= go with a LinkedSchema; declare one")
     check_schema(schema)
@@ -295,7 +290,6 @@ def _synthesize_linked(
     *,
     rows: int | None,
     seed: int,
-    share: float,
     progress: Progress | None,
 ) -> LinkedRelease:
     """The same for two linked tables: the price is set aside, both are encoded, then the method asks."""
@@ -307,13 +301,9 @@ def _synthesize_linked(
     else:
         _refuse_given(cap=doors["cap"], largest_n=doors["largest_n"])
         book, account = _existing_account(doors["ledger"], spec)
-        if account.unit != UNIT or account.rows_per_unit != 1:
-            raise SpecError(
-                f"dataset {spec.dataset!r} protects one {account.unit} of {account.rows_per_unit} rows; linked tables "
-                f"need an account whose unit is the {UNIT}, with 1 row per unit"
-            )
+        check_household_account(account)
     price = mu2_of(spec.epsilon, spec.delta)
-    budget = LinkedBudget.of(price, schema, share=share)
+    budget = divide_budget(spec, has_pairs=schema.has_pairs)
     built = synthesizer(spec.method, spec.preset, spec.options)
     plan = built.plan(schema.domain(1), budget.method)
     snapshot = f"frame {secrets.token_hex(16)}"
@@ -336,7 +326,7 @@ def _synthesize_linked(
                 return Curator(counts=counted, ledger=book, spending=spending)
 
             said = progress or (lambda what: advance(what, SHARES["fit"]))
-            model = converse(built, plan, budget, schema, counts, curator, progress=said)
+            model = converse(built, plan, budget.pairs, schema, counts, curator, progress=said)
         advance("drawing households", SHARES["sample"])
         tables = write_tables(model, rows or max(1, round(model.total)), np.random.default_rng(seed))
     records = book.records(dataset=spec.dataset, release=spec.release)

@@ -23,6 +23,8 @@ Floats: TypeAlias = NDArray[np.float64]
 """Double-precision numbers in host memory, of any shape."""
 Index: TypeAlias = NDArray[np.int64]
 """Positions or numbers of things in host memory."""
+Flags: TypeAlias = NDArray[np.bool_]
+"""Yes or no for each of many things in host memory."""
 
 
 @dataclass(frozen=True, slots=True)

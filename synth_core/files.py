@@ -23,22 +23,20 @@ NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
 
 
 @contextmanager
-def atomic_write(path: str | Path, *, durable: bool = True) -> Iterator[Path]:
+def atomic_write(path: str | Path) -> Iterator[Path]:
     """Give a temporary path to write; it takes the real name when the block ends, and vanishes if it fails.
 
     The temporary file lies beside the real one (a rename is atomic only within a file system) and keeps its
-    suffix, because some writers choose or append a format by it. If `durable`, file and directory are flushed to the
-    disk, so after a power failure the name holds the old content or the new, never a part.
+    suffix, because some writers choose or append a format by it. File and directory are flushed to the disk,
+    so after a power failure the name holds the old content or the new, never a part.
     """
     target = Path(path)
     temporary = temporary_beside(target)
     try:
         yield temporary
-        if durable:
-            flush_to_disk(temporary)
+        flush_to_disk(temporary)
         temporary.replace(target)
-        if durable:
-            flush_to_disk(target.parent)
+        flush_to_disk(target.parent)
     except OSError as error:
         if error.errno in NO_ROOM and error.filename is None:  # what writes archives and Parquet does not say where
             error.filename = str(target)

@@ -12,35 +12,31 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from synth_core.errors import SourceError, SpecError, needing
 from synth_core.markup import table_html
-from synth_core.models.arrangement import donors
-from synth_core.models.tuples import Households, member_rows
-from synth_core.privacy.accounts import Record
-from synth_core.privacy.budget import BudgetPlan, epsilon_of, exact_share, mu2_of
+from synth_core.models.households import HouseholdModel
+from synth_core.privacy.accounts import Account, Record
+from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.wording import exact_text, loss_text
+from synth_core.release.manifest import person_statement
 from synth_core.result import Cost, cost_of, list_spends
-from synth_core.schema.codec import decode, guess_densities
-from synth_core.schema.linked import SIZE, TABLES, GapRule, LinkedSchema
+from synth_core.schema.codec import to_frame
+from synth_core.schema.linked import TABLES, LinkedSchema
 from synth_core.storage.households import TupleCounts, encode_households
 from synth_core.synthesizers.base import Progress, Synthesizer, Tools, run_phases
-from synth_core.synthesizers.companions import HouseholdModel, measure_companions
+from synth_core.synthesizers.companions import measure_companions
+from synth_core.synthesizers.household_rows import draw_tables
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from synth_core.evaluation.linked import LinkedErrors
 
-PAIRS_SHARE = 0.1
-"""Share of the budget that measures who lives with whom, unless a call says otherwise."""
-
 UNIT = "household"
 """What the accounts of linked tables protect."""
-
-REDRAWS = 20
-"""Times that numbers inside bins are drawn anew where they break a rule across people."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -75,7 +71,8 @@ class LinkedRelease:
         That replaces one household by another: one is removed and one added, so twice mu. (Somebody who moves from one
         household of the data to another changes both: four times mu.)
         """
-        return epsilon_of(4 * mu2_of(self.cost.epsilon, self.cost.delta), self.cost.delta)
+        said = person_statement({"epsilon": self.cost.epsilon, "delta": self.cost.delta})
+        return float(said["epsilon"])
 
     @property
     def spends(self) -> pd.DataFrame:
@@ -121,7 +118,8 @@ class LinkedRelease:
 
         check_tables(real)
         key = secrets.token_bytes(32)
-        left, right = (encode_households(tables, self.schema, key) for tables in (real, self.tables))
+        left = encode_households(real, self.schema, key)
+        right = encode_households(self.tables, self.schema.as_decoded, key)
         if not len(left.sizes):
             raise SourceError("the real tables have no household with people; there is nothing to compare")
         broken = np.any(
@@ -144,32 +142,13 @@ def check_tables(frames: Mapping[str, Any]) -> None:
         raise SpecError('two linked tables are given as {"household": …, "person": …}, and no others')
 
 
-@dataclass(frozen=True, slots=True)
-class LinkedBudget:
-    """How the budget of two linked tables is divided: their method's part, and that of pairs of people."""
-
-    method: Fraction
-    pairs: Fraction
-
-    @classmethod
-    def of(cls, whole: Fraction, schema: LinkedSchema, *, share: float) -> LinkedBudget:
-        """Divide a budget.
-
-        Args:
-            whole: squared Gaussian-DP parameter of the whole release.
-            schema: households of one person have no pairs to pay for.
-            share: of pairs of people.
-
-        Returns:
-            The parts, which sum to the whole.
-
-        Raises:
-            SpecError: the share is not between 0 and 1.
-        """
-        if not 0 <= share < 1:
-            raise SpecError("pairs_share= is a share of the budget: at least 0 and below 1")
-        pairs = whole * exact_share(share) if schema.largest > 1 else Fraction(0)
-        return cls(whole - pairs, pairs)
+def check_household_account(account: Account) -> None:
+    """Raises SpecError unless an account protects one household, of whatever size."""
+    if account.unit != UNIT or account.rows_per_unit != 1:
+        raise SpecError(
+            f"dataset {account.dataset!r} protects one {account.unit} of {account.rows_per_unit} rows; linked tables "
+            f"need an account whose unit is the {UNIT}, with 1 row per unit"
+        )
 
 
 def count_households(
@@ -197,7 +176,7 @@ def count_households(
 def converse(
     method: Synthesizer,
     plan: BudgetPlan,
-    budget: LinkedBudget,
+    pairs: Fraction,
     schema: LinkedSchema,
     counts: tuple[TupleCounts, TupleCounts | None],
     curator: Callable[[str, TupleCounts], Curator],
@@ -209,7 +188,7 @@ def converse(
     Args:
         method: any method.
         plan: what it planned for the domain of one place.
-        budget: what both parts may spend.
+        pairs: what questions about pairs of people may spend; 0 asks none.
         schema: the declaration of the tables.
         counts: those of one place, and of two.
         curator: gives the curator of a step over some counts.
@@ -220,9 +199,9 @@ def converse(
     """
     one, two = counts
     talk = run_phases(method, plan, lambda step: curator(step, one), Tools(progress=progress))
-    if two is None or not budget.pairs:
+    if two is None or not pairs:
         return HouseholdModel(schema, talk.model, ())
-    return measure_companions(curator("fit", two), schema, talk.model, budget.pairs, progress=progress)
+    return measure_companions(curator("fit", two), schema, talk.model, pairs, progress=progress)
 
 
 def write_tables(model: HouseholdModel, households: int, rng: np.random.Generator) -> dict[str, pd.DataFrame]:
@@ -239,55 +218,5 @@ def write_tables(model: HouseholdModel, households: int, rng: np.random.Generato
     Raises:
         FeasibilityError: hardly any household of some size keeps the rules.
     """
-    schema = model.schema
-    held = model.sample(households, rng)
-
-    def marginal(name: tuple[str]) -> Any:
-        return model.people.marginal((f"household.{name[0]}",))
-
-    codes = _matrix(held.attributes, households)
-    table = decode(codes, schema.household, rng, guess_densities(schema.household, marginal))
-    people, sizes = _decode_people(model, held, rng)
-    names = np.arange(1, households + 1)
-    table.insert(0, schema.link, names)
-    people.insert(0, schema.link, np.repeat(names, sizes))
-    return {"household": table, "person": people}
-
-
-def _matrix(columns: Mapping[str, Any], rows: int) -> Any:
-    return np.column_stack([np.asarray(own) for own in columns.values()]) if columns else np.zeros((rows, 0))
-
-
-def _decode_people(model: HouseholdModel, held: Households, rng: np.random.Generator) -> tuple[pd.DataFrame, Any]:
-    """Decode people; where numbers inside bins break a rule across people they are drawn anew. Also returns sizes."""
-    schema, codes = model.schema, _matrix(held.people, int(held.sizes.sum()))
-
-    def marginal(name: tuple[str]) -> Any:
-        """Counts of people: a household of s people counts s times."""
-        table = model.people.marginal((SIZE, f"person.{name[0]}"))
-        return (table * np.arange(1, schema.largest + 1)[:, None]).sum(axis=0)
-
-    densities = guess_densities(schema.person, marginal)
-    people = decode(codes, schema.person, rng, densities)
-    if not any(isinstance(rule, GapRule) for rule in schema.together):
-        return people, held.sizes
-    every = np.arange(len(held.sizes))
-    broken = every[_breaks(schema, people, held.sizes)]
-    for _ in range(REDRAWS):
-        if not len(broken):
-            return people, held.sizes
-        rows = member_rows(held.sizes, broken)
-        again = decode(codes[rows], schema.person, rng, densities)
-        still = _breaks(schema, again, held.sizes[broken])
-        sound = ~np.repeat(still, held.sizes[broken])
-        for name in people.columns:
-            values = people[name].array.copy()
-            values[rows[sound]] = again[name].array[sound]
-            people[name] = values
-        broken = broken[still]
-    source = donors(held.sizes, np.isin(every, broken), schema, rng)
-    return people.iloc[member_rows(held.sizes, source)].reset_index(drop=True), held.sizes[source]
-
-
-def _breaks(schema: LinkedSchema, people: pd.DataFrame, sizes: Any) -> Any:
-    return np.any(list(schema.broken_rules(people, sizes).values()), axis=0)
+    portions = list(draw_tables(model, households, rng))
+    return {name: to_frame(pa.concat_tables([portion[name] for portion in portions])) for name in TABLES}

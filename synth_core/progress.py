@@ -29,7 +29,7 @@ def live_progress(title: str, *, wanted: bool = True) -> Iterator[Advance]:
         wanted: whether anything is to be shown; the caller may report progress in another way.
 
     Yields:
-        What to call with news; calling it costs nothing where nobody looks.
+        What to call with news; calling it costs nothing where no bar is shown.
     """
     display = _notebook_display() if wanted else None
     if display is not None:
@@ -67,7 +67,7 @@ def report_progress(title: str) -> Iterator[Callable[[str], None]]:
 
 
 def _unseen(what: str, share: float) -> None:
-    """Nobody looks."""
+    """No bar is shown."""
 
 
 def _terminal_bar() -> Any:

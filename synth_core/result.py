@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from synth_core.errors import needing
-from synth_core.inference.ask import AskedTable
-from synth_core.inference.published import Asking
+from synth_core.inference.published import Askable, Asking
 from synth_core.inference.replicates import Replicates
-from synth_core.inference.uncertain import LEVEL, Uncertain
-from synth_core.ledger.book import counted_records
+from synth_core.inference.uncertain import Uncertain
+from synth_core.ledger.book import counted_records, pure_loss
 from synth_core.markup import table_html
 from synth_core.models.mixture import Model
 from synth_core.privacy.accounts import Record
@@ -43,6 +42,7 @@ class Cost:
         mu: the same promise as a parameter of Gaussian differential privacy.
         spent: the epsilon that its charges are worth.
         unit: whom the promise protects, and "accounted for nowhere" where no ledger was given.
+        pure: the epsilon that bounds the answers without a delta; None where a question had noise that needs one.
     """
 
     epsilon: float
@@ -50,11 +50,13 @@ class Cost:
     mu: float
     spent: float
     unit: str
+    pure: float | None = None
 
     def __str__(self) -> str:
         return (
             f"epsilon {loss_text(self.epsilon)} at delta {exact_text(self.delta)} per {self.unit}; "
             f"spent: epsilon {loss_text(self.spent)}"
+            + (f", without a delta {loss_text(self.pure)}" if self.pure is not None else "")
         )
 
     def _repr_html_(self) -> str:
@@ -62,7 +64,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Release:
+class Release(Askable):
     """A synthetic table, the model it was drawn from, and the ledger records of what it cost.
 
     Attributes:
@@ -151,34 +153,8 @@ class Release:
             self._replicates.append(Replicates.joined([Replicates.of(self.model, []), *made]))
         return Uncertain(self.model, self._replicates[0])
 
-    def ask(
-        self,
-        by: str | Sequence[str] = (),
-        *,
-        where: Mapping[str, str | int | Collection[str | int]] | None = None,
-        share: bool = False,
-        mean: str | None = None,
-        level: float = LEVEL,
-    ) -> AskedTable:
-        """Ask for a table, with an interval for each number; costs no privacy.
-
-        The first question makes the replicates of the model, which takes about as long as some more fits.
-
-        Args:
-            by: columns of the table; one name may stand alone, none asks for one number.
-            where: values that records have in some columns, in the schema's words, such as `{"sex": "female"}`.
-            share: shares of the records that meet the condition instead of counts.
-            mean: the column of numbers whose mean is asked for instead.
-            level: share of the true values that the intervals are to hold.
-
-        Returns:
-            The answer: the model's own, without sampling error; print it or take `to_frame()`.
-
-        Raises:
-            SpecError: a column or a value is unknown, or the question makes no sense.
-        """
-        asking = Asking(self.uncertain(), self.schema, self.moments)
-        return asking.ask(by, where=where, share=share, mean=mean, level=level)
+    def _asking(self) -> Asking:
+        return Asking(self.uncertain(), self.schema, self.moments)
 
     def evaluate(self, real: pd.DataFrame) -> Evaluation:
         """Compare the synthetic table with the real one.
@@ -224,7 +200,8 @@ def cost_of(records: Sequence[Record], asked: tuple[float, float], unit: str) ->
     charged = sum((record.mu2 for record in counted_records(records)), Fraction(0))
     spent = epsilon_of(charged, delta)
     promised = max(charged, mu2_of(epsilon, delta))
-    return Cost(epsilon=max(epsilon, spent), delta=delta, mu=mu_of(promised), spent=spent, unit=unit)
+    whole, pure = max(epsilon, spent), pure_loss(records)
+    return Cost(epsilon=whole, delta=delta, mu=mu_of(promised), spent=spent, unit=unit, pure=pure)
 
 
 def list_spends(records: Sequence[Record]) -> pd.DataFrame:

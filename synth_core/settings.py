@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 PREFIX = "SYNTH_"
 
@@ -46,6 +47,11 @@ class Settings:
     def from_environment(cls) -> Settings:
         """Returns what the environment of this process says now."""
         return cls(**{name: os.environ.get(variable(name)) or None for name in NAMES})
+
+
+def cache_folder() -> Path:
+    """Returns the user's folder of caches, which need not exist: that of XDG_CACHE_HOME, or `.cache` in the home."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "synth-core"
 
 
 def variable(name: str) -> str:

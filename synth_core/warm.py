@@ -17,9 +17,10 @@ import pandas as pd
 from synth_core.api import synthesize
 from synth_core.arrays import NUMPY
 from synth_core.domain import Domain
-from synth_core.evaluation.cells import align_cells, count_cells
+from synth_core.evaluation.cells import align_cells, count_cells, find_occupied
+from synth_core.evaluation.classification import find_nearest
 from synth_core.evaluation.support_vectors import Lessons
-from synth_core.evaluation.tables import count_matches
+from synth_core.evaluation.tables import add_sums, count_matches
 from synth_core.models import inference
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
@@ -51,7 +52,7 @@ def warm_up() -> None:
 
 
 def warm_release(sizes: Sequence[int]) -> None:
-    """Run what any release of columns with so many codes needs, from counting to evaluation."""
+    """Run what any release of columns of these sizes needs, from counting to evaluation."""
     for size in sizes:
         _warm_engine(size)
         domain = Domain.of({"a": size, "b": 2})
@@ -59,10 +60,14 @@ def warm_release(sizes: Sequence[int]) -> None:
         count_codes(none, domain, [("a", "b")])
         cells = count_cells(list(none.values()), domain.sizes)
         align_cells(cells, cells)
+        find_nearest(np.column_stack(list(none.values())), np.array(list(none.values())))
         numbers = Schema.model_validate({"columns": [{"name": "n", "kind": "integer", "bins": [0, 2, 4]}]})
         decode_table(none["a"][:, None], numbers, np.random.default_rng(0))
     few = np.array([[0, 0], [1, 1]], dtype=np.uint8)
     Lessons.of(few, Domain.of({"a": 2, "b": 2})).predict("a", few)
+    one = np.ones(1, dtype=np.int64)
+    find_occupied(one)
+    add_sums(one[:, None], one, one[:, None], one, one)
     count_matches(few.astype(np.int64), few, np.zeros(2, dtype=np.int64))
     grid_noise(Fraction(1), 1, SystemEntropy())
 

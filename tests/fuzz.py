@@ -4,6 +4,9 @@ The number of a case says which reader it is for and how a sound input is change
 with a SynthError. Anything else is a failure: another error, a refusal that quotes a cell, a charge without a
 release, a changed file that verifies, more than a minute, more than two gigabytes, a process that dies. Inputs that
 failed are kept in tests/fuzz_corpus and tried first.
+
+With `--releases` a case is a whole release of a random table under a random schema, with a random spec
+(`support.random_releases`): `make fuzz-releases CASES=4000`.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -21,12 +25,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from support import random_releases
 from support.hostile_input import KINDS, MAX_SECONDS, Readers, judged, mutated
 
 CORPUS = Path(__file__).parent / "fuzz_corpus"
-TABLE = Path(__file__).parent / "benchmarks" / "fuzz.md"
+BENCHMARKS = Path(__file__).parent / "benchmarks"
 BATCH = 5_000
 """Cases of one process; a process that dies loses the rest of them, and they are tried by another."""
+BATCH_OF_RELEASES = 100
+"""The same of releases, each of which takes about a second."""
 PROCESSES = 3
 """Processes at a time."""
 MAX_KEPT = 10
@@ -35,25 +42,46 @@ MAX_BYTES = 2 << 30
 """Upper limit of the memory of a process, all its cases together."""
 
 
-def run_batch(first: int, last: int, progress: Path) -> int:
+Case = tuple[int, str, str, str]
+"""Number, kind, outcome, and what is wrong."""
+
+
+def run_batch(cases: Iterator[Case]) -> int:
     """The cases of one process; prints how many of each kind ended how, and every failure."""
+    outcomes: Counter[str] = Counter()
+    for number, kind, outcome, wrong in cases:
+        outcomes[f"{kind} {outcome}"] += 1
+        if outcome == "failed":
+            print(json.dumps({"case": number, "kind": kind, "wrong": wrong[:300]}), flush=True)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    print(json.dumps({"outcomes": outcomes, "memory": memory}), flush=True)
+    return 0
+
+
+def inputs(numbers: range, progress: Path) -> Iterator[Case]:
+    """Hostile inputs; the one at work is in the folder `progress`."""
     with TemporaryDirectory() as folder:
         readers = Readers(Path(folder))
         sound = {kind: readers.sound(kind) for kind in KINDS}
-        outcomes: Counter[str] = Counter()
-        for number in range(first, last):
+        for number in numbers:
             kind = KINDS[number % len(KINDS)]
             content = mutated(sound[kind], np.random.default_rng([20, number]))
             (progress / "case").write_text(str(number))
             (progress / "input").write_bytes(content)
             outcome, wrong = judged(readers, kind, content)
-            outcomes[f"{kind} {outcome}"] += 1
             if outcome == "failed":
                 _keep(kind, number, content)
-                print(json.dumps({"case": number, "kind": kind, "wrong": wrong[:300]}), flush=True)
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-        print(json.dumps({"outcomes": outcomes, "memory": memory}), flush=True)
-    return 0
+            yield number, kind, outcome, wrong
+
+
+def releases(numbers: range, progress: Path) -> Iterator[Case]:
+    """Random releases, each with a limit of processor time."""
+    for number in numbers:
+        (progress / "case").write_text(str(number))
+        signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)
+        with TemporaryDirectory() as folder:
+            yield number, *random_releases.tried(number, Path(folder))
+    signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def _keep(kind: str, case: int, content: bytes) -> None:
@@ -76,17 +104,23 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=1e6, help="after which no further cases are begun")
     parser.add_argument("--batch", nargs=3, metavar=("FIRST", "LAST", "PROGRESS"), help="used by the program itself")
-    parser.add_argument("--table", action="store_true", help=f"write {TABLE.name}")
+    parser.add_argument("--releases", action="store_true", help="random releases rather than hostile input")
+    parser.add_argument("--processes", type=int, default=PROCESSES, help="how many at a time")
+    parser.add_argument("--table", action="store_true", help="write the table of benchmarks/")
     given = parser.parse_args()
     if given.batch:
-        return run_batch(int(given.batch[0]), int(given.batch[1]), Path(given.batch[2]))
-    began, failures = time.monotonic(), [(name, wrong) for name, how, wrong in replay() if how == "failed"]
+        cases = releases if given.releases else inputs
+        return run_batch(cases(range(int(given.batch[0]), int(given.batch[1])), Path(given.batch[2])))
+    began, failures = time.monotonic(), []
+    if not given.releases:
+        failures += [(name, wrong) for name, how, wrong in replay() if how == "failed"]
     outcomes: Counter[str] = Counter()
     memory, end = 0, given.first + given.cases
-    starts = range(given.first, end, BATCH)
-    with ThreadPoolExecutor(PROCESSES) as pool:
+    batch = BATCH_OF_RELEASES if given.releases else BATCH
+    limits = {"began": began, "minutes": given.minutes, "releases": given.releases}
+    with ThreadPoolExecutor(given.processes) as pool:
         for found, wrong, used in pool.map(
-            lambda at: _in_processes(at, min(end, at + BATCH), began=began, minutes=given.minutes), starts
+            lambda at: _in_processes(at, min(end, at + batch), **limits), range(given.first, end, batch)
         ):
             outcomes, memory = outcomes + found, max(memory, used)
             failures += wrong
@@ -97,27 +131,27 @@ def main() -> int:
     for name, what in failures:
         print(f"failed: {name}: {what}")
     if given.table:
-        TABLE.write_text(_table(outcomes, memory, time.monotonic() - began, len(list(CORPUS.iterdir()))))
+        _write_table(outcomes, memory, time.monotonic() - began, releases=given.releases)
     return 1 if failures else 0
 
 
 def _in_processes(
-    first: int, last: int, *, began: float, minutes: float
+    first: int, last: int, *, began: float, minutes: float, releases: bool
 ) -> tuple[Counter[str], list[tuple[str, str]], int]:
     """The same of some cases, those after one at which a process died included; of none, if it is too late."""
     outcomes: Counter[str] = Counter()
     failures: list[tuple[str, str]] = []
     memory, at = 0, first
     while at < last and time.monotonic() - began < 60 * minutes:
-        found, wrong, used, at = _in_a_process(at, last)
+        found, wrong, used, at = _in_a_process(at, last, releases=releases)
         outcomes, failures, memory = outcomes + found, failures + wrong, max(memory, used)
     return outcomes, failures, memory
 
 
-def _in_a_process(first: int, last: int) -> tuple[Counter[str], list[tuple[str, str]], int, int]:
+def _in_a_process(first: int, last: int, *, releases: bool) -> tuple[Counter[str], list[tuple[str, str]], int, int]:
     """Outcomes, failures, memory in bytes, and the case to go on with."""
     with TemporaryDirectory() as folder:
-        command = [sys.executable, __file__, "--batch", str(first), str(last), folder]
+        command = [sys.executable, __file__, *["--releases"] * releases, "--batch", str(first), str(last), folder]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         lines = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
         failed = [(f"case {line['case']} ({line['kind']})", line["wrong"]) for line in lines if "case" in line]
@@ -125,20 +159,31 @@ def _in_a_process(first: int, last: int) -> tuple[Counter[str], list[tuple[str, 
             return Counter(lines[-1]["outcomes"]), failed, lines[-1]["memory"], last
         begun = Path(folder, "case")
         case = int(begun.read_text()) if begun.exists() else first
-        kind, said = KINDS[case % len(KINDS)], (ended.stderr.strip().splitlines() or [""])[-1]
-        if begun.exists():
+        kinds = random_releases.KINDS if releases else KINDS
+        kind, said = kinds[case % len(kinds)], (ended.stderr.strip().splitlines() or [""])[-1]
+        if begun.exists() and not releases:
             _keep(kind, case, Path(folder, "input").read_bytes())
         failed.append((f"case {case} ({kind})", f"its process ended: {ended.returncode} {said}"))
         return Counter({f"{kind} failed": 1}), failed, 0, case + 1
 
 
-def _table(outcomes: Counter[str], memory: int, seconds: float, corpus: int) -> str:
+def _write_table(outcomes: Counter[str], memory: int, seconds: float, *, releases: bool) -> None:
+    head, kinds = (RELEASES_HEAD, random_releases.KINDS) if releases else (INPUTS_HEAD, KINDS)
     rows = []
-    for kind in KINDS:
+    for kind in dict.fromkeys(kinds):
         taken, refused, failed = (outcomes[f"{kind} {how}"] for how in ("taken", "refused", "failed"))
         rows.append(f"| {kind} | {taken + refused + failed:,} | {taken:,} | {refused:,} | {failed:,} |")
     total, failed = sum(outcomes.values()), sum(n for how, n in outcomes.items() if how.endswith("failed"))
-    head = f"""# Hostile input to every reader
+    corpus = "" if releases else f" and {len(list(CORPUS.iterdir()))} of the corpus"
+    end = (
+        f"{total:,} cases{corpus}, {failed} failed, in {seconds:,.0f} s of a shared processor; "
+        f"no process had more than {memory >> 20:,} MB."
+    )
+    name = "fuzz_releases.md" if releases else "fuzz.md"
+    BENCHMARKS.joinpath(name).write_text(head + "\n".join([*rows, "", end, ""]))
+
+
+INPUTS_HEAD = f"""# Hostile input to every reader
 
 Written by `make fuzz`. A case is a sound input with one to eight changes, which follow from its number. It may be taken
 or refused in one line. It fails if the reader raises anything else, quotes a cell of the confidential rows, charges
@@ -149,11 +194,20 @@ where a page answers it. `…_inside` changes what is in an archive, and packs i
 | reader | cases | taken | refused | failed |
 |---|---:|---:|---:|---:|
 """
-    end = (
-        f"{total:,} cases and {corpus} of the corpus, {failed} failed, in {seconds:,.0f} s of a shared processor; "
-        f"no process had more than {memory >> 20:,} MB."
-    )
-    return head + "\n".join([*rows, "", end, ""])
+
+RELEASES_HEAD = f"""# Random releases
+
+Written by `make fuzz-releases`. A case draws a schema, records and a request: kinds of columns, rules, units, methods,
+presets and options, budgets, strata, protected tables, sums, replicates and everything else that a spec may say. It
+may be refused in one line before anything is charged; what `synth plan` accepts, only for its records. Otherwise
+it has to end in a release: it verifies, costs no more than was asked, its tables are as declared and keep the rules,
+and it answers questions. It fails if not, if anything else is raised, a floating-point warning included, or if it needs
+more than {MAX_SECONDS} s of processor time; and all fail if a process needs more than {MAX_BYTES >> 30} GB. `steps` are
+releases as `synth run` makes them, `call` calls of `synthesize`, `linked` the same of two linked tables.
+
+| release | cases | published | refused | failed |
+|---|---:|---:|---:|---:|
+"""
 
 
 if __name__ == "__main__":

@@ -181,7 +181,7 @@ FAULTS = (
         '        return Check("ledger", "manifest, files and ledger agree")\n',
         ("tests/steps/test_verify.py",)),
     Fault("promise 14: a marginal is guessed from the answer's length", "synth_core/ledger/answers.py",
-        "TABLES = (Kind.MARGINAL, Kind.MERGED)", "TABLES = (Kind.MARGINAL, Kind.STRATEGY)",
+        "TABLES = (AnswerKind.MARGINAL, AnswerKind.MERGED)", "TABLES = (AnswerKind.MARGINAL, AnswerKind.STRATEGY)",
         ("tests/steps/test_stored_answers.py::test_square_strategies_do_not_pass_as_marginals",
          "tests/steps/test_stored_answers.py::test_every_marginal_is_compared_also_one_of_merged_codes")),
     Fault("promise 15a: ledger and head rolled back together spend", "synth_core/ledger/chain.py",

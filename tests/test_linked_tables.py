@@ -129,7 +129,7 @@ def test_an_account_of_another_unit_is_refused(tmp_path, unit):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"pairs_share": 1.0}, "at least 0 and below 1"),
+        ({"pairs_share": 1.0}, "pairs_share: Input should be less than 1"),
         ({"moments_share": 0.1}, "moments_share= is not offered"),
         ({"rows_per_unit": 3}, "rows_per_unit= is not offered"),
         ({"protect": [["x"]]}, "protect= is not offered"),

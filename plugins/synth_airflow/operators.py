@@ -103,7 +103,7 @@ class StepTask(ReleaseOperator):
         step: The step.
         parts_of: The step that follows, if each of its parts is a task of its own: their list is what this one returns.
             A step without parts is skipped, and no process is started for it.
-        gate: The task that follows and waits for a person; it is skipped where nobody is asked, without a process.
+        gate: The task that follows and waits for a person; skipped without a process where no approval is asked for.
     """
 
     def __init__(self, *, step: str, parts_of: str | None = None, gate: str | None = None, **kwargs: Any) -> None:

@@ -111,7 +111,7 @@ def _step_tasks(step: Step, before: Any, *, gate: bool, parts: Mapping[str, Sequ
 
 
 def _hand_over(step: Step, *, gate: bool, parts: Mapping[str, Sequence[PartId]]) -> dict[str, str]:
-    """What a step's task does for the next one: list its parts, or skip the gate where nobody is asked."""
+    """What a step's task does for the next one: list its parts, or skip the gate where no approval is asked for."""
     following = dict(pairwise(PIPELINE)).get(step)
     if following is None:
         return {}

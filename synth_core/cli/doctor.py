@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from synth_core.cluster import connect
 from synth_core.errors import ClusterError, PublishError, SpecError, SynthError
 from synth_core.events.office import Office
-from synth_core.privacy.accounts import State as Entry
+from synth_core.privacy.accounts import State
 from synth_core.privacy.budget import check_delta
 from synth_core.release.paths import PRIVATE_MODE, ReleasePaths
 from synth_core.release.signing import key_path, private_key
@@ -36,7 +36,7 @@ AHEAD = timedelta(minutes=1)
 """How far the ledger's last record may lie in the future before the clock is suspected."""
 
 
-class State(StrEnum):
+class Health(StrEnum):
     """How a finding stands."""
 
     GOOD = "ok"
@@ -50,7 +50,7 @@ class Finding:
     """One thing that was looked at, what was seen, and what to do about it."""
 
     subject: str
-    state: State
+    state: Health
     seen: str
     remedy: str = ""
 
@@ -72,15 +72,15 @@ def examine(patient: Patient) -> Iterator[Finding]:
         try:
             yield from check(patient)
         except SynthError as refusal:
-            yield Finding(check.__name__, State.WRONG, str(refusal))
+            yield Finding(check.__name__, Health.WRONG, str(refusal))
 
 
 def in_short(findings: Sequence[Finding]) -> str:
     """One line for all that is well; the rest is in a table of its own."""
-    good = sum(finding.state is State.GOOD for finding in findings)
-    ill = len(findings) - good - sum(finding.state is State.UNSEEN for finding in findings)
+    good = sum(finding.state is Health.GOOD for finding in findings)
+    ill = len(findings) - good - sum(finding.state is Health.UNSEEN for finding in findings)
     rest = f"the other {good} things are well" if ill else f"healthy: {good} things were checked"
-    unseen = [f"{one.subject}: {one.seen} ({one.remedy})" for one in findings if one.state is State.UNSEEN]
+    unseen = [f"{one.subject}: {one.seen} ({one.remedy})" for one in findings if one.state is Health.UNSEEN]
     return "; ".join([f"{rest} (--all lists them)", *unseen])
 
 
@@ -90,7 +90,7 @@ def interpreter(_: Patient) -> Iterator[Finding]:
     yield _judged("python", supported, platform.python_version(), "use Python 3.11 or 3.12")
     if os.environ.get("PYTHONDONTWRITEBYTECODE"):
         seen = "PYTHONDONTWRITEBYTECODE is set, so every Airflow process compiles its modules anew"
-        yield Finding("python", State.WORRYING, seen, "unset it")
+        yield Finding("python", Health.WORRYING, seen, "unset it")
 
 
 def packages(_: Patient) -> Iterator[Finding]:
@@ -107,32 +107,34 @@ def packages(_: Patient) -> Iterator[Finding]:
         elif not requirement.specifier.contains(installed, prereleases=True):
             wrong.append(f"{requirement.name} is {installed}, not {requirement.specifier}")
     if wrong:
-        yield Finding("packages", State.WRONG, "; ".join(wrong), "install requirements.lock again")
+        yield Finding("packages", Health.WRONG, "; ".join(wrong), "install requirements.lock again")
     else:
         airflow = _version("apache-airflow")
         beside = f"Airflow {airflow}" if airflow else "no Airflow (only the command line runs releases here)"
-        yield Finding("packages", State.GOOD, f"as required; synth-core {_version('synth-core')}, {beside}")
+        yield Finding("packages", Health.GOOD, f"as required; synth-core {_version('synth-core')}, {beside}")
 
 
 def kernels(_: Patient) -> Iterator[Finding]:
     """Whether the compiled kernels are on disk."""
     folder = importlib.import_module("synth_core.models.kernels").collect.stats.cache_path
     if folder and any(Path(folder).glob("kernels.collect-*.nbi")):
-        yield Finding("kernels", State.GOOD, "compiled")
+        yield Finding("kernels", Health.GOOD, "compiled")
     else:
         seen = "not compiled yet, so the first fit of every process waits some seconds"
         remedy = "run `python -m synth_core.warm` as the user who owns the installation"
-        yield Finding("kernels", State.WORRYING, seen, remedy)
+        yield Finding("kernels", Health.WORRYING, seen, remedy)
 
 
 def settings(_: Patient) -> Iterator[Finding]:
     """Settings that nothing reads are mistyped ones."""
     unknown = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in VARIABLES)
     if unknown:
-        yield Finding("settings", State.WORRYING, f"nothing reads {', '.join(unknown)}", "see the settings in the docs")
+        yield Finding(
+            "settings", Health.WORRYING, f"nothing reads {', '.join(unknown)}", "see the settings in the docs"
+        )
     else:
         count = sum(name in os.environ for name in VARIABLES)
-        yield Finding("settings", State.GOOD, f"{count} of {len(VARIABLES)} variables are set")
+        yield Finding("settings", Health.GOOD, f"{count} of {len(VARIABLES)} variables are set")
 
 
 def workspace(patient: Patient) -> Iterator[Finding]:
@@ -140,10 +142,10 @@ def workspace(patient: Patient) -> Iterator[Finding]:
     folder = patient.workspace
     if folder is None:
         seen = "none is named, so permissions, ledger and signing key were not looked at"
-        yield Finding("workspace", State.UNSEEN, seen, "set SYNTH_WORKSPACE, or name one with --workspace")
+        yield Finding("workspace", Health.UNSEEN, seen, "set SYNTH_WORKSPACE, or name one with --workspace")
         return
     ReleasePaths(folder, "doctor").check_writable()
-    yield Finding("workspace", State.GOOD, f"{folder} can be written to")
+    yield Finding("workspace", Health.GOOD, f"{folder} can be written to")
     zone = folder / "confidential"
     if zone.exists():
         mode = stat.S_IMODE(zone.stat().st_mode)
@@ -152,7 +154,7 @@ def workspace(patient: Patient) -> Iterator[Finding]:
     free = shutil.disk_usage(folder if folder.exists() else folder.parent).free
     if free < LITTLE_SPACE:
         seen = f"{free / 2**30:.0f} GiB are free"
-        yield Finding("workspace", State.WORRYING, seen, "make room before a large ingest")
+        yield Finding("workspace", Health.WORRYING, seen, "make room before a large ingest")
 
 
 def ledger(patient: Patient) -> Iterator[Finding]:
@@ -176,13 +178,13 @@ def ledger(patient: Patient) -> Iterator[Finding]:
 def _deltas(office: Office) -> Iterator[Finding]:
     """Accounts whose delta was never compared with their number of records, unless a reason is recorded."""
     for opened in office.ledger.records():
-        if opened.state is not Entry.ACCOUNT:
+        if opened.state is not State.ACCOUNT:
             continue
         try:
             check_delta(opened.account.delta, opened.account.largest_n, opened.reason)
         except SpecError as refusal:
             subject = f"account {opened.dataset}"
-            yield Finding(subject, State.WORRYING, str(refusal), "delta is for life; use it for the next account")
+            yield Finding(subject, Health.WORRYING, str(refusal), "delta is for life; use it for the next account")
 
 
 def keys(patient: Patient) -> Iterator[Finding]:
@@ -191,12 +193,12 @@ def keys(patient: Patient) -> Iterator[Finding]:
         return
     path = key_path(ReleasePaths(patient.workspace, "doctor"))
     if not path.exists():
-        yield Finding("signing key", State.GOOD, "none yet; the first publication makes one")
+        yield Finding("signing key", Health.GOOD, "none yet; the first publication makes one")
         return
     try:
         private_key(path, create=False)
     except PublishError as refusal:
-        yield Finding("signing key", State.WRONG, str(refusal))
+        yield Finding("signing key", Health.WRONG, str(refusal))
         return
     mode = stat.S_IMODE(path.stat().st_mode)
     remedy = f"chmod 0600 {path}; if others could read it, make a new one"
@@ -206,7 +208,7 @@ def keys(patient: Patient) -> Iterator[Finding]:
 def cluster(patient: Patient) -> Iterator[Finding]:
     """Whether the Dask cluster answers, has workers, and runs the same code on the same files."""
     if patient.cluster is None:
-        yield Finding("cluster", State.GOOD, "none is set; tasks use their own threads")
+        yield Finding("cluster", Health.GOOD, "none is set; tasks use their own threads")
         return
     here = facts(patient.workspace)
     with connect(patient.cluster) as opened:
@@ -215,9 +217,9 @@ def cluster(patient: Patient) -> Iterator[Finding]:
         except ImportError:
             raise ClusterError("workers cannot import synth_core; install the same package on them as here") from None
     if not workers:
-        yield Finding("cluster", State.WRONG, "it answers and has no workers", "start `dask worker` processes")
+        yield Finding("cluster", Health.WRONG, "it answers and has no workers", "start `dask worker` processes")
         return
-    yield Finding("cluster", State.GOOD, f"{len(workers)} workers answer")
+    yield Finding("cluster", Health.GOOD, f"{len(workers)} workers answer")
     different = sorted(
         {
             f"{name} {found.versions.get(name)} instead of {version}"
@@ -228,20 +230,20 @@ def cluster(patient: Patient) -> Iterator[Finding]:
     )
     if different:
         seen = f"workers have {', '.join(different)}"
-        yield Finding("cluster", State.WRONG, seen, "install the same lock file on them")
+        yield Finding("cluster", Health.WRONG, seen, "install the same lock file on them")
     if not all(found.sees_workspace for found in workers.values()):
-        yield Finding("cluster", State.WRONG, "some workers do not see the workspace", "mount it on every worker")
+        yield Finding("cluster", Health.WRONG, "some workers do not see the workspace", "mount it on every worker")
 
 
 def gpu(_: Patient) -> Iterator[Finding]:
     """Graphics cards, and whether the code could use them."""
     cards = _cards()
     if not cards:
-        yield Finding("gpu", State.GOOD, "none here; fits run on the CPU")
+        yield Finding("gpu", Health.GOOD, "none here; fits run on the CPU")
     elif _version("cupy-cuda12x") is None:
-        yield Finding("gpu", State.WORRYING, f"{cards} found, but CuPy is not installed", "install the extra `cuda`")
+        yield Finding("gpu", Health.WORRYING, f"{cards} found, but CuPy is not installed", "install the extra `cuda`")
     else:
-        yield Finding("gpu", State.GOOD, f"{cards} found, CuPy {_version('cupy-cuda12x')}")
+        yield Finding("gpu", Health.GOOD, f"{cards} found, CuPy {_version('cupy-cuda12x')}")
 
 
 CHECKS: tuple[Check, ...] = (interpreter, packages, kernels, settings, workspace, ledger, keys, cluster, gpu)
@@ -264,7 +266,7 @@ def facts(workspace: Path | None) -> Facts:
 
 
 def _judged(subject: str, good: bool, seen: str, remedy: str) -> Finding:
-    return Finding(subject, State.GOOD, seen) if good else Finding(subject, State.WRONG, seen, remedy)
+    return Finding(subject, Health.GOOD, seen) if good else Finding(subject, Health.WRONG, seen, remedy)
 
 
 def _version(package: str) -> str | None:

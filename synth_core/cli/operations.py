@@ -153,7 +153,7 @@ def doctor(
     from rich.console import Console
     from rich.table import Table
 
-    from synth_core.cli.doctor import Patient, State, examine, in_short
+    from synth_core.cli.doctor import Health, Patient, examine, in_short
 
     patient = Patient(workspace=workspace.resolve() if workspace else None, cluster=cluster)
     findings = list(examine(patient))
@@ -161,8 +161,8 @@ def doctor(
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
         table = Table("", "", "seen", "what to do", box=None, pad_edge=False)
-        colours = {State.GOOD: "green", State.UNSEEN: "dim", State.WORRYING: "yellow", State.WRONG: "bold red"}
-        shown = [one for one in findings if everything or one.state in (State.WORRYING, State.WRONG)]
+        colours = {Health.GOOD: "green", Health.UNSEEN: "dim", Health.WORRYING: "yellow", Health.WRONG: "bold red"}
+        shown = [one for one in findings if everything or one.state in (Health.WORRYING, Health.WRONG)]
         for finding in shown:
             word = f"[{colours[finding.state]}]{finding.state.value}[/]"
             table.add_row(word, finding.subject, finding.seen, finding.remedy)
@@ -170,7 +170,7 @@ def doctor(
             Console().print(table)
         if not everything:
             typer.echo(in_short(findings))
-    if any(finding.state is State.WRONG for finding in findings):
+    if any(finding.state is Health.WRONG for finding in findings):
         raise typer.Exit(1)
 
 

@@ -60,8 +60,7 @@ class Distances:
 
 def occupied_cells(table: Counts) -> Cells:
     """The occupied cells of a table of counts; of a large table no more than counting them would have left."""
-    positions = np.flatnonzero(table)
-    cells = Cells(positions, table.ravel()[positions])
+    cells = Cells(*find_occupied(table.ravel()))
     return cells if table.size <= DENSE_CELLS else _thinned(cells)
 
 
@@ -180,6 +179,21 @@ def _hash_one(position: np.int64) -> np.uint64:
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))
+
+
+@compiled
+def find_occupied(table: Counts) -> tuple[NDArray[np.int64], Counts]:
+    """Positions of the cells with rows, ascending, and their counts."""
+    occupied = 0
+    for cell in table:
+        occupied += cell != 0
+    positions, counts = np.empty(occupied, np.int64), np.empty(occupied, np.int64)
+    at = 0
+    for k in range(table.size):
+        if table[k] != 0:
+            positions[at], counts[at] = k, table[k]
+            at += 1
+    return positions, counts
 
 
 @compiled

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
 
 from synth_core.cluster import Cluster
+from synth_core.compiled import compiled
 from synth_core.domain import Codes, Domain
 from synth_core.errors import needing
 from synth_core.evaluation.support_vectors import Lessons
@@ -172,6 +172,20 @@ def closeness(real: Codes, synthetic: Codes) -> Closeness:
 
 def _nearest(probes: Codes, rows: Codes) -> NDArray[np.int64]:
     """For each probe the least number of columns in which it differs from any of the rows."""
-    shares = cdist(probes, rows, "hamming").min(axis=1)
-    nearest: NDArray[np.int64] = np.rint(shares * rows.shape[1]).astype(np.int64)
-    return nearest
+    kind = np.min_scalar_type(max(int(table.max(initial=0)) for table in (probes, rows)))
+    return find_nearest(probes.astype(kind), np.ascontiguousarray(rows.T, dtype=kind))
+
+
+@compiled
+def find_nearest(probes: Codes, columns: Codes) -> NDArray[np.int64]:
+    """For each probe the least number of columns, given as rows of a matrix, that differ from it in one record."""
+    found = np.empty(probes.shape[0], np.int64)
+    differ = np.empty(columns.shape[1], np.int32)
+    for q in range(probes.shape[0]):
+        differ[:] = 0
+        for k in range(columns.shape[0]):
+            own, column = probes[q, k], columns[k]
+            for r in range(differ.size):
+                differ[r] += own != column[r]
+        found[q] = differ.min()
+    return found

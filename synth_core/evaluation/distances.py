@@ -99,4 +99,5 @@ def summarize(values: Sequence[float], *, population: int | None = None) -> Summ
 def relative_entropy(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
     """Kullback-Leibler divergence in bits; cells in which p is 0 add nothing."""
     held = p > 0
-    return float((p[held] * np.log2(p[held] / q[held])).sum())
+    kept = p[held]
+    return float((kept * np.log2(kept / q[held])).sum())

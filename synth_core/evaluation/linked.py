@@ -8,39 +8,75 @@ have at least m people who meet another, as a relative error with a sanity bound
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations, product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.domain import Clique
+from synth_core.cluster import Cluster
+from synth_core.domain import Clique, Codes
+from synth_core.evaluation.classification import TargetError, split_rows, target_errors, usual_targets
 from synth_core.evaluation.distances import tvd
+from synth_core.evaluation.household_shares import HouseholdShares, age_gaps, describe_households, has_gaps
+from synth_core.evaluation.tables import CodedTable
 from synth_core.markup import table_html
 from synth_core.models.tuples import UNITS, Households, count_tuples, joint_codes
 from synth_core.schema.linked import SIZE, LinkedSchema
+from synth_core.storage.household_partitions import Partition, count_partitions, read_households
+from synth_core.storage.households import count_scale
 
 MAX_TABLES = 200
 """Upper limit of the tables of one group; of more, that many are drawn at random, the same for every comparison."""
-
-GROUP_QUERIES = 500
-"""Group queries that are asked."""
-
-MAX_MEMBERS = 3
-"""Largest m of the group queries; m is drawn from 1 up to it."""
-
-SANITY = 0.01
-"""A relative error is taken of at least this share of the households."""
 
 SEED = 20230622
 """Seed of the tables and queries that are drawn: every comparison asks the same."""
 
 
+class TupleTable:
+    """Published households as the table of their tuple relation: counts of tuples of people, each of its weight."""
+
+    def __init__(
+        self, partitions: Sequence[Partition], schema: LinkedSchema, cluster: Cluster, *, places: int = 1
+    ) -> None:
+        self.domain = schema.domain(places)
+        self._partitions, self._cluster, self._places = list(partitions), cluster, places
+        self._scale = count_scale(places, schema.largest)
+
+    @cached_property
+    def rows(self) -> int:
+        """How many households of as many people there are."""
+        (sizes,) = self.tables([(SIZE,)])
+        return round(float(sizes.sum()))
+
+    @cached_property
+    def sample(self) -> Codes:
+        """One person of each household of the first partition."""
+        held = read_households(self._partitions[0], attributes=self.domain.attributes)
+        first = np.cumsum(held.sizes) - held.sizes
+        own = held.attributes | {SIZE: held.sizes - 1} | {name: codes[first] for name, codes in held.people.items()}
+        return np.column_stack([own[name] for name in self.domain.attributes])
+
+    def tables(self, cliques: Sequence[Clique]) -> Iterator[NDArray[np.float64]]:
+        """Count several marginals.
+
+        Args:
+            cliques: the attributes of each marginal.
+
+        Returns:
+            Counts of each, in households.
+        """
+        asked = {"places": self._places, "scale": self._scale}
+        for table in count_partitions(self._partitions, self.domain, cliques, self._cluster, **asked):
+            yield table / self._scale
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkedErrors:
-    """True errors of two linked tables; all but the last two are mean total variation distances.
+    """True errors of two linked tables; a number that has no other meaning is a mean total variation distance.
 
     Attributes:
         households: tables of three household attributes, the size among them.
@@ -50,7 +86,14 @@ class LinkedErrors:
         pairs: tables of an attribute of one person and one of another person of the household.
         pairs_by_size: the same within each size of household.
         groups: mean relative error of group queries.
+        couples: distance of the age differences of couples; None without declared roles and ages, or without couples.
+        parents_and_children: the same of parents and children.
         broken: households that break a rule across people.
+        targets: what a classifier learns of each person column from all others.
+        of_pairs: distance of each person attribute of one with each of another person of the household, in their order.
+        across: distance of each household attribute, and then of the size, with each person attribute.
+        real: the real households in shares.
+        synthetic: the synthetic ones in shares.
     """
 
     households: float
@@ -60,24 +103,52 @@ class LinkedErrors:
     pairs: float
     pairs_by_size: float
     groups: float
+    couples: float | None = None
+    parents_and_children: float | None = None
     broken: int = 0
+    targets: tuple[TargetError, ...] = ()
+    of_pairs: tuple[tuple[float, ...], ...] = ()
+    across: tuple[tuple[float, ...], ...] = ()
+    real: HouseholdShares
+    synthetic: HouseholdShares
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """Every mean error by its name, those that there are."""
+        named = {name: getattr(self, name) for name in NUMBERS}
+        return {name: value for name, value in named.items() if value is not None}
 
     def _repr_html_(self) -> str:
-        rows = [(f.name.replace("_", " "), f"{getattr(self, f.name):.4f}") for f in fields(self) if f.name != "broken"]
+        rows = [(name.replace("_", " "), f"{value:.4f}") for name, value in self.numbers.items()]
         rows.append(("broken", f"{self.broken:,}"))
         return table_html(rows, title="True errors, confidential, not to be published")
 
 
+NUMBERS = (
+    "households",
+    "people",
+    "people_3",
+    "people_in_households",
+    "pairs",
+    "pairs_by_size",
+    "groups",
+    "couples",
+    "parents_and_children",
+)
+"""The fields of `LinkedErrors` that hold a mean error."""
+
+
 def compare_households(
-    real: Households, synthetic: Households, schema: LinkedSchema, *, broken: int = 0
+    real: Households, synthetic: Households, schema: LinkedSchema, *, broken: int = 0, predictions: bool = True
 ) -> LinkedErrors:
     """Compare synthetic households with the real ones.
 
     Args:
-        real: the confidential households.
-        synthetic: households of the same schema.
+        real: the confidential households, at least one.
+        synthetic: households of the same schema, at least one.
         schema: the declaration of the tables.
         broken: how many of the synthetic ones break a rule.
+        predictions: whether classifiers are trained, which takes most of the time.
 
     Returns:
         Every true error.
@@ -86,26 +157,76 @@ def compare_households(
     kinds = (*schema.household_attributes, SIZE)
     views = [_flat(real), _flat(synthetic)]
     owned = [{a: codes[np.repeat(np.arange(len(h.sizes)), h.sizes)] for a, codes in own.items()} for h, own in views]
-
-    def far(cliques: Iterable[Clique], rows: Sequence[dict[str, NDArray[Any]]]) -> float:
-        return _mean(
-            tvd(*(np.bincount(joint_codes(r, one, c, len(r[c[0]])), minlength=one.cells(c)) for r in rows))
-            for c in _some(cliques)
-        )
-
     households = [own for _, own in views]
     members = [{**own, **held.people} for own, (held, _) in zip(owned, views, strict=True)]
+
+    def far(clique: Clique, rows: Sequence[dict[str, NDArray[Any]]]) -> float:
+        return tvd(
+            *(np.bincount(joint_codes(r, one, clique, len(r[clique[0]])), minlength=one.cells(clique)) for r in rows)
+        )
+
+    def mean(cliques: Iterable[Clique], rows: Sequence[dict[str, NDArray[Any]]]) -> float:
+        return _mean(far(clique, rows) for clique in _some(cliques))
+
     pairs = [(a, f"{b}@2") for a, b in product(people, people) if people.index(a) <= people.index(b)]
+    apart = _pair_errors(real, synthetic, schema, pairs)
     return LinkedErrors(
-        households=far(combinations(kinds, min(3, len(kinds))), households),
-        people=far(combinations(people, min(2, len(people))), members),
-        people_3=far(combinations(people, min(3, len(people))), members),
-        people_in_households=far(((a, *c) for a in kinds for c in combinations(people, min(2, len(people)))), members),
-        pairs=_pair_error(real, synthetic, schema, pairs),
-        pairs_by_size=_pair_error(real, synthetic, schema, [(SIZE, *pair) for pair in pairs]),
+        households=mean(combinations(kinds, min(3, len(kinds))), households),
+        people=mean(combinations(people, min(2, len(people))), members),
+        people_3=mean(combinations(people, min(3, len(people))), members),
+        people_in_households=mean(((a, *c) for a in kinds for c in combinations(people, min(2, len(people)))), members),
+        pairs=_mean(apart),
+        pairs_by_size=_mean(_pair_errors(real, synthetic, schema, [(SIZE, *pair) for pair in pairs])),
         groups=_mean(_group_errors(views, schema)),
+        couples=gap_error(real, synthetic, schema, "couples"),
+        parents_and_children=gap_error(real, synthetic, schema, "parents and children"),
         broken=broken,
+        targets=_predicted(members, schema) if predictions else (),
+        of_pairs=_symmetric(apart, len(people)),
+        across=tuple(tuple(far((a, b), members) for b in people) for a in kinds),
+        real=describe_households(real, schema),
+        synthetic=describe_households(synthetic, schema),
     )
+
+
+def gap_error(real: Households, synthetic: Households, schema: LinkedSchema, name: str) -> float | None:
+    """Total variation distance of the age differences between people of one household in two roles.
+
+    Args:
+        real: the confidential households.
+        synthetic: households of the same schema.
+        schema: the declaration of the tables.
+        name: couples, or parents and children (`GAPS`).
+
+    Returns:
+        The distance of the distributions of differences; None where the roles or ages are not declared or no person has
+        them in both tables.
+    """
+    if not has_gaps(schema, name):
+        return None
+    found = [age_gaps(held, schema, name) for held in (real, synthetic)]
+    if not all(map(len, found)):
+        return float(any(map(len, found))) or None
+    every = np.unique(np.concatenate(found))
+    return tvd(*(np.bincount(np.searchsorted(every, gaps), minlength=len(every)) for gaps in found))
+
+
+def _predicted(members: Sequence[dict[str, NDArray[Any]]], schema: LinkedSchema) -> tuple[TargetError, ...]:
+    """What linear support vector machines learn of people, from their own columns, as in a table by itself."""
+    domain = schema.person.domain
+    tables = [np.column_stack([rows[f"person.{name}"] for name in domain]) for rows in members]
+    real, synthetic = (CodedTable.of(codes, domain).sample for codes in tables)
+    targets = usual_targets(domain)
+    return target_errors(split_rows(real, synthetic), domain, targets=targets, cluster=Cluster())
+
+
+def _symmetric(errors: Sequence[float], count: int) -> tuple[tuple[float, ...], ...]:
+    """A matrix of which the upper triangle is listed, row by row."""
+    if not errors:
+        return ()
+    matrix = np.zeros((count, count))
+    matrix[np.triu_indices(count)] = errors
+    return tuple(map(tuple, np.maximum(matrix, matrix.T).tolist()))
 
 
 def _flat(held: Households) -> tuple[Households, dict[str, NDArray[Any]]]:
@@ -126,15 +247,27 @@ def _some(cliques: Iterable[Clique]) -> list[Clique]:
     return [found[k] for k in sorted(chosen)]
 
 
-def _pair_error(real: Households, synthetic: Households, schema: LinkedSchema, cliques: Sequence[Clique]) -> float:
+def _pair_errors(
+    real: Households, synthetic: Households, schema: LinkedSchema, cliques: Sequence[Clique]
+) -> list[float]:
+    """The distance of each table of two people; none where every person lives alone."""
     if schema.largest < 2:
-        return 0.0
-    domain, asked = schema.domain(2), _some(cliques)
-    tables = [count_tuples(held, domain, asked, places=2, scale=UNITS) for held in (real, synthetic)]
+        return []
+    domain = schema.domain(2)
+    tables = [count_tuples(held, domain, cliques, places=2, scale=UNITS) for held in (real, synthetic)]
     counted = [bool(table[0].any()) for table in tables]
     if not all(counted):
-        return float(any(counted))  # nobody lives with anybody in one of them, or in both
-    return _mean(tvd(left, right) for left, right in zip(*tables, strict=True))
+        return [float(any(counted))] * len(cliques)  # every person lives alone in one of them, or in both
+    return [tvd(left, right) for left, right in zip(*tables, strict=True)]
+
+
+GROUP_QUERIES = 500
+"""Group queries that are asked."""
+
+MAX_MEMBERS = 3
+"""Largest m of the group queries; m is drawn from 1 up to it."""
+SANITY = 0.01
+"""A relative error is taken of at least this share of the households."""
 
 
 def _group_errors(views: Sequence[tuple[Households, dict[str, NDArray[Any]]]], schema: LinkedSchema) -> Iterable[float]:
@@ -163,42 +296,3 @@ def _share(
     owner = np.repeat(np.arange(len(held.sizes)), held.sizes)
     number = np.bincount(owner[met], minlength=len(held.sizes))
     return float(((number >= least) & kind[attributes[own]]).mean()) if len(held.sizes) else 0.0
-
-
-def gap_error(
-    real: Households,
-    synthetic: Households,
-    values: NDArray[np.float64],
-    column: str,
-    chosen: Callable[..., NDArray[np.bool_]],
-) -> float:
-    """Total variation distance of the differences of a number between people of one household.
-
-    Args:
-        real: the confidential households.
-        synthetic: households of the same schema.
-        values: the number that each code of the column stands for.
-        column: the person attribute, such as `person.age`.
-        chosen: says of the codes of two people (two mappings of attribute to code) whether the pair is asked about.
-
-    Returns:
-        The distance of the distributions of differences, the second person's number less the first's.
-    """
-    found = [_gaps(held, values, column, chosen) for held in (real, synthetic)]
-    every = np.unique(np.concatenate(found))
-    return tvd(*(np.bincount(np.searchsorted(every, gaps), minlength=len(every)) for gaps in found))
-
-
-def _gaps(
-    held: Households, values: NDArray[np.float64], column: str, chosen: Callable[..., NDArray[np.bool_]]
-) -> NDArray[np.float64]:
-    starts, found = np.cumsum(held.sizes) - held.sizes, []
-    for size in np.unique(held.sizes[held.sizes > 1]):
-        begin = starts[held.sizes == size]
-        for i, j in product(range(size), range(size)):
-            if i != j:
-                first = {a: codes[begin + i] for a, codes in held.people.items()}
-                second = {a: codes[begin + j] for a, codes in held.people.items()}
-                met = chosen(first, second)
-                found.append(values[second[column][met]] - values[first[column][met]])
-    return np.concatenate([np.zeros(0), *found])

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from synth_core.domain import Clique
+from synth_core.domain import Clique, Codes, Domain
 from synth_core.errors import SourceError
 from synth_core.evaluation.distances import Z95, tvd
-from synth_core.evaluation.tables import CodedTable
 from synth_core.measurement import Measurement, merge_codes
 from synth_core.privacy.answer_form import Groups
 
@@ -81,6 +80,9 @@ class MeanError:
 class PublicQuality:
     """What a release may say of its own quality.
 
+    Of two linked tables, `rows` are households, `columns` and all tables those of one person of each household, which
+    counts as much as any other whatever its size; `people` are counted by themselves, and `pairs` are tables of two.
+
     `synthetic` holds the shares of each column's codes in the synthetic table, `ties` each pair's TVD from independence
     in it, `means` those whose sums inside bins were bought. `answers_used` is the number of stored answers that
     `measured` was made of, `answers_unused` how many could not be compared with a table, by their kind.
@@ -97,10 +99,15 @@ class PublicQuality:
     means: tuple[MeanError, ...] = ()
     answers_used: int = 0
     answers_unused: dict[str, int] = field(default_factory=dict)
+    people: int = 0
+    pairs: tuple[MeasuredMarginal, ...] = ()
 
     def to_json(self) -> str:
         """The quality as one JSON text; equal qualities give equal texts."""
-        return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False, indent=1)
+        plain = asdict(self)
+        if not self.people:  # one table
+            del plain["people"], plain["pairs"]
+        return json.dumps(plain, ensure_ascii=False, allow_nan=False, indent=1)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> PublicQuality:
@@ -114,8 +121,48 @@ class PublicQuality:
 _QUALITY = TypeAdapter(PublicQuality)
 
 
+class CountedTable(Protocol):
+    """What is needed of a synthetic table: its counts."""
+
+    @property
+    def domain(self) -> Domain:
+        """The attributes."""
+
+    @property
+    def rows(self) -> int:
+        """How many records there are."""
+
+    @property
+    def sample(self) -> Codes:
+        """Some rows of codes."""
+
+    def tables(self, cliques: Sequence[Clique]) -> Iterator[NDArray[Any]]:
+        """Counts of several marginals."""
+
+
+def judge_marginals(
+    synthetic: CountedTable, measurements: Sequence[Measurement], *, total: float, scale: float
+) -> list[MeasuredMarginal]:
+    """Compare a synthetic table with noisy marginals.
+
+    Args:
+        synthetic: the table.
+        measurements: the marginals, of all codes.
+        total: the noisy number of records.
+        scale: records that a synthetic one stands for.
+
+    Returns:
+        How far the table is from each, and how far noise alone would put it.
+    """
+    counted = synthetic.tables([measurement.clique for measurement in measurements])
+    return [
+        judge_answer(measurement, counts.astype(np.float64) * scale, total)
+        for measurement, counts in zip(measurements, counted, strict=True)
+    ]
+
+
 def public_quality(
-    synthetic: CodedTable,
+    synthetic: CountedTable,
     *,
     measurements: Sequence[Measurement],
     merged: Sequence[MergedMarginal] = (),
@@ -125,6 +172,8 @@ def public_quality(
     violations: Mapping[str, int] | None = None,
     answers_used: int | None = None,
     answers_unused: Mapping[str, int] | None = None,
+    people: int = 0,
+    pairs: Sequence[MeasuredMarginal] = (),
 ) -> PublicQuality:
     """Judge a synthetic table by the noisy answers it was made from.
 
@@ -138,6 +187,8 @@ def public_quality(
         violations: how many rows break each declared rule.
         answers_used: number of stored answers behind the marginals; as many as there are marginals unless given.
         answers_unused: number of other stored answers, by kind.
+        people: number of people, where the table is one of households.
+        pairs: marginals of two people of one household, already judged.
     """
     domain = synthetic.domain
     answers: list[MergedMarginal] = [*((m, (None,) * m.noisy.ndim) for m in measurements), *merged]
@@ -149,7 +200,7 @@ def public_quality(
         columns={name: answer for name in domain if (answer := _column_answer(name, answers, total))},
         synthetic={name: tuple(shares.tolist()) for name, shares in _shares(synthetic).items()},
         measured=tuple(
-            _judged(measurement, merge_codes(counts, groups).astype(np.float64) * scale, total)
+            judge_answer(measurement, merge_codes(counts, groups).astype(np.float64) * scale, total)
             for (measurement, groups), counts in zip(answers, counted, strict=True)
         ),
         ties=_ties(synthetic),
@@ -158,6 +209,8 @@ def public_quality(
         violations=dict(violations or {}),
         answers_used=len(answers) if answers_used is None else answers_used,
         answers_unused=dict(answers_unused or {}),
+        people=people,
+        pairs=tuple(pairs),
     )
 
 
@@ -173,7 +226,17 @@ def bought_error(alpha: int, misfits: Sequence[float], *, sigma: float, total: f
     return BoughtError(alpha=alpha, marginals=len(misfits), mean=mean, margin=margin)
 
 
-def _judged(measurement: Measurement, expected: NDArray[np.float64], total: float) -> MeasuredMarginal:
+def judge_answer(measurement: Measurement, expected: NDArray[np.float64], total: float) -> MeasuredMarginal:
+    """Compare a synthetic table of counts with a noisy answer.
+
+    Args:
+        measurement: the answer.
+        expected: the same table of the synthetic records, scaled to `total` of them.
+        total: the noisy number of records.
+
+    Returns:
+        How far they are apart, and how far noise alone would put them.
+    """
     cells = measurement.noisy.size
     return MeasuredMarginal(
         clique=measurement.clique,
@@ -200,12 +263,12 @@ def _column_answer(name: str, answers: Sequence[MergedMarginal], total: float) -
     return ColumnAnswer(shares=tuple(best.tolist()), sigma=1 / math.sqrt(sum(weights)) / total)
 
 
-def _shares(table: CodedTable) -> dict[str, NDArray[np.float64]]:
+def _shares(table: CountedTable) -> dict[str, NDArray[np.float64]]:
     columns = table.tables([(name,) for name in table.domain])
     return {name: counts / table.rows for name, counts in zip(table.domain, columns, strict=True)}
 
 
-def _ties(synthetic: CodedTable) -> tuple[tuple[float, ...], ...]:
+def _ties(synthetic: CountedTable) -> tuple[tuple[float, ...], ...]:
     domain, shares = synthetic.domain, _shares(synthetic)
     matrix = np.zeros((len(domain), len(domain)))
     pairs = [pair for pair in combinations(domain, 2) if domain.cells(pair) <= MAX_TIED_CELLS]
@@ -217,7 +280,7 @@ def _ties(synthetic: CodedTable) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(row) for row in (matrix + matrix.T).tolist())
 
 
-def _sampled_tie(synthetic: CodedTable, a: str, b: str, shares: Mapping[str, NDArray[np.float64]]) -> float:
+def _sampled_tie(synthetic: CountedTable, a: str, b: str, shares: Mapping[str, NDArray[np.float64]]) -> float:
     """The same distance of a pair with very many cells, in a sample of the rows: no cell without rows is formed.
 
     Cells without rows add what independence gives them, which is all that it does not give the others.

@@ -117,6 +117,7 @@ class CodedTable:
             for clique, table in fresh.items():
                 self._remember(clique, table)
                 self._sum_out(clique, table)
+            self._expected = {one: members for one, members in self._expected.items() if one not in self._known}
             yield from map(found.__getitem__, batch)
 
     def cells(self, cliques: Sequence[Clique]) -> Iterator[Cells]:
@@ -174,13 +175,16 @@ class CodedTable:
             self._room -= table.size
 
     def _sum_out(self, clique: Clique, table: Counts) -> None:
-        """Remember the expected marginals that are sums of this one."""
-        around = set(clique)
-        inside = [one for one, members in self._expected.items() if members < around and one not in self._known]
-        for one in inside:
-            others = tuple(axis for axis, attribute in enumerate(clique) if attribute not in one)
-            if one == tuple(attribute for attribute in clique if attribute in one):  # with its axes in this order
-                self._remember(one, table.sum(axis=others))
+        """Remember the expected marginals that are sums of this one, all from one pass over its cells."""
+        around, room, inside = frozenset(clique), self._room, []
+        for one in [one for one, members in self._expected.items() if members < around and one not in self._known]:
+            # With its axes in this order, and no more of them than will be remembered.
+            cells = self.domain.cells(one)
+            if one == tuple(a for a in clique if a in one) and cells <= min(room, DENSE_CELLS):
+                inside.append(one)
+                room -= cells
+        for one, sums in zip(inside, _sums_of(clique, table, inside), strict=True):
+            self._remember(one, sums)
 
     def total(
         self, work: Callable[..., Any], add: Callable[..., Any], *, items: Sequence[Any] = (), **asked: Any
@@ -261,6 +265,50 @@ def _fewest_drawn(parts: Sequence[Drawn]) -> Drawn:
             return draws, rows
         kept = np.sort(np.argpartition(draws, SAMPLE_ROWS)[:SAMPLE_ROWS])
         return draws[kept], rows[kept]
+
+
+def _sums_of(clique: Clique, table: Counts, inside: Sequence[Clique]) -> list[Counts]:
+    """The sums of a table onto each of some of its axes."""
+    shapes = [tuple(size for a, size in zip(clique, table.shape, strict=True) if a in one) for one in inside]
+    steps = np.zeros((len(inside), len(clique)), dtype=np.int64)
+    starts = np.cumsum([0, *(int(np.prod(shape)) for shape in shapes)])
+    for own, one, shape in zip(steps, inside, shapes, strict=True):
+        own[[clique.index(a) for a in one]] = np.cumprod([1, *shape[:0:-1]])[::-1]
+    sums = np.zeros(starts[-1], dtype=np.int64)
+    if inside:
+        add_sums(np.ascontiguousarray(table).reshape(-1, table.shape[-1]), np.array(table.shape), steps, starts, sums)
+    return [sums[begin:end].reshape(shape) for begin, end, shape in zip(starts, starts[1:], shapes, strict=False)]
+
+
+@compiled
+def add_sums(
+    lines: Counts, shape: NDArray[np.int64], steps: NDArray[np.int64], starts: NDArray[np.int64], sums: Counts
+) -> None:
+    """Add a table, as its lines along the last axis, to several tables of its sums, one after the other in `sums`.
+
+    `steps` says for each of them how far a step along each axis leads, 0 along those that are summed.
+    """
+    outer = shape.size - 1
+    codes = np.zeros(outer, np.int64)
+    for r in range(lines.shape[0]):
+        whole = np.int64(0)
+        for cell in lines[r]:
+            whole += cell
+        if whole > 0:
+            for t in range(steps.shape[0]):
+                at = starts[t]
+                for k in range(outer):
+                    at += codes[k] * steps[t, k]
+                if steps[t, outer] == 0:
+                    sums[at] += whole
+                else:  # the last axis of the sum is that of the table
+                    for j in range(lines.shape[1]):
+                        sums[at + j] += lines[r, j]
+        for k in range(outer - 1, -1, -1):  # the codes of the next line
+            codes[k] += 1
+            if codes[k] < shape[k]:
+                break
+            codes[k] = 0
 
 
 @compiled

@@ -158,7 +158,7 @@ PartProgress: TypeAlias = Callable[[str, int, int], None]
 ALPHAS = (1, 2, 3, 4, 5, 6)
 """Numbers of attributes of the marginals that are compared."""
 QUICK_ALPHAS = (1, 2, 3)
-"""The same in a quick comparison."""
+"""Numbers of attributes of the marginals that a quick comparison compares."""
 
 
 def compare(
@@ -202,7 +202,7 @@ def compare(
     check_frame(synthetic, source="synthetic table")
     with live_progress("Comparing", wanted=progress is None) as advance:
         real_table = encode_table(real, schema, source="real table")
-        synthetic_table = encode_table(synthetic, schema, source="synthetic table")
+        synthetic_table = encode_table(synthetic, schema.as_decoded, source="synthetic table")
         return compare_tables(
             real_table,
             synthetic_table,

@@ -35,7 +35,7 @@ LARGEST_GROUP = 0.9
 INCOME = "income"
 """The role of a column whose Gini coefficient is compared."""
 
-Group = tuple[str, int]
+RowGroup = tuple[str, int]
 """A column and one of its codes."""
 
 
@@ -91,11 +91,6 @@ class ValueErrors:
     wasserstein: float
     groups: tuple[GroupMean, ...]
     curve: tuple[tuple[float, float], ...]
-
-    @property
-    def mean_error(self) -> float | None:
-        """How far the synthetic mean is off, as a share of the real one; None where that is 0."""
-        return self.synthetic.mean / self.real.mean - 1 if self.real.mean else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +156,7 @@ def compare_values(real: CodedTable, synthetic: CodedTable, columns: Sequence[In
     return ValueComparison(columns=tuple(found), correlations=correlations)
 
 
-def _largest_groups(table: CodedTable, numeric: Sequence[str]) -> tuple[Group, ...]:
+def _largest_groups(table: CodedTable, numeric: Sequence[str]) -> tuple[RowGroup, ...]:
     names = [name for name in table.domain if name not in numeric]
     sizes = [
         (int(rows), name, code)
@@ -172,7 +167,7 @@ def _largest_groups(table: CodedTable, numeric: Sequence[str]) -> tuple[Group, .
     return tuple((name, code) for _, name, code in sorted(sizes, key=lambda one: -one[0])[:MAX_GROUPS])
 
 
-def _column_errors(column: InsideBins, k: int, groups: Sequence[Group], sums: Sequence[_Sums]) -> ValueErrors:
+def _column_errors(column: InsideBins, k: int, groups: Sequence[RowGroup], sums: Sequence[_Sums]) -> ValueErrors:
     numbers = column.place_numbers.ravel()
     counts = [one.counts[k] for one in sums]
     real, synthetic = (_summary(numbers, own, is_income=column.role == INCOME) for own in counts)
@@ -240,7 +235,7 @@ def _short(value: float) -> float:
 
 
 def _add_values(
-    pieces: Sequence[Piece], *, domain: Domain, columns: Sequence[InsideBins], groups: Sequence[Group]
+    pieces: Sequence[Piece], *, domain: Domain, columns: Sequence[InsideBins], groups: Sequence[RowGroup]
 ) -> _Sums:
     """What one worker's pieces add; runs on a worker."""
     with wall():

@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-import yaml
 from numpy.typing import NDArray
 
 from synth_core.arrays import Floats
+from synth_core.documents import parse_document
 from synth_core.errors import SpecError
 from synth_core.ledger.sql import open_ledger
 from synth_core.privacy.accounts import Account
@@ -125,7 +125,7 @@ LOG_PAY_OF_REGIONS = np.array([0.15, 0.05, 0.00, -0.10, -0.06])
 
 def population_schema() -> Schema:
     """The public declaration of the fictional table, with its edit rules."""
-    return Schema.model_validate(yaml.safe_load(_schema_text()))
+    return Schema.model_validate(parse_document(_schema_text(), words=True))
 
 
 def generate(rows: int, seed: int) -> pd.DataFrame:
@@ -133,7 +133,34 @@ def generate(rows: int, seed: int) -> pd.DataFrame:
     if rows < 1:
         raise SpecError("the number of rows must be at least 1")
     rng = np.random.default_rng(seed)
-    people = _people(_households(rows, rng), rng).iloc[:rows].reset_index(drop=True)
+    return in_words(describe_people(draw_people(rows, rng).iloc[:rows], rng), population_schema())
+
+
+def draw_people(households: int, rng: np.random.Generator) -> pd.DataFrame:
+    """Draw the people of some households, in codes.
+
+    Args:
+        households: how many.
+        rng: source of randomness.
+
+    Returns:
+        A row for each person, household after household, with role, sex and age; `home` is the number of the
+        household, `form` says who lives in it.
+    """
+    return _people(_households(households, rng), rng)
+
+
+def describe_people(people: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+    """Draw what else is known of people, in codes.
+
+    Args:
+        people: as they were drawn, all or the first of them.
+        rng: source of randomness.
+
+    Returns:
+        The same people with the other columns of the fictional table.
+    """
+    people = people.reset_index(drop=True)
     people["marital"] = _marital(people, rng)
     people["education"] = _education(people, rng)
     people["activity"] = _activity(people, rng)
@@ -142,7 +169,28 @@ def generate(rows: int, seed: int) -> pd.DataFrame:
     people["hours"] = _hours(people, rng)
     people["income"] = _income(people, rng)
     people["tenure"] = _tenure(people, rng)
-    return _in_words(people)
+    return people
+
+
+def in_words(coded: pd.DataFrame, schema: Schema) -> pd.DataFrame:
+    """Write codes of categories as the words of a schema.
+
+    Args:
+        coded: a column of codes (-1 for none) or of numbers for each column of the schema, and maybe others.
+        schema: whose columns are taken.
+
+    Returns:
+        A table as the schema declares it.
+    """
+    columns: dict[str, Any] = {}
+    for column in schema.columns:
+        numbers = coded[column.name]
+        if column.kind == "categorical":
+            words = pd.Series([*column.values, None], dtype="str")
+            columns[column.name] = words.take(numbers.to_numpy()).reset_index(drop=True)
+        else:
+            columns[column.name] = numbers.astype("Int64" if column.nullable else "int64")
+    return pd.DataFrame(columns)
 
 
 def write_example(directory: str | Path, *, rows: int = EXAMPLE_ROWS, seed: int = EXAMPLE_SEED) -> None:
@@ -277,7 +325,7 @@ def _activity(people: pd.DataFrame, rng: np.random.Generator) -> Indices:
     odds[:, UNEMPLOYED] -= 0.35 * (education - 3)
     odds[:, HOUSEKEEPING] += np.where(people["sex"] == 0, 0.8 + 0.9 * (people["household_size"] >= 4), -1.8)
     odds[:, STUDENT] += np.where((people["role"] == CHILD) & (age < 25), 1.0, 0.0)
-    return np.where(age < 16, AT_HOME, _draw_by_odds(odds, rng))
+    return np.where(age < 16, AT_HOME, draw_by_odds(odds, rng))
 
 
 def _in_work(people: pd.DataFrame) -> NDArray[np.bool_]:
@@ -289,13 +337,13 @@ def _occupation(people: pd.DataFrame, rng: np.random.Generator) -> Indices:
     odds = OCCUPATION_ODDS[people["education"]] + people["sex"].to_numpy()[:, None] * OCCUPATION_ODDS_OF_MEN
     odds[:, FARMER] += 0.6 * people["region"].to_numpy() - 1.2
     odds[people["activity"] == SELF_EMPLOYED, FARMER] += 1.5
-    return np.where(_in_work(people), _draw_by_odds(odds, rng), -1)
+    return np.where(_in_work(people), draw_by_odds(odds, rng), -1)
 
 
 def _industry(people: pd.DataFrame, rng: np.random.Generator) -> Indices:
     """Index of the industry, -1 out of work."""
     odds = 1.3 * INDUSTRY_ODDS[people["occupation"]] + INDUSTRY_ODDS_OF_REGIONS[people["region"]]
-    return np.where(_in_work(people), _draw_by_odds(odds, rng), -1)
+    return np.where(_in_work(people), draw_by_odds(odds, rng), -1)
 
 
 def _hours(people: pd.DataFrame, rng: np.random.Generator) -> Floats:
@@ -339,20 +387,8 @@ def _tenure(people: pd.DataFrame, rng: np.random.Generator) -> Indices:
         ],
         axis=1,
     )
-    tenure: Indices = pd.Series(_draw_by_odds(1.4 * odds, rng), index=head.index).reindex(home).to_numpy()
+    tenure: Indices = pd.Series(draw_by_odds(1.4 * odds, rng), index=head.index).reindex(home).to_numpy()
     return tenure
-
-
-def _in_words(people: pd.DataFrame) -> pd.DataFrame:
-    columns: dict[str, Any] = {}
-    for column in population_schema().columns:
-        numbers = people[column.name]
-        if column.kind == "categorical":
-            words = pd.Series([*column.values, None], dtype="str")
-            columns[column.name] = words.take(numbers.to_numpy()).reset_index(drop=True)
-        else:
-            columns[column.name] = numbers.astype("Int64" if column.nullable else "int64")
-    return pd.DataFrame(columns)
 
 
 def _draw(shares: Floats, rng: np.random.Generator) -> Indices:
@@ -362,6 +398,14 @@ def _draw(shares: Floats, rng: np.random.Generator) -> Indices:
     return drawn
 
 
-def _draw_by_odds(odds: Floats, rng: np.random.Generator) -> Indices:
-    """One index for each row of log-odds."""
+def draw_by_odds(odds: Floats, rng: np.random.Generator) -> Indices:
+    """Draw one index for each row of logarithms of odds.
+
+    Args:
+        odds: one column for each index.
+        rng: source of randomness.
+
+    Returns:
+        The indices.
+    """
     return _draw(np.exp(odds - odds.max(axis=1, keepdims=True)), rng)

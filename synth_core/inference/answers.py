@@ -10,18 +10,19 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from synth_core.domain import Clique
 from synth_core.files import atomic_write
 from synth_core.privacy.accounts import Ledger, Record, State
-from synth_core.privacy.answer_form import Block, Kind
+from synth_core.privacy.answer_form import AnswerKind, Block
 from synth_core.privacy.noise import GRID
-from synth_core.schema import Schema
+from synth_core.schema.linked import AnySchema, LinkedSchema
 
 BATCH_CELLS = 65_536
 """Cells that are written at once."""
@@ -57,14 +58,7 @@ class _Answered:
     sigma: float | None
 
 
-class _Column(Protocol):
-    """What is needed of a column."""
-
-    @property
-    def captions(self) -> tuple[str, ...]: ...
-
-
-def write_answers(path: Path, ledger: Ledger, schema: Schema, *, dataset: str, release: str) -> int:
+def write_answers(path: Path, ledger: Ledger, schema: AnySchema, *, dataset: str, release: str) -> int:
     """Write every noisy answer of a release.
 
     Args:
@@ -77,13 +71,12 @@ def write_answers(path: Path, ledger: Ledger, schema: Schema, *, dataset: str, r
     Returns:
         Number of cells.
     """
-    columns = {column.name: column for column in schema.columns}
     cells = 0
     options: dict[str, Any] = {"compression": "zstd", "store_schema": False, "write_statistics": False}
     with atomic_write(path) as temporary, pq.ParquetWriter(temporary, FIELDS, **options) as writer:
         for answered in _answers(ledger, dataset=dataset, release=release):
             for start in range(0, answered.numbers.size, BATCH_CELLS):
-                batch = _batch(answered, columns, slice(start, min(start + BATCH_CELLS, answered.numbers.size)))
+                batch = _batch(answered, schema, slice(start, min(start + BATCH_CELLS, answered.numbers.size)))
                 writer.write_batch(batch)
                 cells += batch.num_rows
     return cells
@@ -107,13 +100,13 @@ def _split(
     record: Record, block: Block, numbers: NDArray[np.int64], variances: Sequence[float], number: int
 ) -> Iterator[_Answered]:
     """A block as it is written: a table or a strategy whole, scores and choices one by one."""
-    if block.kind in (Kind.MARGINAL, Kind.MERGED, Kind.STRATEGY):
+    if block.kind in (AnswerKind.MARGINAL, AnswerKind.MERGED, AnswerKind.STRATEGY):
         # The noise of a strategy grows with its coefficients, which the record does not hold.
-        sigma = None if block.kind is Kind.STRATEGY else math.sqrt(variances[number])
+        sigma = None if block.kind is AnswerKind.STRATEGY else math.sqrt(variances[number])
         yield _Answered(record, block, block.clique, numbers.ravel() / GRID, sigma)
         return
     for place, value in enumerate(numbers.ravel().tolist()):
-        if block.kind is Kind.SCORES:
+        if block.kind is AnswerKind.SCORES:
             asked = record.asked[place] if len(record.asked) == block.size else ()
             one = np.array([value / GRID])
             yield _Answered(record, block, asked, one, math.sqrt(variances[place]))
@@ -121,9 +114,9 @@ def _split(
             yield _Answered(record, block, (), np.array([float(value)]), None)
 
 
-def _batch(answered: _Answered, columns: dict[str, Any], cells: slice) -> pa.RecordBatch:
+def _batch(answered: _Answered, schema: AnySchema, cells: slice) -> pa.RecordBatch:
     record, count = answered.record, cells.stop - cells.start
-    words, codes = _cells(answered, columns, cells)
+    words, codes = _cells(answered, schema, cells)
     texts = {
         "step": record.step,
         "purpose": record.purpose,
@@ -146,17 +139,17 @@ def _constant(text: str | None, count: int) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(places, pa.array([text or ""], pa.string()))
 
 
-def _cells(answered: _Answered, columns: dict[str, Any], cells: slice) -> tuple[list[list[str]], list[list[list[int]]]]:
+def _cells(answered: _Answered, schema: AnySchema, cells: slice) -> tuple[list[list[str]], list[list[list[int]]]]:
     """The cells in words and in codes; a query of a strategy has its number and no codes."""
     block = answered.block
-    if block.kind not in (Kind.MARGINAL, Kind.MERGED):
-        numbered = block.kind is Kind.STRATEGY
+    if block.kind not in (AnswerKind.MARGINAL, AnswerKind.MERGED):
+        numbered = block.kind is AnswerKind.STRATEGY
         return [[f"query {at}"] if numbered else [] for at in range(cells.start, cells.stop)], [
             [] for _ in range(cells.start, cells.stop)
         ]
     groups = block.groups or (None,) * len(block.clique)
     members = [_members(size, own) for size, own in zip(block.shape, groups, strict=True)]
-    named = [_words(axis, columns.get(name)) for name, axis in zip(block.clique, members, strict=True)]
+    named = [_words(axis, own) for own, axis in zip(_captions(schema, block.clique), members, strict=True)]
     places = np.unravel_index(np.arange(cells.start, cells.stop), block.shape) if block.shape else ()
     rows = list(zip(*(axis.tolist() for axis in places), strict=True)) if places else [()]
     words = [[own[at] for own, at in zip(named, row, strict=True)] for row in rows]
@@ -173,9 +166,16 @@ def _members(size: int, groups: tuple[int, ...] | None) -> list[list[int]]:
     return found
 
 
-def _words(axis: Sequence[Sequence[int]], column: _Column | None) -> list[str]:
+def _captions(schema: AnySchema, clique: Clique) -> list[Sequence[str]]:
+    """What the codes of each attribute stand for; nothing for one that the schema has not."""
+    if isinstance(schema, LinkedSchema):
+        return [*schema.captions(clique)]
+    known = {column.name: column.captions for column in schema.resolve().columns}
+    return [known.get(name, ()) for name in clique]
+
+
+def _words(axis: Sequence[Sequence[int]], captions: Sequence[str]) -> list[str]:
     """The places of an axis by the captions of their codes; a grid of bins that are bought has none."""
-    captions = column.captions if column is not None else ()
     return [_in_words(codes, captions) for codes in axis]
 
 

@@ -27,7 +27,7 @@ CodeMeans = Callable[[NumberBase], Floats]
 """The mean number of each code of a column."""
 
 MAX_CELLS = 5_000_000
-"""Cells up to which a table is answered; a larger one nobody reads."""
+"""Cells up to which a table is answered; a larger one cannot be read."""
 MODELLED = "modelled, not measured"
 
 
@@ -237,7 +237,9 @@ def _means(table: UncertainTable, numbers: Floats, level: float) -> tuple[Floats
 def _spread(values: Floats, draws: Floats, extra: Floats) -> Floats:
     if not len(draws):
         return np.full_like(values, np.nan)
-    return np.asarray(np.sqrt(np.nanmean((draws - values) ** 2, axis=0) + extra))
+    known = ~np.isnan(draws)  # a mean of no records is none, in a replicate too
+    squares = np.where(known, (draws - values) ** 2, 0.0).sum(axis=0)
+    return np.asarray(np.sqrt(squares / np.where(known.any(axis=0), known.sum(axis=0), np.nan) + extra))
 
 
 def _column(schema: Schema, name: str) -> AnyColumn:

@@ -6,7 +6,6 @@ sum a table out, the rows of a large sample of it are counted instead.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from typing import TypeAlias
 
@@ -19,6 +18,7 @@ from synth_core.models.linear import Matrix, contract_axes, evidence, identity
 from synth_core.models.markov_random_field import MarkovRandomField, answer_queries
 from synth_core.models.mixture import Component, Mixture, Model
 from synth_core.models.refined import Refined
+from synth_core.models.sampling import count_rows
 
 Where: TypeAlias = Mapping[str, Collection[int]]
 """The codes that records may have, by column; a record has one of them in each of these columns."""
@@ -65,11 +65,7 @@ def sampled_counts(model: Model, attributes: Clique, where: Where) -> Floats:
     kept = np.ones(len(rows), dtype=np.bool_)
     for name, codes in where.items():
         kept &= np.isin(rows[:, domain.position(name)], list(codes))
-    shape = domain.shape(attributes)
-    columns = [rows[kept, domain.position(name)].astype(np.int64) for name in attributes]
-    index = np.ravel_multi_index(columns, shape) if columns else np.zeros(int(kept.sum()), dtype=np.int64)
-    counts = np.bincount(index, minlength=math.prod(shape)).reshape(shape)
-    return np.asarray(counts * (model.total / len(rows)))
+    return count_rows(rows, domain, attributes, total=model.total, kept=kept)
 
 
 def _sample(model: Model) -> Codes:

@@ -35,7 +35,7 @@ Counted: TypeAlias = NDArray[Any]
 """Counts of one table in single precision: a replicate's are known to three digits at best."""
 
 
-class Tables(NamedTuple):
+class ExpectedTables(NamedTuple):
     """Expected counts of some tables by one model, and whether each was counted in a sample."""
 
     counts: list[Floats]
@@ -96,7 +96,7 @@ def _stacked(kept: Sequence[Counted], shape: tuple[int, ...]) -> Counted:
     return np.array(kept, dtype=np.float32).reshape(len(kept), *shape)
 
 
-def expected_tables(model: Model, cliques: Sequence[Clique]) -> Tables:
+def expected_tables(model: Model, cliques: Sequence[Clique]) -> ExpectedTables:
     """Expected counts of many tables by one model.
 
     Args:
@@ -109,7 +109,7 @@ def expected_tables(model: Model, cliques: Sequence[Clique]) -> Tables:
     if isinstance(model, Mixture):
         return _of_mixture(model, cliques)
     if not isinstance(model, MarkovRandomField | Refined):
-        return Tables([expected_counts(model, clique, {}) for clique in cliques], [False] * len(cliques))
+        return ExpectedTables([expected_counts(model, clique, {}) for clique in cliques], [False] * len(cliques))
     tree = (model.field if isinstance(model, Refined) else model).tree
     hosted = [tree.host(model.domain.clique(clique)) is not None for clique in cliques]
     left = SUMMED_CELLS // max(LEAST_CELLS, sum(map(tree.domain.cells, tree.cliques)))
@@ -118,7 +118,7 @@ def expected_tables(model: Model, cliques: Sequence[Clique]) -> Tables:
     exact = iter(model.marginals([clique for clique, near in zip(cliques, direct, strict=True) if near]))
     far = [clique for clique, near in zip(cliques, direct, strict=True) if not near]
     sampled = iter(_sampled(model, far) if far else ())
-    return Tables([next(exact if near else sampled) for near in direct], [not near for near in direct])
+    return ExpectedTables([next(exact if near else sampled) for near in direct], [not near for near in direct])
 
 
 def _sampled(model: MarkovRandomField | Refined, cliques: Sequence[Clique]) -> Iterator[Floats]:
@@ -129,7 +129,7 @@ def _sampled(model: MarkovRandomField | Refined, cliques: Sequence[Clique]) -> I
     return (np.asarray(counts * (model.total / ROWS), dtype=np.float64) for counts in counted)
 
 
-def _of_mixture(model: Mixture, cliques: Sequence[Clique]) -> Tables:
+def _of_mixture(model: Mixture, cliques: Sequence[Clique]) -> ExpectedTables:
     """The sums over the parts."""
     counts, sampled = [np.zeros(model.domain.shape(clique)) for clique in cliques], [False] * len(cliques)
     for part in model.components:
@@ -140,4 +140,4 @@ def _of_mixture(model: Mixture, cliques: Sequence[Clique]) -> Tables:
             places = [table_codes(model, part, name) for name in clique]
             counts[number][np.ix_(*places)] += share.reshape([len(place) for place in places])
             sampled[number] |= found.sampled[number]
-    return Tables(counts, sampled)
+    return ExpectedTables(counts, sampled)

@@ -1,8 +1,9 @@
-"""A published release as its folder says it, for whoever has a copy: no ledger and no confidential zone is needed."""
+"""A published release as its folder says it, for any reader of a copy: no ledger and no confidential zone is needed."""
 
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,13 +22,14 @@ from synth_core.synthesizers.moments import Moments, read_moments
 from synth_core.synthesizers.pooled_numbers import pool_numbers
 
 
-@dataclass(frozen=True, eq=False)
-class Asking:
-    """A model with its schema, ready for questions."""
+class Askable(ABC):
+    """What answers questions about a table by its model."""
 
-    uncertain: Uncertain
-    schema: Schema
-    moments: Mapping[str, Moments]
+    __slots__ = ()
+
+    @abstractmethod
+    def _asking(self) -> Asking:
+        """The model that is asked."""
 
     def ask(
         self,
@@ -38,7 +40,10 @@ class Asking:
         mean: str | None = None,
         level: float = LEVEL,
     ) -> AskedTable:
-        """Ask for a table, with an interval for each number.
+        """Ask for a table, with an interval for each number; costs no privacy.
+
+        The first question about a table in memory makes the replicates of its model, which takes about as long as some
+        more fits.
 
         Args:
             by: columns of the table; one name may stand alone, none asks for one number.
@@ -53,10 +58,26 @@ class Asking:
         Raises:
             SpecError: a column or a value is unknown, or the question makes no sense.
         """
-        names = [by] if isinstance(by, str) else list(by)
-        measure = "mean" if mean else "share" if share else "count"
-        asked = {"where": where, "measure": measure, "mean_of": mean, "level": level}
-        return ask(self.uncertain, self.schema, names, code_means=self.code_means, **asked)  # type: ignore[arg-type]
+        asking = self._asking()
+        return ask(
+            asking.uncertain,
+            asking.schema,
+            [by] if isinstance(by, str) else list(by),
+            where=where,
+            measure="mean" if mean else "share" if share else "count",
+            mean_of=mean,
+            level=level,
+            code_means=asking.code_means,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Asking:
+    """A model with its schema, ready for questions."""
+
+    uncertain: Uncertain
+    schema: Schema
+    moments: Mapping[str, Moments]
 
     @cached_property
     def _densities(self) -> Mapping[str, Densities]:
@@ -77,7 +98,7 @@ class Asking:
 
 
 @dataclass(frozen=True)
-class PublishedRelease:
+class PublishedRelease(Askable):
     """A published folder, or a copy of it; its files are read when they are needed."""
 
     folder: Path
@@ -92,19 +113,9 @@ class PublishedRelease:
         """The model with its replicates."""
         return Uncertain.load(self.folder)
 
-    def ask(
-        self,
-        by: str | Sequence[str] = (),
-        *,
-        where: Mapping[str, str | int | Collection[str | int]] | None = None,
-        share: bool = False,
-        mean: str | None = None,
-        level: float = LEVEL,
-    ) -> AskedTable:
-        """Ask for a table; see `Release.ask`."""
+    def _asking(self) -> Asking:
         moments = self.folder / "moments.json"
-        asking = Asking(self.uncertain, self.schema, read_moments(moments) if moments.exists() else {})
-        return asking.ask(by, where=where, share=share, mean=mean, level=level)
+        return Asking(self.uncertain, self.schema, read_moments(moments) if moments.exists() else {})
 
 
 def load_release(folder: str | os.PathLike[str]) -> PublishedRelease:

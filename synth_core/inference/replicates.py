@@ -93,7 +93,7 @@ class Replicates(StoredModel):
         """The first of the replicates, as many as these.
 
         Args:
-            count: how many, if there are so many.
+            count: how many, at most.
 
         Returns:
             Those by themselves.
@@ -207,8 +207,7 @@ def measured_cliques(model: Model) -> tuple[Clique, ...]:
 
 
 def _all_counts(model: Model, cliques: Sequence[Clique]) -> Floats:
-    tables = model.marginals(cliques) if isinstance(model, MarkovRandomField) else map(model.marginal, cliques)
-    return np.concatenate([np.zeros(0), *map(np.ravel, tables)])
+    return np.concatenate([np.zeros(0), *map(np.ravel, model.marginals(cliques))])
 
 
 def _onto(table: Floats, clique: Clique, attributes: Clique) -> Floats:
@@ -225,7 +224,7 @@ LEAST_EXPECTED = 1.0
 
 
 def weakest_dependence(tables: Sequence[Factor]) -> float:
-    """How far the cells of a pair may be off if nobody measured them: what measuring changed in pairs like it.
+    """How far the cells of a pair may be off if they were not measured: what measuring changed in pairs like it.
 
     Methods measure the pairs first that lie farthest from what is known already, so a pair that was left out has less
     to tell than most that were not. The misfit of a measured pair is its mean of (count - e)^2 / e, e being what the
@@ -268,7 +267,7 @@ def parameters(model: Model) -> Floats:
         return np.concatenate([table.values.ravel() for table in model.tables])
     if isinstance(model, Mixture):
         return np.concatenate([parameters(component.model) for component in model.components])
-    raise SourceError(f"a model of the kind {type(model).__name__} has no replicates")
+    return np.zeros(0)  # rows are not fitted again: such a model has no replicates, and of none nothing differs
 
 
 def totals_of(model: Model) -> list[float]:

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
 from synth_core.privacy.accounts import Ledger, Record
-from synth_core.privacy.answer_form import Groups, Kind
+from synth_core.privacy.answer_form import AnswerKind, Groups
 from synth_core.privacy.noise import GRID
 
-TABLES = (Kind.MARGINAL, Kind.MERGED)
+TABLES = (AnswerKind.MARGINAL, AnswerKind.MERGED)
 """Kinds of answers that are counts of the cells of a table."""
 
 UNKNOWN = "answers of an earlier version"
@@ -37,7 +37,7 @@ class StoredTable:
     @property
     def kind(self) -> str:
         """What the answer is called."""
-        return (Kind.MERGED if self.groups else Kind.MARGINAL).value
+        return (AnswerKind.MERGED if self.groups else AnswerKind.MARGINAL).value
 
     @property
     def codes_merged(self) -> Groups:
@@ -73,14 +73,16 @@ def read_tables(ledger: Ledger, record: Record) -> tuple[list[StoredTable], Coun
     others = [block for block in blocks if block.kind not in TABLES]
     counted = Counter[str]()
     for block in others:
-        counted[block.kind.value] += 1 if block.kind is Kind.STRATEGY else block.size
+        counted[block.kind.value] += 1 if block.kind is AnswerKind.STRATEGY else block.size
     if len(others) == len(blocks):
         return [], counted
     answer = ledger.reserve(record.request).answer
     assert answer is not None  # noqa: S101 - the record says that it was measured
     stored = zip(blocks, record.form.split(answer), record.mechanism.variances(), strict=True)
     tables = [
-        StoredTable(block.clique, block.groups if block.kind is Kind.MERGED else (), numbers / GRID, float(variance))
+        StoredTable(
+            block.clique, block.groups if block.kind is AnswerKind.MERGED else (), numbers / GRID, float(variance)
+        )
         for block, numbers, variance in stored
         if block.kind in TABLES
     ]

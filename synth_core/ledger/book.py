@@ -29,6 +29,7 @@ from synth_core.privacy.accounts import (
     State,
     Stratum,
     compose,
+    pure_epsilon,
     which_count,
 )
 from synth_core.privacy.budget import Mechanism, group_mu2, mu2_of
@@ -271,6 +272,13 @@ def counted_records(records: Sequence[Record]) -> list[Record]:
     charged = charged_records(records)
     counting = which_count([(record.snapshot, record.stratum, record.mu2) for record in charged])
     return [record for record, counts in zip(charged, counting, strict=True) if counts]
+
+
+def pure_loss(records: Sequence[Record]) -> float | None:
+    """What the answers of a release lose at most without any delta (`pure_epsilon`); None where one needs a delta."""
+    charged = charged_records(records)
+    spends = ((record.snapshot, record.stratum, record.mechanism) for record in charged)
+    return pure_epsilon(spends, charged[0].account.rows_per_unit) if charged else None
 
 
 def cost_by_step(records: Sequence[Record]) -> dict[str, Fraction]:

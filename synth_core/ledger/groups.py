@@ -98,7 +98,7 @@ def round_of(purpose: str) -> str:
 
 
 def plain_purpose(purpose: str) -> str:
-    """Returns a purpose as people read it, without the fingerprint that tells its strategy from others."""
+    """Returns a purpose as people read it, without the fingerprint that distinguishes its strategy from others."""
     return _FINGERPRINT.sub("", purpose)
 
 

@@ -36,7 +36,7 @@ from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.ledger.tables import ANSWERS, RECORDS
 from synth_core.ledger.verbs import no_fault
 from synth_core.privacy.accounts import Balance, Head, Runner, SpendRequest
-from synth_core.privacy.answer_form import AnswerForm, Block, Kind, fingerprint
+from synth_core.privacy.answer_form import AnswerForm, AnswerKind, Block, fingerprint
 from synth_core.privacy.budget import MARGIN, Mechanism, mu2_of
 
 LOST = "lost"
@@ -291,7 +291,7 @@ def _charge(
             purpose=f"records after {number} are lost: {reason.strip()}",
             mechanism=Mechanism("discrete_gaussian", Fraction(1), scale, 1),
             form=AnswerForm(
-                fingerprint=_fingerprint(name, number, since), blocks=(Block(kind=Kind.SCORES, shape=(1,)),)
+                fingerprint=_fingerprint(name, number, since), blocks=(Block(kind=AnswerKind.SCORES, shape=(1,)),)
             ),
             runner=Runner(actor=actor),
         )

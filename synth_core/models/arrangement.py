@@ -4,8 +4,8 @@ A model of the tuple relation of one place (`schema.linked`) says which househol
 who lives in a household of each kind; what it does not say is who lives with whom. So households are drawn first
 (`draw_households`), each with as many people as its size says, independent of one another given the household. Then
 two people of households of one size change places, again and again, wherever that brings the tables of pairs
-of people of one household nearer to those that were measured, or a household nearer to its rules (`arrange`). Nobody is
-changed, so what the model says of single people stays as it is.
+of people of one household nearer to those that were measured, or a household nearer to its rules (`arrange`). Nothing
+about a person is changed, so what the model says of single people stays as it is.
 
 **Distance.** Each measured table of pairs is compared in squares, in units of its noise; so is, in units of chance, the
 table of each household attribute with each person attribute, as far as exchanges could change it. An exchange that does
@@ -31,7 +31,7 @@ from synth_core.arrays import Floats, Index
 from synth_core.domain import Codes, Domain
 from synth_core.errors import FeasibilityError
 from synth_core.measurement import Measurement
-from synth_core.models.arrangement_kernels import broken_households, exchange_people
+from synth_core.models.arrangement_kernels import CodeRules, Homes, PairTables, broken_households, exchange_people
 from synth_core.models.mixture import Model
 from synth_core.models.tuples import UNITS, Households, attribute_place, count_tuples, joint_codes, member_rows, reorder
 from synth_core.schema.linked import SIZE, CountRule, GapRule, LinkedSchema
@@ -135,63 +135,60 @@ def _group_rows(codes: Codes) -> Index:
     return groups
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CodeRules:
-    """The rules across people in codes: arrays that the compiled exchange reads.
+def encode_rules(schema: LinkedSchema, people: Mapping[str, Codes]) -> CodeRules:
+    """Translate the rules of a schema for some people.
 
-    Attributes:
-        member: for each rule about numbers of people, whether each person meets its conditions.
-        limits: its least and largest number, and whether the number must be even.
-        lower: for each rule about gaps, whether each person is one of the lower people.
-        upper: whether each is one of the upper people.
-        level: the code of each person in the rule's column.
-        allowed: which codes of a lower and an upper person go together.
+    Args:
+        schema: the declaration of the tables.
+        people: codes of each person attribute.
+
+    Returns:
+        The rules as arrays that the compiled exchange reads.
     """
+    number = len(next(iter(people.values())))
+    counts = [rule for rule in schema.together if isinstance(rule, CountRule)]
+    gaps = [rule for rule in schema.together if isinstance(rule, GapRule)]
 
-    member: NDArray[np.bool_]
-    limits: NDArray[np.int64]
-    lower: NDArray[np.bool_]
-    upper: NDArray[np.bool_]
-    level: Index
-    allowed: NDArray[np.bool_]
+    def meeting(conditions: Sequence[Any]) -> NDArray[np.bool_]:
+        met = np.ones((len(conditions), number), dtype=np.bool_)
+        for row, own in zip(met, conditions, strict=True):
+            for name, codes in schema.meeting_codes(own).items():
+                row &= codes[people[f"person.{name}"]]
+        return met
 
-    @classmethod
-    def of(cls, schema: LinkedSchema, people: Mapping[str, Codes]) -> CodeRules:
-        """Translate the rules of a schema for some people."""
-        number = len(next(iter(people.values())))
-        counts = [rule for rule in schema.together if isinstance(rule, CountRule)]
-        gaps = [rule for rule in schema.together if isinstance(rule, GapRule)]
+    most = schema.largest + 1
+    limits = [(rule.limits[0], min(rule.limits[1], most), rule.even) for rule in counts]
+    size = max((schema.person.column(rule.column).size for rule in gaps), default=1)
+    allowed = np.ones((len(gaps), size, size), dtype=np.bool_)
+    for k, rule in enumerate(gaps):
+        own = allowed_codes(schema, rule)
+        allowed[k, : len(own), : len(own)] = own
+    return CodeRules(
+        met=meeting([rule.people for rule in counts]),
+        limits=np.array(limits, dtype=np.int64).reshape(len(counts), 3),
+        lower=meeting([rule.lower for rule in gaps]),
+        upper=meeting([rule.upper for rule in gaps]),
+        level=np.array([people[f"person.{rule.column}"] for rule in gaps], dtype=np.int64).reshape(len(gaps), number),
+        allowed=allowed,
+    )
 
-        def meeting(conditions: Any) -> NDArray[np.bool_]:
-            met = np.ones(number, dtype=np.bool_)
-            for name, codes in schema.meeting_codes(conditions).items():
-                met &= codes[people[f"person.{name}"]]
-            return met
 
-        most = schema.largest + 1
-        limits = [(rule.limits[0], min(rule.limits[1], most), rule.even) for rule in counts]
-        size = max((schema.person.column(rule.column).size for rule in gaps), default=1)
-        allowed = np.ones((len(gaps), size, size), dtype=np.bool_)
-        for k, rule in enumerate(gaps):
-            own = allowed_codes(schema, rule)
-            allowed[k, : len(own), : len(own)] = own
-        return cls(
-            np.array([meeting(rule.people) for rule in counts], dtype=np.bool_).reshape(len(counts), number),
-            np.array(limits, dtype=np.int64).reshape(len(counts), 3),
-            np.array([meeting(rule.lower) for rule in gaps], dtype=np.bool_).reshape(len(gaps), number),
-            np.array([meeting(rule.upper) for rule in gaps], dtype=np.bool_).reshape(len(gaps), number),
-            np.array([people[f"person.{rule.column}"] for rule in gaps], dtype=np.int64).reshape(len(gaps), number),
-            allowed,
-        )
+def count_broken_rules(households: Households, schema: LinkedSchema) -> Index:
+    """Count by how much each household breaks the rules across its people.
 
-    def broken(self, starts: Index, sizes: Index) -> NDArray[np.int64]:
-        """How many rules each household breaks, of people who are numbered household by household."""
-        member = np.arange(int(sizes.sum()))
-        return broken_households(starts, sizes, member, *self.arrays())
+    Args:
+        households: in codes.
+        schema: the declaration of the tables.
 
-    def arrays(self) -> tuple[Any, ...]:
-        """The arrays in the order of the kernels' arguments."""
-        return (self.member, self.limits, self.lower, self.upper, self.level, self.allowed)
+    Returns:
+        A number for each household, 0 where it keeps them all.
+    """
+    rules = encode_rules(schema, households.people)
+    return broken_households(_places(households.sizes), np.arange(int(households.sizes.sum())), rules)
+
+
+def _places(sizes: Index) -> Homes:
+    return Homes(np.cumsum(sizes) - sizes, sizes, np.repeat(np.arange(len(sizes)), sizes))
 
 
 def allowed_codes(schema: LinkedSchema, rule: GapRule) -> NDArray[np.bool_]:
@@ -247,7 +244,7 @@ def arrange(
     tables = [_pair_table(held.households, domain, one, scale) for one in measured]
     for name, other in product(held.free, schema.person_attributes()):
         tables.append(_own_table(held.households, schema, name, other))
-    rules = CodeRules.of(schema, held.households.people)
+    rules = encode_rules(schema, held.households.people)
     member = _exchange(held, tables, rules, rng, passes=passes)
     moved = {name: codes[member] for name, codes in held.households.people.items()}
     return Households(held.households.attributes, moved, held.households.sizes)
@@ -267,9 +264,7 @@ def settle(households: Households, schema: LinkedSchema, rng: np.random.Generato
     Raises:
         FeasibilityError: if all of them break one.
     """
-    starts = np.cumsum(households.sizes) - households.sizes
-    broken = CodeRules.of(schema, households.people).broken(starts, households.sizes) > 0
-    return replace_people(households, broken, schema, rng)
+    return replace_people(households, count_broken_rules(households, schema) > 0, schema, rng)
 
 
 def replace_people(
@@ -278,13 +273,13 @@ def replace_people(
     """Copy the people of sound households, drawn at random, into broken ones."""
     if not broken.any():
         return households
-    source = donors(households.sizes, broken, schema, rng)
+    source = find_donors(households.sizes, broken, schema, rng)
     rows = member_rows(households.sizes, source)
     people = {name: codes[rows] for name, codes in households.people.items()}
     return Households(households.attributes, people, households.sizes[source])
 
 
-def donors(
+def find_donors(
     sizes: NDArray[np.int64], broken: NDArray[np.bool_], schema: LinkedSchema, rng: np.random.Generator
 ) -> NDArray[np.int64]:
     """For each household itself, or for a broken one another that is not, of its size or the nearest size there is.
@@ -396,23 +391,22 @@ def _exchange(
     people, none = int(sizes.sum()), np.zeros(0)
     member = np.arange(people)
     begins = np.cumsum([0, *(table.counts.size for table in tables)])
-    arguments: tuple[Any, ...] = (
-        np.cumsum(sizes) - sizes,
-        sizes,
-        np.repeat(np.arange(len(sizes)), sizes),
-        _side_by_side([begin + table.own for begin, table in zip(begins, tables, strict=False)], len(sizes)),
-        _side_by_side([table.first for table in tables], people),
-        _side_by_side([table.second for table in tables], people),
-        np.array([table.pairs for table in tables], dtype=np.bool_),
-        np.concatenate([none, *(table.counts - table.wanted for table in tables)]),
-        np.concatenate([none, *(table.weights for table in tables)]),
-        *rules.arrays(),
+    placed = PairTables(
+        own=_side_by_side([begin + table.own for begin, table in zip(begins, tables, strict=False)], len(sizes)),
+        first=_side_by_side([table.first for table in tables], people),
+        second=_side_by_side([table.second for table in tables], people),
+        pairs=np.array([table.pairs for table in tables], dtype=np.bool_),
     )
-    exchange: Any = exchange_people
-    exchange(member, held.ends, *arguments, False, passes * people, rng.integers(2**63))
+    distance = np.concatenate([none, *(table.counts - table.wanted for table in tables)])
+    weights = np.concatenate([none, *(table.weights for table in tables)])
+
+    def exchange(ends: Index, *, mending: bool) -> None:
+        seed: Any = rng.integers(2**63)
+        exchange_people(member, ends, _places(sizes), placed, distance, weights, rules, mending, passes * people, seed)
+
+    exchange(held.ends, mending=False)
     if len(rules.limits) or len(rules.allowed):  # households stand in the order of their sizes
-        coarse = np.cumsum(np.bincount(sizes, weights=sizes).astype(np.int64))
-        exchange(member, coarse, *arguments, True, passes * people, rng.integers(2**63))
+        exchange(np.cumsum(np.bincount(sizes, weights=sizes).astype(np.int64)), mending=True)
     return member
 
 

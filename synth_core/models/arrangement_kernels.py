@@ -6,6 +6,8 @@ Example: in a household of three people i, j and k a pair weighs 1/6. If j leave
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,43 +19,82 @@ RULE_WEIGHT = 1e7
 """What a broken rule adds to the distance: more than any exchange can gain."""
 
 
+class Homes(NamedTuple):
+    """Households one after the other, each with its people in a row.
+
+    Attributes:
+        starts: the first place of each household.
+        sizes: how many places it has.
+        owner: the household of each place.
+    """
+
+    starts: Index
+    sizes: Index
+    owner: Index
+
+
+class CodeRules(NamedTuple):
+    """The rules across people, in codes.
+
+    Attributes:
+        met: for each rule about numbers of people, whether each person meets its conditions.
+        limits: its least and largest number, and whether the number must be even.
+        lower: for each rule about gaps, whether each person is one of the lower people.
+        upper: whether each is one of the upper people.
+        level: the code of each person in the rule's column.
+        allowed: which codes of a lower and an upper person go together.
+    """
+
+    met: NDArray[np.bool_]
+    limits: Index
+    lower: NDArray[np.bool_]
+    upper: NDArray[np.bool_]
+    level: Index
+    allowed: NDArray[np.bool_]
+
+
+class PairTables(NamedTuple):
+    """Tables side by side: people i and j of household h are in cell own[h, t] + first[i, t] + second[j, t] of table t.
+
+    Attributes:
+        own: what the household adds to the cell.
+        first: what the first person adds.
+        second: what the second one adds.
+        pairs: whether the table is about pairs of people, or about single ones.
+    """
+
+    own: NDArray[np.int32]
+    first: NDArray[np.int32]
+    second: NDArray[np.int32]
+    pairs: NDArray[np.bool_]
+
+
 @compiled
 def exchange_people(
     member: Index,
     ends: Index,
-    starts: Index,
-    sizes: Index,
-    owner: Index,
-    own: NDArray[np.int32],
-    first: NDArray[np.int32],
-    second: NDArray[np.int32],
-    pairs: NDArray[np.bool_],
+    homes: Homes,
+    tables: PairTables,
     distance: Floats,
     weights: Floats,
-    met: NDArray[np.bool_],
-    limits: Index,
-    lower: NDArray[np.bool_],
-    upper: NDArray[np.bool_],
-    level: Index,
-    allowed: NDArray[np.bool_],
+    rules: CodeRules,
     mending: bool,
     tries: int,
     seed: int,
 ) -> None:
     """Try exchanges of two people of one kind of households; those that do not raise the distance are made.
 
-    Where it is `mending`, only those are made by which fewer rules are broken.
-
-    In table t, a tuple of the people i and j of household h is in cell own[h, t] + first[i, t] + second[j, t];
-    `distance` is what the cell has more than it should.
+    Where it is `mending`, only those are made by which fewer rules are broken. `member` is the person in each place,
+    `distance` what a cell has more than it should.
     """
     counter, step = np.uint64(seed), np.uint64(0x9E3779B97F4A7C15)
-    ruled = limits.shape[0] + allowed.shape[0] > 0
+    starts, sizes, owner = homes
+    ruled = rules.limits.shape[0] + rules.allowed.shape[0] > 0
     broken, here, there = np.zeros(sizes.size, np.int64), 0, 0
     if ruled:
         for k in range(sizes.size):
-            broken[k] = _broken_rules(starts[k], sizes[k], member, met, limits, lower, upper, level, allowed)
-    most = 8 * pairs.size * max(1, sizes.max() - 1)
+            broken[k] = _broken_rules(starts[k], sizes[k], member, rules)
+    most = 8 * tables.pairs.size * max(1, sizes.max() - 1)
     cells, parts = np.empty(most, np.int64), np.empty(most, np.float64)
     for _ in range(tries):
         counter += step
@@ -72,13 +113,13 @@ def exchange_people(
         change = 0.0
         member[p], member[q] = b, a
         if ruled:
-            here = _broken_rules(starts[h], sizes[h], member, met, limits, lower, upper, level, allowed)
-            there = _broken_rules(starts[g], sizes[g], member, met, limits, lower, upper, level, allowed)
+            here = _broken_rules(starts[h], sizes[h], member, rules)
+            there = _broken_rules(starts[g], sizes[g], member, rules)
             change = RULE_WEIGHT * (here + there - broken[h] - broken[g])
             if change > 0 or (mending and change == 0):
                 member[p], member[q] = a, b
                 continue
-        touched = _list_touched(h, g, p, q, member, starts, sizes, own, first, second, pairs, cells, parts)
+        touched = _list_touched(h, g, p, q, member, homes, tables, cells, parts)
         for n in range(touched):
             cell, part = cells[n], parts[n]
             change += weights[cell] * part * (2 * distance[cell] + part)
@@ -98,30 +139,27 @@ def _list_touched(
     p: int,
     q: int,
     member: Index,
-    starts: Index,
-    sizes: Index,
-    own: NDArray[np.int32],
-    first: NDArray[np.int32],
-    second: NDArray[np.int32],
-    pairs: NDArray[np.bool_],
+    homes: Homes,
+    tables: PairTables,
     cells: Index,
     parts: Floats,
 ) -> int:
     """List the cells that change by the exchange just made, and what each gets; return how many there are."""
+    own, first, second, pairs = tables
     touched = 0
     for t in range(pairs.size):
         if first[member[p], t] == first[member[q], t] and second[member[p], t] == second[member[q], t]:
             continue
         for side in range(2):
             household, place, old, new = (h, p, member[q], member[p]) if side == 0 else (g, q, member[p], member[q])
-            row, size = own[household, t], sizes[household]
+            row, size = own[household, t], homes.sizes[household]
             if not pairs[t]:
                 cells[touched], parts[touched] = row + first[old, t], -1.0 / size
                 cells[touched + 1], parts[touched + 1] = row + first[new, t], 1.0 / size
                 touched += 2
                 continue
             part = 1.0 / (size * (size - 1))
-            for k in range(starts[household], starts[household] + size):
+            for k in range(homes.starts[household], homes.starts[household] + size):
                 if k != place:
                     before, after = row + first[member[k], t], row + second[member[k], t]
                     cells[touched], parts[touched] = after + first[old, t], -part
@@ -133,18 +171,9 @@ def _list_touched(
 
 
 @part_of_kernel
-def _broken_rules(
-    start: int,
-    size: int,
-    member: Index,
-    met: NDArray[np.bool_],
-    limits: Index,
-    lower: NDArray[np.bool_],
-    upper: NDArray[np.bool_],
-    level: Index,
-    allowed: NDArray[np.bool_],
-) -> int:
+def _broken_rules(start: int, size: int, member: Index, rules: CodeRules) -> int:
     """By how much the people of one household break the rules: people too many or too few, and pairs too near."""
+    met, limits, lower, upper, level, allowed = rules
     broken = 0
     for r in range(limits.shape[0]):
         number = 0
@@ -163,19 +192,9 @@ def _broken_rules(
 
 
 @compiled
-def broken_households(
-    starts: Index,
-    sizes: Index,
-    member: Index,
-    met: NDArray[np.bool_],
-    limits: Index,
-    lower: NDArray[np.bool_],
-    upper: NDArray[np.bool_],
-    level: Index,
-    allowed: NDArray[np.bool_],
-) -> Index:
+def broken_households(homes: Homes, member: Index, rules: CodeRules) -> Index:
     """By how much each household breaks the rules."""
-    broken = np.zeros(sizes.size, np.int64)
-    for h in range(sizes.size):
-        broken[h] = _broken_rules(starts[h], sizes[h], member, met, limits, lower, upper, level, allowed)
+    broken = np.zeros(homes.sizes.size, np.int64)
+    for h in range(homes.sizes.size):
+        broken[h] = _broken_rules(homes.starts[h], homes.sizes[h], member, rules)
     return broken

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -11,13 +10,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.arrays import Index
+from synth_core.arrays import Floats, Index
 from synth_core.domain import Clique, Codes, Domain
 from synth_core.models.calibration import Factor, split_tables
 from synth_core.models.junction_tree import JunctionTree, junction_tree
-from synth_core.models.sampling import code_type, redraw_rows, sample_rows, sampling_steps
-from synth_core.models.sampling_kernels import EMPTY, Step, draw_records
-from synth_core.models.stored import StoredModel, domain_header, read_domain
+from synth_core.models.sampling import code_type, count_rows, redraw_rows, sample_rows, sampling_turns
+from synth_core.models.sampling_kernels import EMPTY, Turn, draw_records
+from synth_core.models.stored import FittedModel, domain_header, read_domain
 
 GENERATIONS = ("dealt", "with replacement", "without replacement")
 """How records may be drawn (see `BayesianNetwork`)."""
@@ -30,7 +29,7 @@ REFERENCE_ROWS = 200_000
 
 
 @dataclass(frozen=True, eq=False)
-class BayesianNetwork(StoredModel):
+class BayesianNetwork(FittedModel):
     """Tables of families over `versions`, the attributes of `domain` with their coarser versions, in drawing order.
 
     Records are dealt (each group of equal parents gets floor or ceiling of its expected counts), drawn with
@@ -70,23 +69,9 @@ class BayesianNetwork(StoredModel):
         kept = codes[:, [self.versions.position(a) for a in self.domain]]
         return np.asfortranarray(kept.astype(code_type(self.domain), copy=False))
 
-    def marginal(self, clique: Iterable[str]) -> NDArray[np.float64]:
-        """Expected counts of the clique's cells.
-
-        They come from a fixed large sample, because a network of many parents has no closed form.
-
-        Args:
-            clique: attributes, in any order.
-
-        Returns:
-            Expected counts, one axis for each attribute in the order given.
-        """
-        names = tuple(clique)
-        shape = self.domain.shape(names)
-        columns = [self._reference[:, self.domain.position(a)] for a in names]
-        index = np.ravel_multi_index(columns, shape) if names else np.zeros(REFERENCE_ROWS, dtype=int)
-        counts = np.bincount(index, minlength=math.prod(shape)).reshape(shape)
-        return np.asarray(counts * (self.total / REFERENCE_ROWS))
+    def _tables(self, cliques: Sequence[Clique]) -> list[Floats]:
+        """Counts of a fixed large sample, because a network of many parents has no closed form."""
+        return [count_rows(self._reference, self.domain, clique, total=self.total) for clique in cliques]
 
     @property
     def cliques(self) -> tuple[Clique, ...]:
@@ -126,9 +111,9 @@ class BayesianNetwork(StoredModel):
         """Histograms of as many records as are wanted, counted down or not, in one compiled loop."""
         countdown = self.generation == "without replacement"
         histograms = [Factor(c, values * (rows / max(values.sum(), EMPTY))) for c, values in self.tables]
-        turns = list(sampling_steps(self.versions, histograms))
-        left = [step.table for step in turns]
-        whole = [step.table for step in sampling_steps(self.versions, self.filled)]
+        turns = list(sampling_turns(self.versions, histograms))
+        left = [turn.table for turn in turns]
+        whole = [turn.table for turn in sampling_turns(self.versions, self.filled)]
         columns = np.zeros((len(self.versions), rows), dtype=code_type(self.versions))
         draw_records(
             columns,
@@ -170,14 +155,14 @@ class BayesianNetwork(StoredModel):
         )
 
 
-def _places(turns: Sequence[Step]) -> tuple[Index, Index, Index, Index, Index, Index]:
-    """The steps of a network as `draw_records` takes them, `places` to `starts`: given columns, then fresh ones."""
-    widest = max(len(step.given) + len(step.fresh) for step in turns)
+def _places(turns: Sequence[Turn]) -> tuple[Index, Index, Index, Index, Index, Index]:
+    """The turns of a network as `draw_records` takes them, `places` to `starts`: given columns, then fresh ones."""
+    widest = max(len(turn.given) + len(turn.fresh) for turn in turns)
     places, strides = np.zeros((2, len(turns), widest), dtype=np.int64)
-    for s, step in enumerate(turns):
-        both = np.concatenate([step.given, step.fresh]), np.concatenate([step.strides, step.divisors])
+    for s, turn in enumerate(turns):
+        both = np.concatenate([turn.given, turn.fresh]), np.concatenate([turn.strides, turn.divisors])
         places[s, : len(both[0])], strides[s, : len(both[1])] = both
-    shapes = [(len(step.given), len(step.fresh), step.table.shape[1], step.table.size) for step in turns]
+    shapes = [(len(turn.given), len(turn.fresh), turn.table.shape[1], turn.table.size) for turn in turns]
     given, fresh, widths, cells = np.array(shapes, dtype=np.int64).T.copy()
     return places, strides, given, fresh, widths, np.concatenate([[0], np.cumsum(cells)[:-1]])
 

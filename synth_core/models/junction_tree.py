@@ -218,7 +218,7 @@ def fewest_cells(vertex: int, neighbours: list[int], sizes: Sequence[int]) -> fl
 
 RULES: tuple[Elimination, ...] = (fewest_fill_edges, fewest_neighbours, fewest_cells)
 QUICKEST_FIRST = (fewest_neighbours, fewest_cells, fewest_fill_edges)
-"""The same in the order of what they take to compute."""
+"""The rules in the order of what they take to compute."""
 
 
 def adjacency(count: int, cliques: Sequence[int]) -> list[int]:

@@ -6,7 +6,7 @@ stand still; on a graph without loops the result is exact, otherwise clusters ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from synth_core.arrays import NUMPY
+from synth_core.arrays import NUMPY, Floats
 from synth_core.domain import Clique, Codes, Domain
 from synth_core.errors import FeasibilityError, SchemaError
 from synth_core.models.calibration import Factor, projections, split_tables
@@ -136,9 +136,11 @@ class ClusterGraphField(PotentialModel):
             self._agreement = oracle.agree(np.array(self.potentials))
         return self._agreement
 
-    def marginal(self, clique: Iterable[str]) -> NDArray[np.float64]:
-        """Expected counts of a clique inside one cluster, axes in the order given."""
-        asked = tuple(clique)
+    def _tables(self, cliques: Sequence[Clique]) -> list[Floats]:
+        return list(map(self._table, cliques))
+
+    def _table(self, asked: Clique) -> Floats:
+        """Counts of a clique inside one cluster."""
         wanted = self.domain.clique(asked)
         for table in (*self.agreement.singles, *self.agreement.clusters):
             if set(wanted) <= set(table.clique):
@@ -147,7 +149,7 @@ class ClusterGraphField(PotentialModel):
         raise SchemaError(f"no cluster holds {', '.join(asked)} together; loopy propagation answers within clusters")
 
     def sample(self, rows: int, rng: np.random.Generator) -> Codes:
-        """Rows drawn cluster by cluster, each given the attributes it shares with clusters before it."""
+        """Draw rows of codes cluster by cluster, each given the attributes it shares with clusters before it."""
         tables = (*self.agreement.clusters, *self.agreement.singles)
         return sample_rows(self.domain, tables, rows, rng=rng)
 

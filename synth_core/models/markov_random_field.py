@@ -8,7 +8,7 @@ formed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -86,27 +86,8 @@ class MarkovRandomField(PotentialModel):
         tables = split_tables(self.domain, self.cliques, self.potentials)
         return self.log_partition - sum(float(np.vdot(marginals[t.clique], t.values)) for t in tables)
 
-    def marginal(self, clique: Iterable[str]) -> Floats:
-        """Expected counts of the clique's cells.
-
-        Args:
-            clique: attributes, in any order.
-
-        Returns:
-            Expected counts, one axis for each attribute in the order given.
-        """
-        return self.marginals([tuple(clique)])[0]
-
-    def marginals(self, cliques: Iterable[Iterable[str]]) -> list[Floats]:
-        """Expected counts of many marginals.
-
-        Args:
-            cliques: attributes of each marginal, in any order.
-
-        Returns:
-            Expected counts of each; those inside cliques of the tree share partial sums.
-        """
-        asked = [tuple(clique) for clique in cliques]
+    def _tables(self, asked: Sequence[Clique]) -> list[Floats]:
+        """Those inside cliques of the tree share partial sums."""
         canonical = [self.domain.clique(clique) for clique in asked]
         inside = {clique for clique in canonical if self.tree.host(clique) is not None}
         found = inside_cliques(self.tree, self.beliefs, inside)

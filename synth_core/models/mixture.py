@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from synth_core.arrays import Floats
 from synth_core.domain import Clique, Codes, Domain
 from synth_core.models.bayesian_network import BayesianNetwork
 from synth_core.models.junction_tree import JunctionTree, junction_tree
@@ -20,7 +21,7 @@ from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.refined import Refined
 from synth_core.models.rows import RowModel
 from synth_core.models.sampling import code_type
-from synth_core.models.stored import StoredModel, domain_header, open_model, read_domain
+from synth_core.models.stored import FittedModel, domain_header, open_model, read_domain
 
 
 class Model(Protocol):
@@ -38,8 +39,11 @@ class Model(Protocol):
     def total(self) -> float:
         """Estimated number of records."""
 
-    def marginal(self, clique: Clique) -> NDArray[np.float64]:
+    def marginal(self, clique: Clique) -> Floats:
         """Expected counts of the clique's cells."""
+
+    def marginals(self, cliques: Sequence[Clique]) -> list[Floats]:
+        """Expected counts of many marginals."""
 
     def sample(self, rows: int, rng: np.random.Generator) -> Codes:
         """Rows of codes, in the domain's order."""
@@ -63,7 +67,7 @@ class Component:
 
 
 @dataclass(frozen=True, eq=False)
-class Mixture(StoredModel):
+class Mixture(FittedModel):
     """Records that follow each part's own model, in the proportion of the parts' rows."""
 
     FORMAT: ClassVar[str] = "synth-core/mixture/1"
@@ -76,16 +80,10 @@ class Mixture(StoredModel):
         """Estimated number of records."""
         return float(sum(component.rows for component in self.components))
 
-    def marginal(self, clique: Iterable[str]) -> NDArray[np.float64]:
-        """Expected counts of the clique's cells.
+    def _tables(self, cliques: Sequence[Clique]) -> list[Floats]:
+        return list(map(self._table, cliques))
 
-        Args:
-            clique: attributes, in any order.
-
-        Returns:
-            Expected counts, one axis for each attribute in the order given.
-        """
-        asked = tuple(clique)
+    def _table(self, asked: Clique) -> Floats:
         table = np.zeros(self.domain.shape(asked))
         for component in self.components:
             inside = tuple(name for name in asked if name not in component.constants)

@@ -80,8 +80,9 @@ class PassPlan:
     longest_row: int
 
 
-def plan(tree: JunctionTree, cliques: Sequence[Clique]) -> PassPlan:
-    """Lay out the pass that turns potentials on the cliques into their marginals."""
+@functools.lru_cache(maxsize=1)
+def plan(tree: JunctionTree, cliques: tuple[Clique, ...]) -> PassPlan:
+    """Lay out the pass that turns potentials on the cliques into their marginals; replicates share one."""
     separators = {i: tree.separator(i) for i, parent in enumerate(tree.parents) if parent >= 0}
     given = [*cliques, *(rule.clique for rule in exclusions(tree.domain))]
     tables = [*given, *separators.values()]
@@ -214,7 +215,7 @@ LONGEST_ROW = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class FactorGroup:
     """Tables that are multiplied together before the sweep; `outer` are the outer axes they depend on."""
 
     outer: int
@@ -230,7 +231,7 @@ class Blocking:
     middle: int
     inner: int
     weights: tuple[int, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[FactorGroup, ...]
 
 
 Time = Callable[[int, bool, int], float]
@@ -291,9 +292,9 @@ def _priced(
 
 def _grouped(
     members: list[int], scopes: Sequence[int], outer: int, middle: int, time: Time
-) -> tuple[tuple[Group, ...], float]:
+) -> tuple[tuple[FactorGroup, ...], float]:
     """Put each member, largest scope first, into the group where it adds the least time, or into its own."""
-    groups: list[tuple[int, bool, tuple[int, ...], float]] = []  # what a `Group` holds, and its time
+    groups: list[tuple[int, bool, tuple[int, ...], float]] = []  # what a `FactorGroup` holds, and its time
     for k in sorted(members, key=lambda k: (-(scopes[k] & outer).bit_count(), k)):
         own, own_wide = scopes[k] & outer, bool(scopes[k] & middle)
         best, least = len(groups), time(own, own_wide, 1)
@@ -305,4 +306,4 @@ def _grouped(
             groups.append((0, False, (), 0.0))
         depends, wide, inside, before = groups[best]
         groups[best] = depends | own, wide or own_wide, (*inside, k), before + least
-    return tuple(Group(*group[:3]) for group in groups), sum(group[3] for group in groups)
+    return tuple(FactorGroup(*group[:3]) for group in groups), sum(group[3] for group in groups)

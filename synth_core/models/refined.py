@@ -9,7 +9,7 @@ Groups say nothing about rules between codes, so an attribute that a rule speaks
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -22,11 +22,11 @@ from synth_core.domain import Clique, Codes, Domain
 from synth_core.models.junction_tree import JunctionTree, junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField, rake
 from synth_core.models.sampling import code_type
-from synth_core.models.stored import StoredModel, domain_header, read_domain, read_potentials
+from synth_core.models.stored import FittedModel, domain_header, read_domain, read_potentials
 
 
 @dataclass(frozen=True, eq=False)
-class Refined(StoredModel):
+class Refined(FittedModel):
     """`groups` and `shares` hold, for each attribute of `domain`, the group of each code and its share of the group."""
 
     FORMAT: ClassVar[str] = "synth-core/refined/1"
@@ -51,27 +51,7 @@ class Refined(StoredModel):
         """The junction tree of these marginals over all codes: what depends on what, for people."""
         return junction_tree(self.domain, self.cliques)
 
-    def marginal(self, clique: Iterable[str]) -> Floats:
-        """Expected counts of the clique's cells.
-
-        Args:
-            clique: attributes, in any order.
-
-        Returns:
-            Expected counts, one axis for each attribute in the order given.
-        """
-        return self.marginals([tuple(clique)])[0]
-
-    def marginals(self, cliques: Iterable[Iterable[str]]) -> list[Floats]:
-        """Expected counts of many marginals.
-
-        Args:
-            cliques: attributes of each marginal, in any order.
-
-        Returns:
-            Expected counts of each; they share partial sums of the field.
-        """
-        asked = [tuple(clique) for clique in cliques]
+    def _tables(self, asked: Sequence[Clique]) -> list[Floats]:
         return [self._spread(c, table) for c, table in zip(asked, self.field.marginals(asked), strict=True)]
 
     def _spread(self, clique: Clique, table: Floats) -> Floats:
@@ -83,15 +63,7 @@ class Refined(StoredModel):
         return np.asarray(table)
 
     def sample(self, rows: int, rng: np.random.Generator) -> Codes:
-        """Draw rows of codes: groups by the field, then codes, each group's as nearly by their shares as they can be.
-
-        Args:
-            rows: number of rows.
-            rng: source of randomness; equal states give equal rows.
-
-        Returns:
-            One row for each record, one column for each attribute in the domain's order.
-        """
+        """Draw rows of codes: groups by the field, then codes, as nearly by their shares of a group as they can be."""
         drawn = self.field.sample(rows, rng)
         codes = np.empty((rows, len(self.domain)), dtype=code_type(self.domain), order="F")
         for place, (group, share) in enumerate(zip(self.groups, self.shares, strict=True)):
@@ -99,7 +71,7 @@ class Refined(StoredModel):
             codes[:, place] = column if group.max() + 1 == group.size else split_groups(column, group, share, rng)
         return codes
 
-    def raked(self, targets: Mapping[str, Floats]) -> Refined:
+    def rake(self, targets: Mapping[str, Floats]) -> Refined:
         """The model changed as little as possible so that single attributes follow given marginals.
 
         Args:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from synth_core.arrays import Floats
 from synth_core.domain import Clique, Codes, Domain
 from synth_core.models.junction_tree import JunctionTree, junction_tree
-from synth_core.models.sampling import code_type
-from synth_core.models.stored import StoredModel, domain_header, read_domain
+from synth_core.models.sampling import code_type, count_rows
+from synth_core.models.stored import FittedModel, domain_header, read_domain
 
 
-class RowModel(StoredModel):
+class RowModel(FittedModel):
     """Records that are copies of these rows, each as often as any other.
 
     Attributes:
@@ -36,32 +36,11 @@ class RowModel(StoredModel):
         self.rows = rows
         self.total = float(total)
 
-    def marginal(self, clique: Iterable[str]) -> NDArray[np.float64]:
-        """Expected counts of the clique's cells.
-
-        Args:
-            clique: attributes, in any order.
-
-        Returns:
-            Expected counts, one axis for each attribute in the order given.
-        """
-        names = tuple(clique)
-        shape = self.domain.shape(names)
-        columns = [self.rows[:, self.domain.position(name)] for name in names]
-        index = np.ravel_multi_index(columns, shape) if names else np.zeros(len(self.rows), dtype=np.int64)
-        counts = np.bincount(index, minlength=math.prod(shape)).reshape(shape)
-        return np.asarray(counts * (self.total / len(self.rows)))
+    def _tables(self, cliques: Sequence[Clique]) -> list[Floats]:
+        return [count_rows(self.rows, self.domain, clique, total=self.total) for clique in cliques]
 
     def sample(self, rows: int, rng: np.random.Generator) -> Codes:
-        """Draw rows of codes: each row equally often, but for a remainder that is drawn, in random order.
-
-        Args:
-            rows: number of rows.
-            rng: source of randomness; equal states give equal rows.
-
-        Returns:
-            One row for each record, one column for each attribute in the domain's order.
-        """
+        """Draw rows of codes: each row equally often, but for a remainder that is drawn, in random order."""
         order = np.tile(rng.permutation(len(self.rows)), -(-rows // len(self.rows)))[:rows]
         return np.asfortranarray(self.rows[rng.permutation(order)].astype(code_type(self.domain)))
 

@@ -23,6 +23,7 @@ the tables as they are, and later ones follow them given that the rules hold.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -30,11 +31,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.domain import Codes, Domain, Impossible, breaking_rows
+from synth_core.arrays import Floats
+from synth_core.domain import Clique, Codes, Domain, Impossible, breaking_rows
 from synth_core.errors import FeasibilityError
 from synth_core.models import sampling_kernels as kernels
 from synth_core.models.calibration import Factor
-from synth_core.models.sampling_kernels import Step
+from synth_core.models.sampling_kernels import Turn
 
 
 def sample_rows(
@@ -49,29 +51,51 @@ def sample_rows(
     """Rows of codes in the domain's order; of the rules, only rows that ended in a dead end may break one."""
     columns = np.zeros((len(domain), rows), dtype=code_type(domain))
     drawn: set[str] = set()
-    for step in sampling_steps(domain, tables) if rows else ():
-        fresh = [domain.attributes[place] for place in step.fresh]
+    for turn in sampling_turns(domain, tables) if rows else ():
+        fresh = [domain.attributes[place] for place in turn.fresh]
         drawn.update(fresh)
         ending = [rule for rule in rules if set(rule.attributes) <= drawn and set(rule.attributes) & set(fresh)]
         if not ending:
-            _draw_step(columns, step, rng=rng, independent=independent)
+            _draw_turn(columns, turn, rng=rng, independent=independent)
             continue
         kinds, which = _met(columns, domain, ending, fresh)
         for number, kind in enumerate(kinds):
             own = np.flatnonzero(which == number)
             part = np.ascontiguousarray(columns[:, own])
-            excluded = _excluded(step, fresh, [rule for rule, met in zip(ending, kind, strict=True) if met])
-            _draw_step(part, step._replace(table=step.table * ~excluded), rng=rng, independent=independent)
+            excluded = _excluded(turn, fresh, [rule for rule, met in zip(ending, kind, strict=True) if met])
+            _draw_turn(part, turn._replace(table=turn.table * ~excluded), rng=rng, independent=independent)
             columns[:, own] = part
     return columns.T
 
 
-def _draw_step(columns: Codes, step: Step, *, rng: np.random.Generator, independent: bool = False) -> None:
+def _draw_turn(columns: Codes, turn: Turn, *, rng: np.random.Generator, independent: bool = False) -> None:
     seed = rng.integers(2**64, dtype=np.uint64)
     if independent:
-        kernels.draw(columns, step._replace(table=np.cumsum(step.table, axis=1)), seed)
+        kernels.draw(columns, turn._replace(table=np.cumsum(turn.table, axis=1)), seed)
     else:
-        kernels.deal(columns, step, seed)
+        kernels.deal(columns, turn, seed)
+
+
+def count_rows(
+    codes: Codes, domain: Domain, clique: Clique, *, total: float, kept: slice | NDArray[np.bool_] = slice(None)
+) -> Floats:
+    """Estimate the clique's table from drawn rows, or from those of them that are kept.
+
+    Args:
+        codes: the rows, one column for each attribute of the domain.
+        domain: the attributes.
+        clique: those of the table, in the order of its axes.
+        total: records for which all rows stand.
+        kept: rows that are counted.
+
+    Returns:
+        Expected counts.
+    """
+    shape = domain.shape(clique)
+    columns = [codes[kept, domain.position(name)] for name in clique]
+    index = np.ravel_multi_index(columns, shape) if clique else np.zeros(len(codes[kept]), dtype=np.int64)
+    counts = np.bincount(index, minlength=math.prod(shape)).reshape(shape)
+    return np.asarray(counts * (total / len(codes)))
 
 
 def code_type(domain: Domain) -> np.dtype[Any]:
@@ -80,7 +104,7 @@ def code_type(domain: Domain) -> np.dtype[Any]:
     return np.dtype(np.uint8 if largest <= 2**8 else np.uint16 if largest <= 2**16 else np.int32)
 
 
-def sampling_steps(domain: Domain, beliefs: Sequence[Factor]) -> Iterator[Step]:
+def sampling_turns(domain: Domain, beliefs: Sequence[Factor]) -> Iterator[Turn]:
     """The turns in order, each table as rows of given values by columns of fresh cells.
 
     Given are the attributes drawn before; in a junction tree, parents first, these are the separator by running
@@ -95,7 +119,7 @@ def sampling_steps(domain: Domain, beliefs: Sequence[Factor]) -> Iterator[Step]:
             continue
         order = [clique.index(a) for a in given + fresh]
         table = np.transpose(np.asarray(values), order)
-        yield Step(
+        yield Turn(
             given=_positions(domain, given),
             strides=_strides(domain.shape(given)),
             fresh=_positions(domain, fresh),
@@ -221,10 +245,10 @@ def _met(
     return met[first], which
 
 
-def _excluded(step: Step, fresh: Sequence[str], rules: Sequence[Impossible]) -> NDArray[Any]:
+def _excluded(turn: Turn, fresh: Sequence[str], rules: Sequence[Impossible]) -> NDArray[Any]:
     """The cells of the turn's table that complete one of the rules."""
-    cells = np.zeros(tuple(step.sizes), dtype=np.bool_)
+    cells = np.zeros(tuple(turn.sizes), dtype=np.bool_)
     for rule in rules:
         codes = dict(rule.codes)
-        cells[np.ix_(*(codes.get(a, range(size)) for a, size in zip(fresh, step.sizes, strict=True)))] = True
+        cells[np.ix_(*(codes.get(a, range(size)) for a, size in zip(fresh, turn.sizes, strict=True)))] = True
     return cells.ravel()

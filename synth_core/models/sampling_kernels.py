@@ -19,8 +19,17 @@ Columns = NDArray[Any]
 Index32 = NDArray[np.int32]
 
 
-class Step(NamedTuple):
-    """One clique's turn: which columns are given, which are drawn, and from which conditional table."""
+class Turn(NamedTuple):
+    """One clique's turn: which columns are given, which are drawn, and from which conditional table.
+
+    Attributes:
+        given: places of the columns that are drawn already.
+        strides: what a code of each adds to the number of the table's row.
+        fresh: places of the columns that are drawn now.
+        divisors: what a code of each adds to the number of the row's cell.
+        sizes: how many codes each of these has.
+        table: weights of the cells, one row for each combination of given codes.
+    """
 
     given: Index
     strides: Index
@@ -50,23 +59,23 @@ def _uniform(counter: np.uint64) -> float:
 
 
 @part_of_kernel
-def _separator_codes(columns: Columns, step: Step, codes: Index32) -> None:
+def _separator_codes(columns: Columns, turn: Turn, codes: Index32) -> None:
     """The joint code of the given columns, row by row."""
     codes[:] = 0
-    for k in range(step.given.size):
-        column = columns[step.given[k]]
-        stride = np.int32(step.strides[k])
+    for k in range(turn.given.size):
+        column = columns[turn.given[k]]
+        stride = np.int32(turn.strides[k])
         for r in range(codes.size):
             codes[r] += np.int32(column[r]) * stride
 
 
 @part_of_kernel
-def _write(columns: Columns, step: Step, codes: Index32) -> None:
+def _write(columns: Columns, turn: Turn, codes: Index32) -> None:
     """Write joint codes as the digits of the fresh columns."""
-    for k in range(step.fresh.size):
-        column = columns[step.fresh[k]]
-        divisor, size = np.int32(step.divisors[k]), np.int32(step.sizes[k])
-        if step.fresh.size == 1:
+    for k in range(turn.fresh.size):
+        column = columns[turn.fresh[k]]
+        divisor, size = np.int32(turn.divisors[k]), np.int32(turn.sizes[k])
+        if turn.fresh.size == 1:
             for r in range(codes.size):
                 column[r] = codes[r]
         else:
@@ -102,12 +111,12 @@ def _allot(weights: Floats, rows: int, start: float, dealt: NDArray[np.int32]) -
 
 
 @compiled
-def deal(columns: Columns, step: Step, seed: np.uint64) -> None:
+def deal(columns: Columns, turn: Turn, seed: np.uint64) -> None:
     """Draw the fresh columns: in each group of equal given values, cells are allotted and then shuffled."""
     rows = columns.shape[1]
-    groups = step.table.shape[0]
+    groups = turn.table.shape[0]
     codes = np.empty(rows, np.int32)
-    _separator_codes(columns, step, codes)
+    _separator_codes(columns, turn, codes)
     ends = np.zeros(groups + 1, np.int64)
     for code in codes:
         ends[code + 1] += 1
@@ -120,7 +129,7 @@ def deal(columns: Columns, step: Step, seed: np.uint64) -> None:
         if own.size == 0:
             continue
         counter += GOLDEN
-        _allot(step.table[s], own.size, _uniform(counter), own)
+        _allot(turn.table[s], own.size, _uniform(counter), own)
         for k in range(own.size - 1, 0, -1):
             counter += GOLDEN
             j = np.int64(_uniform(counter) * (k + 1))
@@ -129,22 +138,22 @@ def deal(columns: Columns, step: Step, seed: np.uint64) -> None:
         s = codes[r]
         codes[r] = dealt[ends[s]]
         ends[s] += 1
-    _write(columns, step, codes)
+    _write(columns, turn, codes)
 
 
 @compiled
-def draw(columns: Columns, step: Step, seed: np.uint64) -> None:
+def draw(columns: Columns, turn: Turn, seed: np.uint64) -> None:
     """Draw the fresh columns independently for each row, by inversion of the cumulated table."""
     rows = columns.shape[1]
     codes = np.empty(rows, np.int32)
-    _separator_codes(columns, step, codes)
+    _separator_codes(columns, turn, codes)
     counter = seed
     for r in range(rows):
-        row = step.table[codes[r]]
+        row = turn.table[codes[r]]
         counter += GOLDEN
         point = _uniform(counter) * row[-1]
         codes[r] = min(np.searchsorted(row, point, side="right"), row.size - 1)
-    _write(columns, step, codes)
+    _write(columns, turn, codes)
 
 
 @part_of_kernel
@@ -251,7 +260,7 @@ def draw_records(
 ) -> None:
     """Fill the columns record by record.
 
-    Step s reads the columns places[s, :given[s]] as a row number and draws a cell of that row of its table, which
+    Turn s reads the columns places[s, :given[s]] as a row number and draws a cell of that row of its table, which
     starts at starts[s] and has rows of widths[s] cells; the cell's digits are the columns that follow in `places`.
     `left` are the tables to draw from: with `countdown` each record takes its cells away (Section 3.3). If a row has
     nothing left, the record goes back one step, after every `tries` vain attempts one step further (Section 3.3.1);

@@ -11,7 +11,7 @@ import json
 import os
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
@@ -21,8 +21,9 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from synth_core.arrays import Floats
 from synth_core.documents import parse_json
-from synth_core.domain import Clique, Domain, Impossible
+from synth_core.domain import Clique, Codes, Domain, Impossible
 from synth_core.errors import SchemaError, SourceError
 from synth_core.files import atomic_write
 
@@ -106,7 +107,7 @@ def open_model(
 def _check_archive(path: Path) -> None:
     """Raise OSError or BadZipFile unless the file is an archive whose parts are no larger than itself.
 
-    A compressed part may be a thousand times as large as its file, and fill the memory of whoever reads it.
+    A compressed part may be a thousand times as large as its file, and fill the memory of its reader.
     """
     if not path.is_file():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
@@ -130,7 +131,51 @@ def read_domain(header: Mapping[str, Any]) -> Domain:
     return Domain(tuple(header["attributes"]), tuple(header["sizes"]), rules)
 
 
-class PotentialModel(StoredModel):
+class FittedModel(StoredModel):
+    """A stored distribution: what it answers is said here, how is said by each kind."""
+
+    __slots__ = ()
+
+    def marginal(self, clique: Iterable[str]) -> Floats:
+        """Expected counts of the clique's cells.
+
+        Args:
+            clique: attributes, in any order.
+
+        Returns:
+            Expected counts, one axis for each attribute in the order given.
+        """
+        return self.marginals([clique])[0]
+
+    def marginals(self, cliques: Iterable[Iterable[str]]) -> list[Floats]:
+        """Expected counts of many marginals; a field computes what they have in common once.
+
+        Args:
+            cliques: attributes of each marginal, in any order.
+
+        Returns:
+            Expected counts of each.
+        """
+        return self._tables([tuple(clique) for clique in cliques])
+
+    @abstractmethod
+    def sample(self, rows: int, rng: np.random.Generator) -> Codes:
+        """Draw rows of codes whose counts follow the model.
+
+        Args:
+            rows: number of rows.
+            rng: source of randomness; equal states give equal rows.
+
+        Returns:
+            One row for each record, one column for each attribute in the domain's order.
+        """
+
+    @abstractmethod
+    def _tables(self, cliques: Sequence[Clique]) -> list[Floats]:
+        """Expected counts of each marginal, axes in the order given."""
+
+
+class PotentialModel(FittedModel):
     """A distribution p(x) ∝ exp(sum of potentials of cliques), scaled to a total of records."""
 
     __slots__ = ("cliques", "domain", "potentials", "total")

@@ -148,7 +148,8 @@ def count_tuples(
         own = joint_codes(households.attributes | shared, domain, parts[0], len(sizes))
         number = int(sizes.sum())
         first, second, third = (
-            joint_codes({a: households.people[_first(a)] for a in part}, domain, part, number) for part in parts[1:]
+            joint_codes({a: households.people[first_place(a)] for a in part}, domain, part, number)
+            for part in parts[1:]
         )
         cells = [domain.cells(part) for part in parts]
         table = np.zeros(math.prod(cells), dtype=np.int64)
@@ -160,7 +161,7 @@ def count_tuples(
         known, back = canonical_clique(domain, clique)
         counted, order = tables[known]
         axes = [order.index(back[attribute]) for attribute in clique]
-        found.append(np.ascontiguousarray(np.transpose(counted, axes)))
+        found.append(np.array(np.transpose(counted, axes), order="C"))
     return found
 
 
@@ -179,8 +180,15 @@ def attribute_place(attribute: str) -> int:
     return int(place) if place.isdecimal() else 1
 
 
-def _first(attribute: str) -> str:
-    """The name of the same attribute in the first place."""
+def first_place(attribute: str) -> str:
+    """Name the same attribute of the first place.
+
+    Args:
+        attribute: an attribute of a tuple.
+
+    Returns:
+        Its name in the first place; the household's own attributes keep theirs.
+    """
     return attribute if attribute_place(attribute) < 2 else attribute.rpartition("@")[0]
 
 
@@ -198,7 +206,7 @@ def canonical_clique(domain: Domain, clique: Clique) -> tuple[Clique, dict[str, 
     tried = []
     for order in permutations(range(1, len(used) + 1)):
         moved = dict(zip(used, order, strict=True))
-        back = {a: place_name(_first(a), moved.get(attribute_place(a), 1)) for a in clique}
+        back = {a: place_name(first_place(a), moved.get(attribute_place(a), 1)) for a in clique}
         positions = tuple(sorted(domain.position(a) for a in back.values()))
         tried.append((positions, domain.clique(back.values()), back))
     _, known, back = min(tried, key=lambda one: one[0])

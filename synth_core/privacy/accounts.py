@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -310,7 +311,7 @@ ZERO = Fraction(0)
 
 @dataclass(slots=True)
 class Composition:
-    """A running sum of spends; a refund is added with a negative price."""
+    """A running sum of spends; a refund is added with a negative price. Pure epsilons compose by the same rule."""
 
     whole: Fraction = ZERO
     parts: defaultdict[tuple[str, str], dict[str, Fraction]] = field(default_factory=lambda: defaultdict(dict))
@@ -354,6 +355,34 @@ def which_count(spends: Sequence[Spend]) -> list[bool]:
         place: min(parts.items(), key=lambda item: (-item[1], item[0]))[0] for place, parts in composition.parts.items()
     }
     return [stratum is None or dearest[snapshot, stratum.partition] == stratum.part for snapshot, stratum, _ in spends]
+
+
+PURE_DIGITS = 6
+"""Digits after the decimal point of a pure epsilon, which is rounded up."""
+
+
+def pure_epsilon(spends: Iterable[tuple[str, Stratum | None, Mechanism]], rows_per_unit: int = 1) -> float | None:
+    """The epsilon without any delta that bounds what answers lose, where each question has one.
+
+    For the answers that were given, their probability with a record is at most e^epsilon times that without it, and the
+    other way round. How many questions a method asks may depend on its answers, and then so does this sum, which is no
+    promise made before; that is (epsilon, delta).
+
+    Args:
+        spends: Snapshot, stratum and mechanism of each charge of a release.
+        rows_per_unit: The largest number of records of one unit, whose losses add up.
+
+    Returns:
+        The sum, of a partition's parts the largest, rounded up; None where nothing was asked or a question had Gaussian
+        noise.
+    """
+    losses = Composition()
+    for snapshot, stratum, mechanism in spends:
+        loss = mechanism.pure_epsilon()
+        if loss is None:
+            return None
+        losses.add(snapshot, stratum, loss)
+    return math.ceil(losses.mu2 * rows_per_unit * 10**PURE_DIGITS) / 10**PURE_DIGITS if losses.mu2 else None
 
 
 def snapshot_numbers(snapshots: Iterable[str]) -> list[int]:

@@ -25,7 +25,7 @@ Groups = tuple[tuple[int, ...] | None, ...]
 """For each attribute of a clique the group of each of its codes, or None where the codes stay as they are."""
 
 
-class Kind(StrEnum):
+class AnswerKind(StrEnum):
     """What the numbers of a block are."""
 
     MARGINAL = "marginal"  # noisy counts of the cells of a clique
@@ -43,7 +43,7 @@ class Block:
     of its matrices, for other linear queries.
     """
 
-    kind: Kind
+    kind: AnswerKind
     shape: tuple[int, ...]
     clique: Clique = ()
     groups: Groups = ()
@@ -108,7 +108,7 @@ class AnswerForm:
             shared = [tuple(map(int, groups)) for groups in written["groups"]]
             blocks = [
                 Block(
-                    kind=Kind(block["kind"]),
+                    kind=AnswerKind(block["kind"]),
                     shape=tuple(map(int, block["shape"])),
                     clique=tuple(block["clique"]),
                     groups=tuple(None if at is None else shared[at] for at in block["groups"]),

@@ -84,6 +84,18 @@ class Mechanism:
         price = self.count * Fraction(mu) ** 2 * (1 + Fraction(_FLOAT_SLACK))
         return Fraction(math.ceil(price * _GRID), _GRID)
 
+    def pure_epsilon(self) -> Fraction | None:
+        """The epsilon of all queries together without any delta; None for Gaussian noise, which has none.
+
+        A record moves a Laplace number by at most `sensitivity`: each outcome is at most e^(sensitivity / scale) times
+        as likely. It moves each utility of a choice, by which its chance and the sum of all chances change by at most
+        e^(eta / 2) each. Pure epsilons add up, whatever later queries depend on.
+        """
+        if self.name == "discrete_gaussian":
+            return None
+        each = self.sensitivity / self.scale if self.name == "discrete_laplace" else self.scale
+        return self.count * each
+
     def variances(self) -> tuple[Fraction, ...]:
         """The noise variance of each query, in squared units of the query; of a Laplace number it is 2 b^2."""
         if self.name == "discrete_laplace":

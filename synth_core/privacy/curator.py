@@ -19,7 +19,7 @@ from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
 from synth_core.measurement import Measurement, without_impossible
 from synth_core.privacy.accounts import Answer, Ledger, Runner, SpendRequest, Stratum
-from synth_core.privacy.answer_form import AnswerForm, Block, Kind, fingerprint
+from synth_core.privacy.answer_form import AnswerForm, AnswerKind, Block, fingerprint
 from synth_core.privacy.budget import Mechanism, exponential_for, gaussian_for, laplace_for
 from synth_core.privacy.entropy import Entropy, SystemEntropy
 from synth_core.privacy.noise import (
@@ -27,6 +27,7 @@ from synth_core.privacy.noise import (
     exponential_choice,
     grid_noise,
     noisy_counts,
+    pure_grid_noise,
     purely_noisy_counts,
     require_drawable,
 )
@@ -174,17 +175,18 @@ class Curator:
             for strategy, part, variance in zip(strategies, parts, variances, strict=True)
         ]
 
-    def score(self, queries: Sequence[Query], mu2: Fraction, *, purpose: str) -> list[float]:
-        """Each query's value with Gaussian noise; all queries of one call have the same sensitivity."""
+    def score(self, queries: Sequence[Query], mu2: Fraction, *, purpose: str, pure: bool = False) -> list[float]:
+        """Each query's value with Gaussian noise, or Laplace noise if `pure`; all have the same sensitivity."""
         if not queries:
             return []
-        mechanism = gaussian_for(mu2, sensitivity=_one_sensitivity(queries), count=len(queries))
+        mechanism_for = laplace_for if pure else gaussian_for
+        mechanism = mechanism_for(mu2, sensitivity=_one_sensitivity(queries), count=len(queries))
 
         def draw() -> Answer:
-            noise = grid_noise(mechanism.scale, len(queries), self._entropy)
+            noise = (pure_grid_noise if pure else grid_noise)(mechanism.scale, len(queries), self._entropy)
             return np.array(self._evaluate(queries), dtype=np.int64) + noise
 
-        form = _form("score", queries, Block(kind=Kind.SCORES, shape=(len(queries),)))
+        form = _form("score", queries, Block(kind=AnswerKind.SCORES, shape=(len(queries),)))
         answer = self._answer(purpose, mechanism, asked=[q.clique for q in queries], form=form, draw=draw)
         return [float(value) / GRID for value in answer]
 
@@ -220,7 +222,7 @@ class Curator:
 
         name = f"{purpose} (with replacement)" if with_replacement else purpose
         cliques = list(dict.fromkeys(query.clique for query in queries))
-        form = _form("choose", queries, Block(kind=Kind.CHOICES, shape=(count,)))
+        form = _form("choose", queries, Block(kind=AnswerKind.CHOICES, shape=(count,)))
         answer = self._answer(name, mechanism, asked=cliques, form=form, draw=draw)
         return [queries[int(position)] for position in answer]
 
@@ -284,7 +286,7 @@ class Curator:
 
 
 def _marginals(domain: Domain, cliques: Sequence[Clique]) -> AnswerForm:
-    blocks = [Block(kind=Kind.MARGINAL, clique=clique, shape=domain.shape(clique)) for clique in cliques]
+    blocks = [Block(kind=AnswerKind.MARGINAL, clique=clique, shape=domain.shape(clique)) for clique in cliques]
     facts = [["marginal", list(block.clique), list(block.shape)] for block in blocks]
     return AnswerForm(fingerprint=fingerprint("measure", facts), blocks=tuple(blocks))
 

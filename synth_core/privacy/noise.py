@@ -49,6 +49,14 @@ def grid_noise(variance: Fraction, size: int, entropy: Entropy) -> NDArray[np.in
     return discrete_gaussian(variance * GRID**2, size, entropy)
 
 
+def pure_grid_noise(width: Fraction, size: int, entropy: Entropy) -> NDArray[np.int64]:
+    """Laplace noise of `width` (in records), in units of 1/GRID records.
+
+    A query of sensitivity D moves by at most D * GRID steps, so each output is at most exp(D / width) times as likely.
+    """
+    return discrete_laplace(width * GRID, size, entropy)
+
+
 def noisy_counts(
     counts: NDArray[np.int64], variance: Fraction, entropy: Entropy, *, scale: int = 1
 ) -> NDArray[np.int64]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError, WallError
-from synth_core.privacy.answer_form import Block, Groups, Kind, array_facts
+from synth_core.privacy.answer_form import AnswerKind, Block, Groups, array_facts
 from synth_core.privacy.answer_form import fingerprint as fingerprint_of
 from synth_core.privacy.noise import GRID
 from synth_core.privacy.queries import Counts
@@ -99,10 +99,10 @@ class Strategy:
         groups = self.groups
         if groups is None:
             digest = fingerprint_of("strategy", [self.facts()])
-            return Block(kind=Kind.STRATEGY, clique=self.clique, shape=self.shape, strategy=digest)
+            return Block(kind=AnswerKind.STRATEGY, clique=self.clique, shape=self.shape, strategy=digest)
         if not any(groups):
-            return Block(kind=Kind.MARGINAL, clique=self.clique, shape=self.shape)
-        return Block(kind=Kind.MERGED, clique=self.clique, shape=self.shape, groups=groups)
+            return Block(kind=AnswerKind.MARGINAL, clique=self.clique, shape=self.shape)
+        return Block(kind=AnswerKind.MERGED, clique=self.clique, shape=self.shape, groups=groups)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,7 +153,7 @@ class WeightedSum:
     def block(self) -> Block:
         """What its answer is."""
         digest = fingerprint_of("strategy", [self.facts()])
-        return Block(kind=Kind.STRATEGY, clique=self.clique, shape=self.shape, strategy=digest)
+        return Block(kind=AnswerKind.STRATEGY, clique=self.clique, shape=self.shape, strategy=digest)
 
 
 LinearQuery: TypeAlias = Strategy | WeightedSum

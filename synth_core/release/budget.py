@@ -27,6 +27,7 @@ class ReleaseBudget:
         quality: for true errors in the public report, in `evaluate`.
         stratum_rows: for the number of rows of each stratum.
         level_above: for the tables of the level above the strata.
+        pairs: for pairs of people of a household, where two linked tables are released, in `fit`.
         method: for the method's own questions. With strata, every part may spend it: a record lies in one part, so
             adding or removing it changes the answers of that part's questions and of those about all records, and of
             no others. The price is theirs, whichever part it is, hence at most the largest.
@@ -37,6 +38,7 @@ class ReleaseBudget:
     quality: Fraction
     stratum_rows: Fraction
     level_above: Fraction
+    pairs: Fraction
     method: Fraction
 
     @property
@@ -45,13 +47,14 @@ class ReleaseBudget:
         return sum(astuple(self), Fraction(0))
 
 
-def divide_budget(spec: ReleaseSpec, *, rows_per_unit: int = 1) -> ReleaseBudget:
+def divide_budget(spec: ReleaseSpec, *, rows_per_unit: int = 1, has_pairs: bool = False) -> ReleaseBudget:
     """Divide the budget of a release.
 
     Args:
         spec: what the release asks for; its shares are exact decimal fractions.
         rows_per_unit: how many rows one unit of the account may have. Questions about single records get less, so that
             a unit with that many is protected as promised.
+        has_pairs: whether there are households with several people to ask about.
 
     Returns:
         The parts. The method gets what the others leave.
@@ -62,12 +65,13 @@ def divide_budget(spec: ReleaseSpec, *, rows_per_unit: int = 1) -> ReleaseBudget
     whole = mu2_of(spec.epsilon, spec.delta) / group_mu2(Fraction(1), rows_per_unit)
     bins, quality = whole * exact_share(spec.bins_share), whole * exact_share(spec.quality_share)
     moments = whole * exact_share(spec.moments_share)
-    left = whole - bins - moments - quality
+    pairs = whole * exact_share(spec.pairs_share) if has_pairs else Fraction(0)
+    left = whole - bins - moments - quality - pairs
     strata = spec.strata
     rows = left * exact_share(strata.share) if strata else Fraction(0)
     above = left * exact_share(strata.upper_share) if strata and strata.within else Fraction(0)
     parts = {"bins": bins, "moments": moments, "quality": quality, "stratum_rows": rows, "level_above": above}
-    budget = ReleaseBudget(**parts, method=left - rows - above)
+    budget = ReleaseBudget(**parts, pairs=pairs, method=left - rows - above)
     for name, part in asdict(budget).items():
         if 0 < part < MANY_ANSWERS / MAX_VARIANCE:
             raise SpecError(f"the part for {name} is too small: noise would exceed every count; raise it, or epsilon")

@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any
 
 from synth_core.errors import LedgerError
-from synth_core.ledger.book import charged_records, cost_by_step
+from synth_core.ledger.book import charged_records, cost_by_step, pure_loss
 from synth_core.privacy.accounts import (
     Account,
     Record,
@@ -24,13 +24,14 @@ from synth_core.privacy.accounts import (
     State,
     Stratum,
     compose,
+    pure_epsilon,
     refusals,
     snapshot_numbers,
     which_count,
 )
 from synth_core.privacy.budget import Mechanism, epsilon_of, group_mu2, mu2_of, mu_of, round_up
 from synth_core.privacy.wording import exact_text, loss_text
-from synth_core.release.manifest import BOUGHT
+from synth_core.release.manifest import BOUGHT, DIGITS, person_statement
 
 FORMAT = 2
 """Version of the certificate's layout."""
@@ -40,11 +41,11 @@ TO_BE_FILLED = "(to be filled in by the publisher)"
 STEP = "publish"
 """The step whose notes in the ledger are publication records."""
 
-DIGITS = 6
-"""Digits after the decimal point with which losses are stored, rounded up."""
-
 DELIVERED = ("published", "finished")
 """Reasons with which a release is closed that gave its result away: published, or returned by a call of the API."""
+
+PURE = "pure_epsilon"
+"""The part of a guarantee that only a release has whose questions all lose nothing beyond an epsilon."""
 
 Guarantee = dict[str, Any]
 """The part of a manifest that states the promise."""
@@ -96,6 +97,7 @@ def guarantee(publication: int, asked: float, records: Sequence[Record]) -> Guar
     steps = {step: mu2 for step, mu2 in cost_by_step(own).items() if step}
     spent = sum(steps.values(), Fraction(0))
     promised = max(promised_mu2(own), mu2_of(asked, account.delta))
+    pure = pure_loss(own)
     return {
         "variant": "Gaussian differential privacy, stated as (epsilon, delta)",
         "unit": account.unit,
@@ -107,6 +109,7 @@ def guarantee(publication: int, asked: float, records: Sequence[Record]) -> Guar
         "epsilon_asked": asked,
         "epsilon_spent": round_up(epsilon_of(spent, account.delta), DIGITS),
         "mu_spent": round_up(mu_of(spent), DIGITS),
+        **({} if pure is None else {PURE: pure}),
         "steps": {
             step: {"mu2": str(mu2), "share": float(mu2 / spent) if spent else 0.0} for step, mu2 in steps.items()
         },
@@ -140,9 +143,9 @@ def guarantee_problems(manifest: dict[str, Any], records: Sequence[Record]) -> l
         return [f"ledger: record {number} is not one in which release {name!r} states its account"]
     given = guarantee(number, stated["epsilon_asked"], records)
     return [
-        f"ledger: gives {given[key]!r} for {key}, the manifest says {stated.get(key)!r}"
-        for key in given
-        if not _agree(given[key], stated.get(key))
+        f"ledger: gives {given.get(key)!r} for {key}, the manifest says {stated.get(key)!r}"
+        for key in [*given, *({PURE} & stated.keys() - given.keys())]
+        if not _agree(given.get(key), stated.get(key))
     ]
 
 
@@ -214,8 +217,9 @@ def certificate(
     """
     charged = charged_records(records)
     numbers = snapshot_numbers(record.snapshot for record in charged)
-    keys = ("release", "dataset", "schema_digest", "guarantee", "domain", "method")
     public = {"public_information": manifest["public_information"]} if "public_information" in manifest else {}
+    linked = ("tables",) if "tables" in manifest else ()
+    keys = ("release", "dataset", "schema_digest", "guarantee", "domain", "method", *linked)
     return {
         "format": FORMAT,
         **{key: manifest[key] for key in keys},
@@ -240,12 +244,15 @@ def certificate_problems(certificate: dict[str, Any], manifest: dict[str, Any]) 
     found = []
     if any(certificate.get(key) != manifest.get(key) for key in ("release", "dataset", "guarantee")):
         found.append("certificate.json: states another guarantee than the manifest")
+    found += _person_problems(certificate, manifest)
     rows = manifest["guarantee"]["rows_per_unit"]
     steps: list[str] = []
     spends: list[Spend] = []
+    asked: list[Mechanism] = []
     try:
         for number, spend in enumerate(certificate["spends"], start=1):
-            price = group_mu2(Mechanism.from_json(spend["mechanism"]).mu2(), rows)
+            asked.append(Mechanism.from_json(spend["mechanism"]))
+            price = group_mu2(asked[-1].mu2(), rows)
             # Prices of choices come from special functions, whose last digits differ among versions.
             if abs(price - Fraction(spend["mu2"])) > price / 10**9:
                 found.append(f"certificate.json: spend {number} is not the price of its mechanism")
@@ -259,7 +266,21 @@ def certificate_problems(certificate: dict[str, Any], manifest: dict[str, Any]) 
     for step, stated in manifest["guarantee"]["steps"].items():
         if sums[step] != Fraction(stated["mu2"]):
             found.append(f"certificate.json: the spends of step {step!r} do not add up to the manifest's")
+    losses = [(snapshot, stratum, one) for (snapshot, stratum, _), one in zip(spends, asked, strict=True)]
+    pure, stated = pure_epsilon(losses, rows), manifest["guarantee"].get(PURE)
+    if stated is not None and (pure is None or stated < pure):
+        found.append("certificate.json: states a smaller epsilon without a delta than its spends add up to")
     return found + _understated(manifest["guarantee"], sum(sums.values(), Fraction(0)))
+
+
+def _person_problems(certificate: dict[str, Any], manifest: dict[str, Any]) -> list[str]:
+    """What is said of one person of linked tables, and does not follow from the guarantee."""
+    if "tables" not in manifest:
+        return []
+    stated, follows = manifest["tables"]["one_person"], person_statement(manifest["guarantee"])
+    if certificate.get("tables") == manifest["tables"] and _agree(follows, stated):
+        return []
+    return ["certificate.json: what it states of one person does not follow from the guarantee"]
 
 
 def _understated(guarantee: dict[str, Any], spent: Fraction) -> list[str]:
@@ -297,14 +318,14 @@ def deployment(manifest: dict[str, Any]) -> dict[str, Any]:
                 "intended_use": TO_BE_FILLED,
                 "data_product_type": "Synthetic data",
                 "data_product_region": TO_BE_FILLED,
-                "description": f"Synthetic records over {len(manifest['domain'])} declared columns.",
+                "description": f"{_kind_of_records(manifest)} over {len(manifest['domain'])} declared columns.",
                 "publication_date": TO_BE_FILLED,
             },
             "dp_flavor": {
                 "name": "Approximate DP",
                 "description": "Gaussian differential privacy, stated as (epsilon, delta).",
             },
-            "privacy_loss": _privacy_loss(manifest["guarantee"]),
+            "privacy_loss": _privacy_loss(manifest["guarantee"], manifest.get("tables")),
             "model": {
                 "model_name": "Central",
                 "release_type": "Multiple releases from one account",
@@ -331,12 +352,23 @@ def _stratum(written: list[str] | None) -> Stratum | None:
     return None if written is None else Stratum(partition=written[0], part=written[1])
 
 
-def _privacy_loss(guarantee: dict[str, Any]) -> dict[str, Any]:
+def _kind_of_records(manifest: dict[str, Any]) -> str:
+    linked = "Synthetic households and their people, in two linked tables,"
+    return linked if "tables" in manifest else "Synthetic records"
+
+
+def _privacy_loss(guarantee: dict[str, Any], tables: dict[str, Any] | None) -> dict[str, Any]:
+    most = f"At most {guarantee['rows_per_unit']} record(s) of one {guarantee['unit']}."
+    if tables:
+        person = tables["one_person"]
+        most = (
+            f"A household with all its people, of whom at most {tables['largest']} are used. For one person: epsilon "
+            f"{loss_text(person['epsilon'])} at the same delta. {person['says']}"
+        )
     split = ", ".join(f"{step} {cost['share']:.1%}" for step, cost in guarantee["steps"].items() if cost["share"])
     return {
         "privacy_unit": guarantee["unit"],
-        "privacy_unit_description": f"Neighbours: {guarantee['neighbours']}. At most "
-        f"{guarantee['rows_per_unit']} record(s) of one {guarantee['unit']}.",
+        "privacy_unit_description": f"Neighbours: {guarantee['neighbours']}. {most}",
         "privacy_parameters": {
             "epsilon": guarantee["epsilon"],
             "delta": guarantee["delta"],

@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 from synth_core.documents import parse_document, parse_json, read_document
 from synth_core.errors import SpecError
 from synth_core.files import write_text
-from synth_core.settings import Settings
+from synth_core.settings import Settings, cache_folder
 
 COSTS = Path(__file__).with_name("costs.yaml")
 
 USUAL_FACTOR = 2.0
 """Ratio of memory and disk said to those a release took, either way, that tests/benchmarks/plans.py shows."""
 TIME_FACTOR = 5.0
-"""The same of time: how long fits and refits take depends on the tables that a method chooses, too."""
+"""Ratio of the time said to that a release took, either way: it depends on the tables that a method chooses, too."""
 
 ROUNDS = 5
 """Times the yardstick is applied; the fastest counts, because other work only slows it down."""
@@ -273,7 +273,7 @@ def remembered_speed(measure: Callable[[], float]) -> float:
 
     It is kept in the user's folder of caches, where there is one.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "synth-core" / "speed.json"
+    cache = cache_folder() / "speed.json"
     name = f"{platform.node()} {platform.machine()} {os.cpu_count()}"
     seconds = measure()
     with suppress(OSError, ValueError, KeyError, TypeError, OverflowError):

@@ -7,6 +7,7 @@ import json
 import platform
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import distributions, version
 from pathlib import Path
@@ -14,10 +15,12 @@ from typing import Any
 
 from synth_core.documents import parse_json
 from synth_core.files import read_file, sha256_file
+from synth_core.privacy.budget import epsilon_of, mu2_of, round_up
 from synth_core.release.paths import MANIFEST, PUBLIC_KEY, SIGNATURE
 from synth_core.release.signing import is_signed_by
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
+from synth_core.schema.linked import LinkedSchema
 
 FORMAT = 3
 """Version of the manifest's layout."""
@@ -25,8 +28,59 @@ FORMAT = 3
 DECLARED, BOUGHT = "declared in the public schema", "private quantiles, bought"
 """Where a column's codes come from."""
 
+DIGITS = 6
+"""Digits after the decimal point with which losses are stored, rounded up."""
+
 LOCK = "requirements.lock"
 """The file from which an image or a checkout was installed."""
+
+
+NOT_MADE = (
+    "explore.html, answers of `synth ask` and replicates of the model are about one table, and are not made of two "
+    "linked ones"
+)
+"""What a release of linked tables says of files that it has not."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedFacts:
+    """What a manifest says of two linked tables: their declaration, and how many rows each has."""
+
+    schema: LinkedSchema
+    households: int
+    people: int
+
+    def plain(self, guarantee: dict[str, Any]) -> dict[str, Any]:
+        """The same as plain data, with what the guarantee means for one person."""
+        return {
+            "link": self.schema.link,
+            "largest": self.schema.largest,
+            "household": self.households,
+            "person": self.people,
+            "one_person": person_statement(guarantee),
+            "left_out": NOT_MADE,
+        }
+
+
+def person_statement(guarantee: dict[str, Any]) -> dict[str, Any]:
+    """What a guarantee about one household means for one person.
+
+    To add, remove or change a person replaces one household by another: one is removed and one added, each a neighbour
+    of what is between, so twice mu.
+
+    Args:
+        guarantee: The guarantee about a household.
+
+    Returns:
+        The privacy loss of a person at the same delta, rounded up, with the sentence that says whose it is.
+    """
+    epsilon = epsilon_of(4 * mu2_of(guarantee["epsilon"], guarantee["delta"]), guarantee["delta"])
+    return {
+        "epsilon": round_up(epsilon, DIGITS),
+        "delta": guarantee["delta"],
+        "says": "Somebody who is added, removed or answers differently replaces one household by another: twice mu. "
+        "Somebody who moves from one household of the data to another changes both: four times mu.",
+    }
 
 
 def build(
@@ -39,6 +93,7 @@ def build(
     previous: dict[str, Any] | None,
     reused: Sequence[dict[str, Any]] = (),
     prior: dict[str, Any] | None = None,
+    linked: LinkedFacts | None = None,
 ) -> dict[str, Any]:
     """The manifest of a release, still without its artifacts.
 
@@ -48,12 +103,14 @@ def build(
     Args:
         spec: The release as it was asked for.
         guarantee: What `release.certificate.guarantee` gives at the publication record.
-        schema: The public schema, with the bins that were bought.
+        schema: The public schema, with the bins that were bought; of linked tables the columns of one person and
+            the household.
         cliques: Columns that the model joins.
         quality: The public quality in short.
         previous: The manifest of the release before, if there was one.
         reused: What `release.reuse.say_reuse` says of the earlier answers that it was built on.
         prior: What `release.prior.say_prior` says of the public table that it was built on.
+        linked: What there is to say of two linked tables.
 
     Returns:
         The manifest as plain data.
@@ -62,7 +119,8 @@ def build(
         "format": FORMAT,
         "release": spec.release,
         "dataset": spec.dataset,
-        "schema_digest": schema.digest(),
+        "schema_digest": linked.schema.digest() if linked else schema.digest(),
+        **({"tables": linked.plain(guarantee)} if linked else {}),
         "guarantee": guarantee,
         "domain": {
             column.name: {

@@ -154,14 +154,14 @@ class ReleasePaths:
     public_key = _File(_home, PUBLIC_KEY)
     """Public half of the key that signed the manifest."""
 
-    def shard(self, number: int) -> Path:
-        """One shard of the synthetic table."""
-        return self.extract / f"part-{number:05d}.parquet"
+    def shard(self, number: int, table: str = "") -> Path:
+        """One shard of the synthetic table, or of one of two linked ones, each of which has a folder of its own."""
+        return self.extract / table / f"part-{number:05d}.parquet"
 
-    def shards(self, count: int, *, csv: bool) -> list[Path]:
-        """Every file of the synthetic table: Parquet, and the same rows as CSV where the spec asks for it."""
-        parquet = [self.shard(number) for number in range(count)]
-        return [*parquet, *(self.csv_extract / f"{path.stem}.csv" for path in parquet if csv)]
+    def shards(self, count: int, *, csv: bool, table: str = "") -> list[Path]:
+        """Every file of a synthetic table: Parquet, and the same rows as CSV where the spec asks for it."""
+        parquet = [self.shard(number, table) for number in range(count)]
+        return [*parquet, *(self.csv_extract / table / f"{path.stem}.csv" for path in parquet if csv)]
 
     def table_file(self, number: int, shards: int) -> Path:
         """One Parquet file of all synthetic tables.
@@ -210,13 +210,17 @@ class ReleasePaths:
                 self.model,
                 *([self.moments] if spec.moments_share else []),
                 *(one.model for one in parts),
-                *(one.replicates for one in (self, *parts) if spec.uncertainty),
+                *(one.replicates for one in (self, *parts) if spec.refits),
             ],
             "sample": [
-                *self.shards(spec.shards, csv=spec.csv),
+                *(path for table in spec.tables for path in self.shards(spec.shards, csv=spec.csv, table=table)),
                 *(self.table_file(number, spec.shards) for number in range(spec.shards, spec.table_files)),
             ],
-            "evaluate": [self.quality, self.explorer, *([self.answers] if spec.publish_answers else [])],
+            "evaluate": [
+                self.quality,
+                *([] if spec.linked else [self.explorer]),
+                *([self.answers] if spec.publish_answers else []),
+            ],
             "publish": [self.public_report, self.certificate, self.deployment],
         }
 

@@ -2,7 +2,7 @@
 
 A spec names the releases whose rows were the same, in the judgement of people. Nothing looks at the rows to find that
 out, because a release that is published only if two confidential files are equal would say so, without any noise. The
-list of answers is frozen when the release begins (`freeze`), so that whoever runs it again reads the same.
+list of answers is frozen when the release begins (`freeze`), so that a repeated run reads the same.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Reused:
 
     @property
     def identity(self) -> Identity:
-        """What tells it from all other answers of its account."""
+        """What distinguishes it from all other answers of its account."""
         return self.release, self.step, self.purpose, self.digest
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -17,6 +18,7 @@ from synth_core.names import NAME, check_name, check_release_name, check_unit, o
 from synth_core.release.prior import Prior
 from synth_core.release.schedule import Schedule
 from synth_core.release.strata import Strata
+from synth_core.schema.linked import TABLES
 
 ROUTINE = ("schedule", "pool", "deadline_hours")
 """Keys about when and where releases are run: they may change without making it another release."""
@@ -26,7 +28,7 @@ REDRAWN = ("replicates",)
 A model may turn out to have no replicates, and the release would have no end."""
 
 _ADDRESS = "function-after[one_line(), constrained-str]"
-ALTERNATIVES = ("constrained-int", "literal['noisy']", _ADDRESS, f"tuple[{_ADDRESS}, ...]")
+ALTERNATIVES = ("constrained-int", "literal['noisy']", _ADDRESS, f"tuple[{_ADDRESS}, ...]", "LinkedSource")
 """What pydantic calls the alternatives of a field, which no person has written."""
 
 _NUMBER, _WHOLE = "write a number such as 1.0, with a decimal point", "write a whole number such as 4"
@@ -41,6 +43,9 @@ _WORDING = {
     "string_type": "write text, in quotes if it reads as a number or a date",
 }
 """What a value of another type should have been, by pydantic's name of the error."""
+
+PAIRS_SHARE = 0.1
+"""Share of the budget that measures who lives with whom, unless a spec or a call says otherwise."""
 
 LEAST_EPSILON = 1e-6
 """Lower limit of a release's epsilon: losses are stated with six digits, rounded up."""
@@ -58,6 +63,44 @@ _NAME = WithJsonSchema({"type": "string", "pattern": f"^{NAME.pattern}$"})
 Name = Annotated[str, AfterValidator(check_name), _NAME]
 ReleaseName = Annotated[str, AfterValidator(check_release_name), _NAME]
 Address = Annotated[str, Field(min_length=1), AfterValidator(one_line)]
+
+
+Addresses = Address | tuple[Address, ...]
+"""A file, a glob or a folder, or a list of these."""
+
+
+class LinkedSource(BaseModel):
+    """Where two linked tables are: a source for each, or people alone, whose rows repeat their household's columns."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    household: Addresses | None = Field(
+        default=None, description="the table of households; left out, each person's row has their columns"
+    )
+    person: Addresses = Field(description="the table of people")
+
+    @property
+    def addresses(self) -> dict[str, Addresses]:
+        """The sources that are given, by the table they hold."""
+        return {name: own for name in TABLES if (own := getattr(self, name)) is not None}
+
+
+def read_source(value: object) -> object:
+    """The sources of linked tables, which may be one text as YAML writes a mapping in a line, as in a form.
+
+    Args:
+        value: what a spec or a form says.
+
+    Returns:
+        The mapping; anything else as it is.
+    """
+    if not isinstance(value, str) or not value.strip().startswith("{"):
+        return value
+    try:
+        return parse_document(value)
+    except Unreadable:
+        example = "{household: households.csv, person: people.csv}"
+        raise ValueError(f"write it as {example}, with a space after each colon") from None
 
 
 def _field(title: str, meaning: str, default: Any = ..., **limits: Any) -> Any:
@@ -91,10 +134,6 @@ Protected = Annotated[
 """Names of the columns of a protected table."""
 
 
-PARTS: dict[str, type[BaseModel]] = {"strata": Strata, "prior": Prior}
-"""Parts of a spec that have keys of their own."""
-
-
 class ReleaseSpec(BaseModel):
     """What to release, from which source, by which method, at which price.
 
@@ -113,11 +152,12 @@ class ReleaseSpec(BaseModel):
     dataset: Name = _field(
         "Data set", "ledger account that pays, declared once with `synth ledger account`", examples=["census-2026"]
     )
-    source: Address | tuple[Address, ...] = _field(
+    source: Annotated[Address | tuple[Address, ...] | LinkedSource, BeforeValidator(read_source)] = _field(
         "Source",
         "CSV (also .gz) or Parquet: a file, a glob, a folder, or an s3://, gs:// or abfs:// address; or a list of "
-        "these. Relative to the spec file",
-        examples=["intake/*.parquet", "people.csv"],
+        "these. Of two linked tables `{household: …, person: …}`, or `{person: …}` alone where each person's row has "
+        "the columns of the household too. Relative to the spec file",
+        examples=["intake/*.parquet", "people.csv", "{household: households.csv, person: people.csv}"],
     )
     schema_: Address = _field(
         "Schema",
@@ -173,9 +213,18 @@ class ReleaseSpec(BaseModel):
         gt=0,
         le=0.9,
     )
+    pairs_share: float = _field(
+        "Share for pairs of people",
+        "of two linked tables, share of the budget that measures who lives with whom; with 0, the people of a "
+        "household are independent given the household",
+        PAIRS_SHARE,
+        ge=0,
+        lt=1,
+    )
     rows: Literal["noisy"] | Annotated[int, Field(ge=1, le=10_000_000_000)] = _field(
         "Rows",
-        "number of synthetic records: `noisy` takes the noisy number of records, another number is public",
+        "number of synthetic records, of linked tables that of households: `noisy` takes the noisy number of records, "
+        "another number is public",
         "noisy",
     )
     shards: int = _field("Shards", "number of files of the extract, drawn in parallel", 4, ge=1, le=10_000)
@@ -324,15 +373,48 @@ class ReleaseSpec(BaseModel):
         except Unreadable as wrong:
             raise SpecError(f"{path}: {wrong}; `synth init DIR` writes an example") from None
         spec = cls.parse(values, where=str(path), text=text)
-        return spec.model_copy(
-            update={
-                "source": _beside(path, spec.source)
-                if isinstance(spec.source, str)
-                else tuple(_beside(path, part) for part in spec.source),
-                "schema_": _beside(path, spec.schema_),
-                "prior": spec.prior and spec.prior.model_copy(update={"source": _beside(path, spec.prior.source)}),
-            }
-        )
+        return spec.placed(lambda address: _beside(path, address))
+
+    def placed(self, place: Callable[[str], str]) -> ReleaseSpec:
+        """The spec with other addresses of source, schema and prior.
+
+        Args:
+            place: gives the address that stands for one of the spec's.
+
+        Returns:
+            The same spec but for these.
+        """
+
+        def each(own: Addresses) -> Addresses:
+            return place(own) if isinstance(own, str) else tuple(map(place, own))
+
+        source: Addresses | LinkedSource
+        if isinstance(self.source, LinkedSource):
+            source = LinkedSource.model_validate({name: each(own) for name, own in self.source.addresses.items()})
+        else:
+            source = each(self.source)
+        prior = self.prior and self.prior.model_copy(update={"source": place(self.prior.source)})
+        return self.model_copy(update={"source": source, "schema_": place(self.schema_), "prior": prior})
+
+    @property
+    def linked(self) -> bool:
+        """Whether it is about two linked tables."""
+        return isinstance(self.source, LinkedSource)
+
+    @property
+    def sources(self) -> dict[str, Addresses]:
+        """Its sources, by the name of the table where it has two."""
+        return self.source.addresses if isinstance(self.source, LinkedSource) else {"": self.source}
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the synthetic tables, each a folder of the extract; a single one has no name and no folder."""
+        return TABLES if self.linked else ("",)
+
+    @property
+    def refits(self) -> int:
+        """How often the model is fitted again; that of linked tables is not."""
+        return 0 if self.linked else self.uncertainty
 
     @property
     def table_files(self) -> int:
@@ -345,8 +427,12 @@ class ReleaseSpec(BaseModel):
         return min(self.table_files, MAX_TASKS)
 
     def dump(self) -> dict[str, Any]:
-        """The spec as plain values, with the keys of the YAML file."""
-        return self.model_dump(by_alias=True)
+        """The spec as plain values, with the keys of the YAML file; of one table without those of linked tables."""
+        plain = self.model_dump(by_alias=True)
+        if isinstance(self.source, LinkedSource):
+            return {**plain, "source": self.source.addresses}
+        del plain["pairs_share"]
+        return plain
 
     def save(self, path: Path) -> None:
         """Write the spec as YAML.
@@ -355,6 +441,10 @@ class ReleaseSpec(BaseModel):
             path: The file to write.
         """
         path.write_text(yaml.safe_dump(self.dump(), sort_keys=False, allow_unicode=True), encoding="utf-8")
+
+
+_OWNERS: dict[str, type[BaseModel]] = {"strata": Strata, "source": LinkedSource, "prior": Prior}
+"""What the keys below a key of the spec belong to."""
 
 
 def _beside(spec: Path, address: str) -> str:
@@ -367,7 +457,7 @@ def _in_words(error: ValidationError, text: str | None) -> str:
         key = ".".join(str(part) for part in problem["loc"] if part not in ALTERNATIVES)
         line = f"line {find_line(text, problem['loc'])}: " if text is not None else ""
         if problem["type"] == "extra_forbidden":
-            owner = PARTS.get(str(problem["loc"][0]), ReleaseSpec)
+            owner: type[BaseModel] = _OWNERS.get(str(problem["loc"][0]), ReleaseSpec)
             known = [field.alias or name for name, field in owner.model_fields.items()]
             all_keys = f" (known keys: {', '.join(known)})"
             words.append(f"{line}unknown key {key!r}{suggest(problem['loc'][-1], known) or all_keys}")

@@ -12,10 +12,11 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pyarrow as pa
 from sqlalchemy.exc import SQLAlchemyError
 
 from synth_core.documents import parse_json, read_json
-from synth_core.errors import LedgerError, PublishError, SpecError
+from synth_core.errors import LedgerError, PublishError, SpecError, SynthError
 from synth_core.files import MAX_PUBLISHED, read_file
 from synth_core.ledger.database import database_file, parse_url
 from synth_core.ledger.sql import SqlLedger, ledger_url
@@ -23,8 +24,10 @@ from synth_core.privacy.accounts import Record
 from synth_core.release import manifest as manifests
 from synth_core.release import signing
 from synth_core.release.certificate import certificate_problems, guarantee_problems
+from synth_core.release.household_check import check_shards, shard_files
 from synth_core.release.paths import MANIFEST, PUBLIC_KEY, SIGNATURE, SIGNED, ReleasePaths
 from synth_core.release.reuse import FrozenReuse, reuse_problems
+from synth_core.schema.linked import LinkedSchema
 from synth_core.settings import Settings
 
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
@@ -36,7 +39,7 @@ class Check:
     """One thing that a verification looked at, or would have.
 
     Attributes:
-        name: The thing: signature, files, certificate or ledger.
+        name: The thing: signature, files, tables, certificate or ledger.
         says: What agrees with what; of a thing that was not checked, why.
         problems: What disagrees, each beginning with the name of the file or thing.
         checked: Whether it was looked at.
@@ -65,7 +68,8 @@ class Verification:
     """Every check of one release.
 
     Attributes:
-        checks: Signature, files, certificate and, where it was asked for, ledger, in this order.
+        checks: Signature, files, of two linked tables their links and rules, certificate and, where it was asked for,
+            ledger, in this order.
         signer: Fingerprint of the key beside the manifest, "unknown" if there is none.
     """
 
@@ -117,7 +121,7 @@ def check_folder(folder: Path, *, key: signing.KnownKey | None = None) -> Verifi
         key: A key that is known to be the publisher's, if there is one.
 
     Returns:
-        Three checks; no ledger is looked for.
+        Three checks, four of linked tables; no ledger is looked for.
 
     Raises:
         SpecError: The folder holds no manifest.
@@ -129,7 +133,8 @@ def check_folder(folder: Path, *, key: signing.KnownKey | None = None) -> Verifi
     signature = _signature_check(content, folder, key)
     try:
         manifest = parse_json(content)
-        checks = (signature, _files_check(manifest, folder), _certificate_check(manifest, folder))
+        tables = (_tables_check(manifest, folder),) if "tables" in manifest else ()
+        checks = (signature, _files_check(manifest, folder), *tables, _certificate_check(manifest, folder))
     except UNREADABLE:
         files = Check("files", "", (f"{MANIFEST}: is not a manifest",))
         certificate = Check("certificate", "the manifest cannot be read", checked=False)
@@ -218,6 +223,23 @@ def _files_check(manifest: dict[str, Any], folder: Path) -> Check:
     if others:
         says += f"; {len(others)} more in the folder are no part of the release"
     return Check("files", says, tuple(found))
+
+
+def _tables_check(manifest: dict[str, Any], folder: Path) -> Check:
+    """Whether every person has a household, every household its people, and no household breaks a rule."""
+    try:
+        schema = LinkedSchema.load(folder / "schema.yaml")
+        seen = check_shards(shard_files(folder / "extract"), schema=schema)
+    except (SynthError, pa.ArrowException, OSError, *UNREADABLE):
+        return Check("tables", "", ("extract: the linked tables cannot be read as the schema declares them",))
+    found, stated = seen.problems, manifest["tables"]
+    for name, rows in (("household", seen.households), ("person", seen.people)):
+        if not found and rows != stated[name]:
+            found.append(f"extract/{name}: has {rows:,} rows, the manifest says {stated[name]:,}")
+    found += [f"extract: {number:,} break the rule {rule!r}" for rule, number in seen.broken.items() if number]
+    says = f"{seen.households:,} households and {seen.people:,} people: everybody has a household of at most "
+    says += f"{schema.largest} people, and none of {len(seen.broken)} rules is broken"
+    return Check("tables", says, tuple(found))
 
 
 def _certificate_check(manifest: dict[str, Any], folder: Path) -> Check:

@@ -95,23 +95,25 @@ def histograms(panels: Sequence[Panel]) -> str:
     return canvas.svg()
 
 
-def share_bars(labels: Sequence[str], shares: Sequence[float]) -> str:
+def share_bars(labels: Sequence[str], shares: Sequence[float], *, nothing: str = "free", width: float = WIDE) -> str:
     """One horizontal bar for each label with its share written at the end.
 
     Args:
         labels: what the shares are of, from above.
-        shares: of the whole, 0 to 1; nothing is written as free.
+        shares: of the whole, 0 to 1.
+        nothing: what is written beside a share of 0.
+        width: of the picture, in points.
 
     Returns:
         The picture.
     """
     row = 21.0
-    canvas = Canvas(WIDE, 6 + row * len(labels))
-    begin = _label_rows(canvas, labels, longest=34, row=row)
-    x = _scale(max([*shares, 1e-9]), begin, WIDE - 36)
+    canvas = Canvas(width, 6 + row * len(labels))
+    begin = _label_rows(canvas, labels, longest=34 if width == WIDE else 24, row=row)
+    x = _scale(max([*shares, 1e-9]), begin, width - 36)
     for place, share in enumerate(shares):
         canvas.box(begin, place * row + 5, x(share) - begin, 11.5, SYNTHETIC)
-        canvas.text(x(share) + 4, (place + 0.5) * row, f"{share:.1%}" if share else "free", MUTED)
+        canvas.text(x(share) + 4, (place + 0.5) * row, f"{share:.1%}" if share else nothing, MUTED)
     return canvas.svg()
 
 

@@ -15,19 +15,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from synth_core.arrays import Floats
 from synth_core.inference.many import Each, in_turn, uncertain_tables
 from synth_core.inference.uncertain import COVERAGE, ROUNDING, Uncertain, UncertainTable, quantile
 from synth_core.report.page import page, template_environment
-from synth_core.report.page_tables import Layer, Numbers, Wanted, givens, pack, wanted_tables
+from synth_core.report.page_tables import Layer, Numbers, Wanted, choose_tables, list_givens, pack
 from synth_core.schema import Schema
 from synth_core.schema.columns import AnyColumn
-
-Floats: TypeAlias = NDArray[np.float64]
 
 LEVELS = (50, 80, 90, 95, 99)
 """Percent of true values that an interval may be asked to cover."""
@@ -91,7 +89,7 @@ def explore_page(
     Returns:
         HTML, below 8 MB.
     """
-    wanted = wanted_tables(
+    wanted = choose_tables(
         schema.domain, numbers=list(means), cliques=uncertain.model.cliques, measured=uncertain.measured
     )
     places = {column.name: place for place, column in enumerate(schema.columns)}
@@ -123,7 +121,7 @@ def explore_page(
         style=style,
         script=script,
         data=json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
-        holds=held(wanted, schema),
+        holds=describe_tables(wanted, schema),
         replicates=max(several),
         coverage=COVERAGE,
     )
@@ -162,7 +160,7 @@ def page_numbers(
 def _counts(table: UncertainTable) -> Numbers:
     """Counts, and how certain they and shares of them are."""
     layers = [Layer(None, np.sqrt(table.sigma**2 + ROUNDING))]
-    for given in givens(table.attributes):
+    for given in list_givens(table.attributes):
         axes = tuple(axis for axis, name in enumerate(table.attributes) if name not in given)
         totals = table.values.sum(axis=axes, keepdims=True)
         shares = _ratio(table.values, totals)
@@ -213,7 +211,7 @@ def _headline(schema: Schema, uncertain: Uncertain) -> str:
     return f"Pick some of the {columns} columns; about {total} records are behind them. Each number has an interval."
 
 
-def held(wanted: Sequence[Wanted], schema: Schema) -> str:
+def describe_tables(wanted: Sequence[Wanted], schema: Schema) -> str:
     """Which tables the page holds, and which it leaves out.
 
     Args:

@@ -177,7 +177,7 @@ def compare_and_report(
     """
     real_table, synthetic_table = (
         encode_table(real, schema, source="REAL"),
-        encode_table(synthetic, schema, source="SYNTHETIC"),
+        encode_table(synthetic, schema.as_decoded, source="SYNTHETIC"),
     )
     evaluation = compare_tables(
         real_table,

@@ -182,10 +182,10 @@ def percent(share: float) -> str:
 
 def points(difference: float) -> str:
     """A difference of two shares in percentage points, with its sign; one that is written as 0 has none."""
-    return signed(100 * difference, 2)
+    return signed_text(100 * difference, 2)
 
 
-def signed(value: float, digits: int) -> str:
+def signed_text(value: float, digits: int) -> str:
     """A number with its sign and this many decimals; one that is written as 0 has no sign."""
     text = f"{value:+.{digits}f}".replace("-", "−")
     return text if text.strip("+−0.") else text[1:]
@@ -201,6 +201,7 @@ class Guarantee:
 
     epsilon, mu: The larger of what the release asked for and what it was charged.
     spent: The epsilon that its charges are worth.
+    pure: The epsilon that bounds the answers without a delta; None where a question had noise that needs one.
     """
 
     unit: str
@@ -209,6 +210,7 @@ class Guarantee:
     delta: float
     mu: float
     spent: float
+    pure: float | None = None
 
     @property
     def largest_factor(self) -> float:

@@ -22,24 +22,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from synth_core.arrays import Floats
 from synth_core.domain import Clique, Domain
-
-Floats = NDArray[np.float64]
 
 MAX_PACKED = 6_600_000
 """Bytes of a page that packed tables may take."""
 MAX_CODES = 1_000
-"""Codes of a column that the page shows: nobody reads a picture of more."""
-MAX_TRIPLES = 600
-"""Upper limit of the tables over three columns, since each is asked of every replicate."""
-FEW = 30
-"""Columns, those with the fewest codes, of which any three are a candidate."""
-MAX_STEPS = 0xFFFFFE
-"""Largest number of steps that three bytes hold; one more stands for a number that there is not."""
-FINEST = 3
-"""Decimals of a count, at most."""
-RATIO = 4_000.0
-"""How many times the least standard deviation of a table is the largest, at most; smaller ones are rounded up."""
+"""Codes of a column that the page shows: a picture of more cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +61,7 @@ class Numbers:
     replicates: int
 
 
-def wanted_tables(
+def choose_tables(
     domain: Domain, *, numbers: Sequence[str], cliques: Iterable[Clique], measured: Callable[[Clique], bool]
 ) -> list[Wanted]:
     """Choose the page's tables by public facts alone.
@@ -97,6 +86,13 @@ def wanted_tables(
         *(Wanted(clique) for clique in _triples(domain, shown, cliques, measured)),
     )
     return list(_fitting(ordered, domain))
+
+
+MAX_TRIPLES = 600
+"""Upper limit of the tables over three columns, since each is asked of every replicate."""
+
+FEW = 30
+"""Columns, those with the fewest codes, of which any three are a candidate."""
 
 
 def _triples(
@@ -127,11 +123,11 @@ def _fitting(ordered: Iterable[Wanted], domain: Domain) -> Iterator[Wanted]:
 
 def packed_size(wanted: Wanted, domain: Domain) -> int:
     """Characters that a table takes: base64 of its bytes, and a line of facts."""
-    layers = 1 if wanted.mean else len(givens(wanted.by)) + 1
+    layers = 1 if wanted.mean else len(list_givens(wanted.by)) + 1
     return math.ceil(domain.cells(wanted.by) * (3 + layers) / 3) * 4 + 120 + 60 * layers
 
 
-def givens(by: Clique) -> list[Clique]:
+def list_givens(by: Clique) -> list[Clique]:
     """The sets of columns in which records may be equal of which shares are shown: all but the whole set."""
     return [given for size in range(len(by)) for given in combinations(by, size)]
 
@@ -168,6 +164,13 @@ def pack(numbers: Numbers, *, of: Sequence[int], mean: int | None, places: Mappi
     }
 
 
+MAX_STEPS = 0xFFFFFE
+"""Largest number of steps that three bytes hold; one more stands for a number that there is not."""
+
+FINEST = 3
+"""Decimals of a count, at most."""
+
+
 def _in_steps(values: Floats) -> tuple[int, float, NDArray[np.int64]]:
     """Numbers as whole steps above the least one; the step is a power of ten."""
     known = values[np.isfinite(values)]
@@ -185,6 +188,10 @@ def _in_steps(values: Floats) -> tuple[int, float, NDArray[np.int64]]:
 
 def _three_bytes(steps: NDArray[np.int64]) -> bytes:
     return np.stack([steps & 255, steps >> 8 & 255, steps >> 16], axis=-1).astype(np.uint8).tobytes()
+
+
+RATIO = 4_000.0
+"""How many times the least standard deviation of a table is the largest, at most; smaller ones are rounded up."""
 
 
 def _in_ratios(sigma: Floats) -> tuple[float, float, NDArray[np.uint8]]:

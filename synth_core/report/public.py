@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from synth_core.domain import Clique, pick_varied
 from synth_core.evaluation.distances import Z95
 from synth_core.evaluation.public import BoughtError, MeanError, MeasuredMarginal, PublicQuality
 from synth_core.models.junction_tree import JunctionTree
-from synth_core.release.certificate import account_sentence
+from synth_core.release.certificate import PURE, account_sentence
 from synth_core.report import charts, exhibits
 from synth_core.report.changes import Previous, changes_exhibit, changes_table
 from synth_core.report.exhibits import Exhibit, columns_at_a_time, histograms_exhibit
@@ -34,6 +34,9 @@ from synth_core.report.page import (
 from synth_core.report.values import number
 from synth_core.schema import Schema
 
+if TYPE_CHECKING:  # which is made of parts of this page
+    from synth_core.report.households import HouseholdSection
+
 
 def public_report(
     manifest: dict[str, Any],
@@ -43,15 +46,18 @@ def public_report(
     tree: JunctionTree,
     spends: Sequence[SpendLine],
     previous: Previous | None,
+    households: HouseholdSection | None = None,
 ) -> str:
     """The report for everybody, from the manifest, noisy answers and the synthetic table; equal arguments, equal bytes.
 
-    `previous` is what the release before has published, if there was one.
+    `previous` is what the release before has published, if there was one. Of two linked tables `schema` has the columns
+    of one person and the household, and `households` is what there is to say of households.
     """
     stated = manifest["guarantee"]
     guarantee = Guarantee(
         **{key: stated[key] for key in ("unit", "neighbours", "epsilon", "delta", "mu")},
         spent=stated["epsilon_spent"],
+        pure=stated.get(PURE),
     )
     asked = measured_pairs(quality)
     protected = [tuple(table) for table in manifest["method"].get("protected", ())]
@@ -78,6 +84,8 @@ def public_report(
         changes=changes_table(manifest, previous.manifest if previous else None),
         moved=changes_exhibit(schema, quality, previous) if previous else None,
         release=manifest["release"],
+        tables=manifest.get("tables"),
+        households=households,
     )
 
 
@@ -115,6 +123,8 @@ def headline(schema: Schema, quality: PublicQuality, *, asked: Collection[frozen
     """How good the table is, in a few sentences."""
     columns = len(schema.columns)
     said = [f"The table has {quality.rows:,} synthetic records of {columns} columns."]
+    if quality.people:
+        said = [f"The tables have {quality.rows:,} synthetic households with {quality.people:,} people."]
     pairs = [error for error in quality.bought if error.alpha == 2]
     if pairs:
         error = pairs[0]
@@ -163,9 +173,9 @@ def _tiles(quality: PublicQuality, guarantee: Guarantee, *, columns: int) -> lis
     tiles = [
         privacy_tile(guarantee),
         Tile(
-            name="Synthetic records",
+            name="Synthetic households" if quality.people else "Synthetic records",
             value=f"{quality.rows:,}",
-            note=f"of {columns} columns; none is a person",
+            note=f"with {quality.people:,} people" if quality.people else f"of {columns} columns; none is a person",
         ),
     ]
     tiles += [

@@ -9,7 +9,7 @@ from synth_core.domain import pick_varied
 from synth_core.evaluation.values import SHARES, ValueComparison, ValueErrors
 from synth_core.report.charts import MUTED, NARROW, REFERENCE, RULE, SYNTHETIC, Canvas, round_numbers
 from synth_core.report.exhibits import Exhibit
-from synth_core.report.page import MAX_LISTED, Table, percent, signed
+from synth_core.report.page import MAX_LISTED, Table, percent, signed_text
 from synth_core.schema import Schema
 
 HEIGHT = 150.0
@@ -76,7 +76,9 @@ def correlations_table(values: ValueComparison) -> Table:
     """Correlations of the numbers of each pair of columns."""
     return Table(
         head=("columns", "real", "synthetic"),
-        rows=tuple((f"{a}, {b}", signed(real, 3), signed(made, 3)) for a, b, real, made in values.correlations),
+        rows=tuple(
+            (f"{a}, {b}", signed_text(real, 3), signed_text(made, 3)) for a, b, real, made in values.correlations
+        ),
     )
 
 

@@ -45,6 +45,8 @@ class Lookup(Declaration):
         if len({isinstance(value, str) for value in self.values.values()}) > 1:
             raise ValueError("values: text and numbers are mixed; put all of them in quotes")
         for value in self.values.values():
+            if isinstance(value, str):
+                one_line(value)
             if isinstance(value, int) and not -(2**63) <= value < 2**63:
                 raise ValueError("values: a whole number has more than 64 bits; put all of them in quotes")
             if isinstance(value, float) and not np.isfinite(value):
@@ -150,8 +152,8 @@ class Attached(Declaration):
 def inline_tables(raw: dict[str, Any], folder: Path) -> None:
     """Put the values of lookup tables into a schema that was read, so that it needs no other file from then on.
 
-    What a table holds is published with the schema, so it lies in the schema's folder or below: whoever writes schemas
-    has no other file of this machine published.
+    What a table holds is published with the schema, so it lies in the schema's folder or below: the author of a schema
+    cannot have another file of this machine published.
 
     Raises:
         SchemaError: If a table lies elsewhere, or cannot be read as two columns with a header.

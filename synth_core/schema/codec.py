@@ -43,7 +43,7 @@ from synth_core.schema.columns import AnyColumn
 from synth_core.schema.columns.inside import place_name
 from synth_core.schema.columns.numbers import NumberBase
 from synth_core.schema.densities import Densities, fit_uniform
-from synth_core.schema.value_rules import Group
+from synth_core.schema.value_rules import RuleGroup
 
 Marginal = Callable[[tuple[str]], NDArray[np.float64]]
 """Published or expected counts of a column's codes."""
@@ -112,8 +112,8 @@ def decode_table(
     Text comes as an Arrow dictionary, whole numbers as int64, reals as float64. A number is drawn inside its bin, from
     the column's density or, without one, uniformly along the bin's scale. NULL becomes null; OTHER becomes the text
     "OTHER", or null where the column holds numbers. What is not in a number's universe is written as declared; where
-    that is a word, the whole column is text. Encoding the result gives the same codes again, except that a number's
-    OTHER reads as a missing value.
+    that is a word, the whole column is text. Encoding the result by `schema.as_decoded` gives the same codes again,
+    except that OTHER of a nullable column without text reads as a missing value.
     """
     if codes.ndim != 2 or codes.shape[1] != len(schema.columns):
         raise SchemaError(f"codes must have one column for each of the schema's {len(schema.columns)}")
@@ -146,7 +146,7 @@ def _attached_cells(
 
 
 def _compared_cells(
-    group: Group,
+    group: RuleGroup,
     codes: NDArray[np.integer[Any]],
     schema: Schema,
     rng: np.random.Generator,
@@ -170,7 +170,11 @@ def decode(
     densities: Mapping[str, Densities] | None = None,
 ) -> pd.DataFrame:
     """`decode_table` as a pandas frame: text as str, whole numbers as int64 or, with nulls, Int64."""
-    table = decode_table(codes, schema, rng, densities)
+    return to_frame(decode_table(codes, schema, rng, densities))
+
+
+def to_frame(table: pa.Table) -> pd.DataFrame:
+    """A decoded table as a pandas frame."""
     return pd.DataFrame({name: _to_pandas(table.column(name), table.field(name)) for name in table.column_names})
 
 

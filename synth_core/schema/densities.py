@@ -22,39 +22,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synth_core.arrays import Floats
-
-Flags = NDArray[np.bool_]
+from synth_core.arrays import Flags, Floats
 
 PARTS = 32
 """Equal parts of a bin's scale, in each of which a density has a mass and a slope."""
 
-MAX_SHAPED = 2_000
-"""Upper limit of the bins that get a density of their own; where there are more, they are narrow and stay uniform."""
-
-JUMP = 4.0
-"""Ratio of the heights beside a single value from which the density has a jump there: the value is special."""
-
-WIDE = 2.0
-"""An end bin is a tail if it is so many times as wide as the bin beside it."""
-
-STEEPEST_TAIL = 20.0
-"""Upper limit of the index of a Pareto tail; beyond, nearly all of it lies at the edge."""
-
-FLATTEST_TAIL = 0.2
-"""Lower limit of the index of a Pareto tail: noise in small counts may feign a tail that rises."""
-
-USUAL_INDEX = 2.0
-"""Index of a Pareto tail where the bins below say nothing about it; incomes have 1.5 to 3."""
-
 USUAL_STRAY = 0.1
 """Standard deviation, in widths of a bin, with which a guessed mean place is trusted beside a bought one."""
-
-STEP = 0.01
-"""Change of a mean place by which it is tried how far it moves the mean number of a bin."""
-
-STEEPEST_TILT = 60.0
-"""Upper limit of the tilt that gives a density a bought mean."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,6 +52,13 @@ class Scales:
         low, along = self.low[bins], places * self.width[bins]
         found: Floats = np.where(self.logarithmic[bins], low * np.exp(along * self.logarithmic[bins]), low + along)
         return found
+
+
+STEP = 0.01
+"""Change of a mean place by which it is tried how far it moves the mean number of a bin."""
+
+STEEPEST_TILT = 60.0
+"""Upper limit of the tilt that gives a density a bought mean."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,6 +164,10 @@ def fit_uniform(scales: Scales, *, parts: int = 1) -> Densities:
     return Densities(scales, np.full(shape, 1 / parts), np.zeros(shape))
 
 
+MAX_SHAPED = 2_000
+"""Upper limit of the bins that get a density of their own; where there are more, they are narrow and stay uniform."""
+
+
 def fit_densities(
     scales: Scales, edges: Floats, masses: Floats, *, hidden: Flags, tails: tuple[bool, bool]
 ) -> Densities:
@@ -216,6 +201,10 @@ def fit_densities(
     for end, rate in rates.items():
         _set_tail(found, int(seen[end]), rate)
     return found
+
+
+JUMP = 4.0
+"""Ratio of the heights beside a single value from which the density has a jump there: the value is special."""
 
 
 def _edge_heights(height: Floats, width: Floats, single: Flags) -> Floats:
@@ -286,6 +275,15 @@ def _set_tail(found: Densities, bin_: int, fall: float) -> None:
     masses = np.exp(-fall * (places if fall > 0 else places - 1))
     found.masses[bin_] = masses / masses.sum()
     found.slopes[bin_] = -math.tanh(fall / (2 * PARTS))
+
+
+USUAL_INDEX = 2.0
+"""Index of a Pareto tail where the bins below say nothing about it; incomes have 1.5 to 3."""
+
+FLATTEST_TAIL = 0.2
+"""Lower limit of the index of a Pareto tail: noise in small counts may feign a tail that rises."""
+STEEPEST_TAIL = 20.0
+"""Upper limit of the index of a Pareto tail; beyond, nearly all of it lies at the edge."""
 
 
 def _tail_rates(

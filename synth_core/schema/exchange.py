@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from synth_core.arrays import Flags
+
 ROUNDS = 64
 """Partners that a row tries in each of the columns."""
 
-Flags = NDArray[np.bool_]
 Rows = NDArray[np.int64]
 Values = dict[str, NDArray[Any]]
 
@@ -76,7 +77,7 @@ def exchange_numbers(
 
 
 def _apart(partners: Rows, breaking: Flags, claims: Rows) -> Rows:
-    """Which of the rows have a partner that keeps the rules and is nobody else's; `claims` is overwritten."""
+    """Which of the rows have a partner that keeps the rules and is no other row's; `claims` is overwritten."""
     claims[partners] = own = np.arange(len(partners))
     found: Rows = np.flatnonzero((claims[partners] == own) & ~breaking[partners])
     return found

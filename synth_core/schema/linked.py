@@ -14,9 +14,11 @@
         - {name: one reference person, people: {relation: reference}, exactly: 1}
         - {name: one partner at most, people: {relation: partner}, at_most: 1}
         - {name: children are younger, column: age, lower: {relation: child}, upper: {relation: reference}, by: 12}
+      roles: {column: relation, reference: reference, partner: partner, child: child, age: age}
 
 Each table is declared as a table by itself is (`schema.schema`); `link` names the column by which they are joined. It
 is in both, and what stands in it is published in neither. A rule of `together` is about the people of one household.
+`roles` says who is what in a household (`schema.roles`): reports and errors then speak of couples and their children.
 
 **The tuple relation.** For a number t of places, each household of s >= t people stands for all ordered t-tuples of
 different people of it, with equal weights that sum to 1. `LinkedSchema.domain` has the attributes of such a tuple:
@@ -53,9 +55,10 @@ from synth_core.domain import Domain, Impossible
 from synth_core.errors import SchemaError
 from synth_core.names import one_line
 from synth_core.schema.checks import describe_errors
-from synth_core.schema.columns.base import Declaration, read_truth
+from synth_core.schema.columns.base import Declaration, Words, read_truth
+from synth_core.schema.roles import Roles
 from synth_core.schema.rules import Conditions
-from synth_core.schema.schema import Schema
+from synth_core.schema.schema import DeclaredSchema, Schema, declaration_digest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +76,7 @@ TABLES = ("household", "person")
 class CountRule(Declaration):
     """How many people of a household may meet some conditions, all of them."""
 
-    name: str = Field(min_length=1)
+    name: Words = Field(min_length=1)
     people: Conditions
     exactly: Annotated[int, Field(strict=True, ge=0)] | None = None
     at_least: Annotated[int, Field(strict=True, ge=0)] = 0
@@ -102,7 +105,7 @@ class CountRule(Declaration):
 class GapRule(Declaration):
     """In a column of numbers, everybody who meets `lower` is at least `by` below everybody else who meets `upper`."""
 
-    name: str = Field(min_length=1)
+    name: Words = Field(min_length=1)
     column: str
     lower: Conditions
     upper: Conditions
@@ -133,6 +136,7 @@ class LinkedTables(Declaration):
     household: Schema
     person: Schema
     together: tuple[TogetherRule, ...] = Field(default=(), description="rules about the people of one household")
+    roles: Roles | None = Field(default=None, description="who is what in a household, for reports and errors")
 
     @field_validator("household", "person", mode="wrap")
     @classmethod
@@ -176,13 +180,78 @@ class LinkedSchema(Declaration):
         Args:
             path: the file to write.
         """
+        Path(path).write_text(self.text(), encoding="utf-8")
+
+    def text(self) -> str:
+        """The schema as YAML."""
+        return yaml.safe_dump(self._plain(), sort_keys=False, allow_unicode=True, width=110)
+
+    @classmethod
+    def of_text(cls, text: str) -> Self:
+        """Read what `text` gave.
+
+        Args:
+            text: the schema as YAML.
+
+        Returns:
+            The schema.
+
+        Raises:
+            SchemaError: if the text declares something wrong.
+        """
+        return cls.model_validate(parse_document(text, words=True))
+
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON: equal for equal declarations, however the file is laid out."""
+        return declaration_digest(self._plain())
+
+    def _plain(self) -> dict[str, Any]:
+        """The declaration as lists and mappings, defaults left out but each column's kind kept."""
         raw = self.model_dump(exclude_defaults=True, by_alias=True)["tables"]
         for name in TABLES:
-            columns = getattr(self.tables, name).columns
+            columns = self.table(name).columns
             given = raw[name]["columns"]
             raw[name]["columns"] = [{"name": c.name, "kind": c.kind, **g} for c, g in zip(columns, given, strict=True)]
-        text = yaml.safe_dump({"tables": raw}, sort_keys=False, allow_unicode=True, width=110)
-        Path(path).write_text(text, encoding="utf-8")
+        return {"tables": raw}
+
+    @property
+    def declaration(self) -> Self:
+        """The schema as a person wrote it: it has no bins to buy."""
+        return self
+
+    def table(self, name: str) -> Schema:
+        """The declaration of one of the two tables.
+
+        Args:
+            name: `household` or `person`.
+
+        Returns:
+            The declaration.
+        """
+        found: Schema = getattr(self.tables, name)
+        return found
+
+    @cached_property
+    def flat(self) -> Schema:
+        """The columns of a tuple of one person, named as the attributes are: what the method's questions are about."""
+        columns = [c.model_copy(update={"name": f"household.{c.name}"}) for c in self.household.columns]
+        size = {"kind": "categorical", "name": SIZE, "values": range(1, self.largest + 1)}
+        people = [c.model_copy(update={"name": f"person.{c.name}"}) for c in self.person.columns]
+        return Schema.model_validate({"columns": [*columns, size, *people]})
+
+    def captions(self, clique: Sequence[str]) -> list[tuple[str, ...]]:
+        """What the codes of each attribute of a table stand for; sizes begin with its number of places.
+
+        Args:
+            clique: attributes of a tuple.
+
+        Returns:
+            For each attribute what its codes stand for, in words.
+        """
+        placed = [name.rpartition("@") for name in clique if name.startswith("person.") and "@" in name]
+        places, own = max([1, *(int(place) for *_, place in placed)]), {f"{a}@{k}": a for a, _, k in placed}
+        named = [(name, self.flat.column(own.get(name, name)).captions) for name in clique]
+        return [words[places - 1 :] if name == SIZE else words for name, words in named]
 
     @property
     def household(self) -> Schema:
@@ -205,9 +274,25 @@ class LinkedSchema(Declaration):
         return self.tables.largest
 
     @property
+    def has_pairs(self) -> bool:
+        """Whether there are households of two people."""
+        return self.largest > 1
+
+    @property
     def together(self) -> tuple[CountRule | GapRule, ...]:
         """The rules about the people of one household."""
         return self.tables.together
+
+    @property
+    def as_decoded(self) -> Self:
+        """The schema as its own decoded tables are read (`Schema.as_decoded`)."""
+        own = {name: getattr(self.tables, name).as_decoded for name in TABLES}
+        return self.model_copy(update={"tables": self.tables.model_copy(update=own)})
+
+    @property
+    def roles(self) -> Roles | None:
+        """Who is what in a household, where that is declared."""
+        return self.tables.roles
 
     @cached_property
     def household_attributes(self) -> tuple[str, ...]:
@@ -348,28 +433,74 @@ class LinkedSchema(Declaration):
                 raise SchemaError(f"together: rule {rule.name!r}: declared twice; give each rule its own name")
             seen.add(rule.name)
             self._check_rule(rule)
+        if self.roles:
+            for items in self.roles.conditions.values():
+                self._check_conditions("roles", {self.roles.column: items})
+            if self.roles.age is not None:
+                self._check_numbers("roles", self.roles.age)
         return self
 
     def _check_rule(self, rule: CountRule | GapRule) -> None:
-        known = {column.name for column in self.person.columns}
-        parts = (rule.people,) if isinstance(rule, CountRule) else (rule.lower, rule.upper)
-        for name in [name for part in parts for name in part] + ([rule.column] if isinstance(rule, GapRule) else []):
-            if name not in known:
-                raise SchemaError(f"together: rule {rule.name!r}: column {name!r} is not one of person's")
-        for name, items in [item for part in parts for item in part.items()]:
+        where = f"together: rule {rule.name!r}"
+        for conditions in (rule.people,) if isinstance(rule, CountRule) else (rule.lower, rule.upper):
+            self._check_conditions(where, conditions)
+        if isinstance(rule, GapRule):
+            self._check_numbers(where, rule.column)
+        elif rule.limits[0] > 1 and not rule.even:
+            raise SchemaError(
+                f"{where}: households of one person have not {rule.limits[0]:g} such people; "
+                "say at most 1, or even: true"
+            )
+
+    def _check_conditions(self, where: str, conditions: Mapping[str, Sequence[Any]]) -> None:
+        for name, items in conditions.items():
+            self._check_column(where, name)
             try:
                 self.person.column(name).covered_codes(items)
             except ValueError as error:
-                raise SchemaError(f"together: rule {rule.name!r}: column {name!r}: {error}") from None
-        if isinstance(rule, GapRule) and self.person.column(rule.column).numbers is None:
-            raise SchemaError(
-                f"together: rule {rule.name!r}: column {rule.column!r} holds no numbers in bins; declare it as integer"
-            )
-        if isinstance(rule, CountRule) and rule.limits[0] > 1 and not rule.even:
-            raise SchemaError(
-                f"together: rule {rule.name!r}: households of one person have not {rule.limits[0]:g} such people; "
-                "say at most 1, or even: true"
-            )
+                raise SchemaError(f"{where}: column {name!r}: {error}") from None
+
+    def _check_numbers(self, where: str, name: str) -> None:
+        self._check_column(where, name)
+        if self.person.column(name).numbers is None:
+            raise SchemaError(f"{where}: column {name!r} holds no numbers in bins; declare it as integer")
+
+    def _check_column(self, where: str, name: str) -> None:
+        if name not in {column.name for column in self.person.columns}:
+            raise SchemaError(f"{where}: column {name!r} is not one of person's")
+
+
+AnySchema: TypeAlias = DeclaredSchema | LinkedSchema
+"""What a release's schema file may declare."""
+
+
+def load_schema(path: str | Path) -> AnySchema:
+    """Read a schema file of one table, or of two linked ones.
+
+    Args:
+        path: a YAML file; the key `tables` says that it declares two.
+
+    Returns:
+        The schema.
+
+    Raises:
+        SchemaError: if it cannot be read or declares something wrong; begins with the file's name.
+    """
+    try:
+        raw = parse_document(read_document(path), words=True)
+    except Unreadable:
+        raw = None
+    return LinkedSchema.load(path) if isinstance(raw, dict) and "tables" in raw else DeclaredSchema.load(path)
+
+
+def planned_schema(schema: AnySchema) -> Schema:
+    """The columns that a method is asked about, with as many bins as are to be bought."""
+    return schema.flat if isinstance(schema, LinkedSchema) else schema.planned
+
+
+def asked_domain(schema: AnySchema) -> Domain:
+    """Their domain, with what the rules exclude."""
+    return schema.domain(1) if isinstance(schema, LinkedSchema) else schema.planned.domain
 
 
 def breaks_count(rule: CountRule, number: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -404,4 +535,4 @@ def _renamed(one: Impossible, named: Any) -> Impossible:
     return Impossible(one.rule, tuple((named(name), codes) for name, codes in one.codes))
 
 
-_KEYS = {key for kind in (LinkedSchema, LinkedTables, CountRule, GapRule) for key in kind.model_fields}
+_KEYS = {key for kind in (LinkedSchema, LinkedTables, CountRule, GapRule, Roles) for key in kind.model_fields}

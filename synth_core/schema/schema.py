@@ -39,7 +39,7 @@ from synth_core.schema.columns.base import Declaration
 from synth_core.schema.columns.numbers import NumberBase
 from synth_core.schema.rules import AnyRule, Dependency, Rule, columns_of
 from synth_core.schema.template import declare_columns
-from synth_core.schema.value_rules import Group, ValueRule, group_rules
+from synth_core.schema.value_rules import RuleGroup, ValueRule, group_rules
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,9 +100,7 @@ class DeclaredSchema(Declaration):
 
     def digest(self) -> str:
         """SHA-256 of the canonical JSON: equal for equal declarations, however the file is laid out."""
-        plain = _keyed_by_text(self._plain())
-        canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return hashlib.sha256(canonical.encode()).hexdigest()
+        return declaration_digest(self._plain())
 
     @property
     def private_columns(self) -> tuple[NumberBase, ...]:
@@ -260,8 +258,14 @@ class Schema(DeclaredSchema):
         coarser = tuple((c.name, c.groups) for c in self.columns if c.groups is not None)
         return Domain(names, sizes, excluded, coarser)
 
+    @property
+    def as_decoded(self) -> Self:
+        """The schema as its own decoded rows are read, which have no unit, and in which OTHER may be an empty cell."""
+        columns = tuple(column.as_decoded for column in self.columns)
+        return self.model_copy(update={"columns": columns, "unit_column": None})
+
     @cached_property
-    def value_groups(self) -> list[Group]:
+    def value_groups(self) -> list[RuleGroup]:
         """The rules about numbers, those that share columns together."""
         numbers = {column.name: own for column in self.columns if (own := column.numbers) is not None}
         return group_rules([rule for rule in self.rules if isinstance(rule, ValueRule)], numbers)
@@ -356,7 +360,7 @@ def _more(size: int) -> str:
     return f", … {size - SHOWN:,} more" if size > SHOWN else ""
 
 
-def _impossible_bins(group: Group) -> Iterator[Impossible]:
+def _impossible_bins(group: RuleGroup) -> Iterator[Impossible]:
     """Combinations of bins that cannot be; those of the last but one column with the same forbidden ones together."""
     table, choices = group.impossible(), group.choices
     names = [column.name for column in group.columns]
@@ -392,10 +396,7 @@ def _parsed(text: str) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise SchemaError("a schema file is a mapping with the key columns")
     if "tables" in raw:
-        raise SchemaError(
-            "tables: two linked tables are declared; read them by LinkedSchema.load and call `synthesize` in Python, "
-            "as releases from files have one table"
-        )
+        raise SchemaError("tables: two linked tables are declared, and this takes one; LinkedSchema.load reads them")
     return raw
 
 
@@ -404,6 +405,12 @@ _KEYS = {
     for kind in (DeclaredSchema, Attached, Lookup, *get_args(AnyColumn), *get_args(AnyRule))
     for key in getattr(kind, "model_fields", ())
 }
+
+
+def declaration_digest(plain: Any) -> str:
+    """SHA-256 of the canonical JSON of a declaration as plain data."""
+    canonical = json.dumps(_keyed_by_text(plain), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _keyed_by_text(value: Any) -> Any:

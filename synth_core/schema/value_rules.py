@@ -23,7 +23,7 @@ from pydantic import Field, model_validator
 
 from synth_core.arrays import Floats
 from synth_core.errors import SchemaError
-from synth_core.schema.columns.base import Declaration
+from synth_core.schema.columns.base import Declaration, Words
 from synth_core.schema.columns.inside import InsideBins
 from synth_core.schema.densities import Densities
 from synth_core.schema.exchange import exchange_numbers
@@ -55,7 +55,7 @@ Numbers = Mapping[str, Floats]
 class ValueRule(Declaration):
     """How numbers of a row compare: sums of columns on both sides, each perhaps with a factor."""
 
-    name: str = Field(min_length=1)
+    name: Words = Field(min_length=1)
     compare: str = Field(
         min_length=3, description="such as `children < people`; names that are no plain words stand in backticks"
     )
@@ -127,10 +127,11 @@ def read_expression(text: str) -> Expression:
     Raises:
         ValueError: If it is neither.
     """
-    if any(sign in text for sign in "<>="):
+    tokens = _tokens(text)
+    if _comparators(tokens):
         form = _parsed(text)
         return Expression(form.factors, form.constant, form.comparator)
-    side = _side(_tokens(text))
+    side = _side(tokens)
     return Expression({name: factor for name, factor in side.items() if name}, side.get("", 0.0), None)
 
 
@@ -156,10 +157,15 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     return tokens
 
 
+def _comparators(tokens: Sequence[tuple[str, str]]) -> list[int]:
+    """Their places; a name in backticks may have such signs in it."""
+    return [place for place, (kind, value) in enumerate(tokens) if kind == "sign" and value[0] in "<>="]
+
+
 def _parsed(text: str) -> Form:
     """Sides are sums of columns and numbers."""
     tokens = _tokens(text)
-    places = [place for place, (kind, value) in enumerate(tokens) if kind == "sign" and value[0] in "<>="]
+    places = _comparators(tokens)
     if len(places) != 1:
         raise ValueError("compare: exactly one of <, <=, ==, >=, > is needed")
     (place,), comparator = places, tokens[places[0]][1]
@@ -197,7 +203,7 @@ def _side(tokens: Sequence[tuple[str, str]]) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Group:
+class RuleGroup:
     """Rules that share columns, and these columns, those that follow from others last."""
 
     rules: tuple[ValueRule, ...]
@@ -381,7 +387,7 @@ def _narrowed(
     return changed
 
 
-def group_rules(rules: Sequence[ValueRule], columns: Mapping[str, InsideBins]) -> list[Group]:
+def group_rules(rules: Sequence[ValueRule], columns: Mapping[str, InsideBins]) -> list[RuleGroup]:
     """Returns the rules in groups that share no column."""
     groups: list[tuple[list[ValueRule], dict[str, None]]] = []
     for rule in rules:
@@ -397,5 +403,5 @@ def group_rules(rules: Sequence[ValueRule], columns: Mapping[str, InsideBins]) -
     for members, names in groups:
         alone = {name for rule in members for name in rule.form.alone}
         order = sorted(names, key=lambda name: name in alone)
-        found.append(Group(tuple(members), tuple(columns[name] for name in order)))
+        found.append(RuleGroup(tuple(members), tuple(columns[name] for name in order)))
     return found

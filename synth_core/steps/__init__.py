@@ -95,8 +95,10 @@ def _select(run: StepRun) -> Path:
 
 def _fit(run: StepRun) -> Path:
     """Measures these marginals with noise and fits the model to the answers."""
-    from synth_core.steps import conversation, strata
+    from synth_core.steps import conversation, households, strata
 
+    if run.spec.linked:
+        return households.fit(run)
     path = strata.fit(run) if run.spec.strata else conversation.fit(run)
     conversation.buy_moments(run)
     return path
@@ -131,9 +133,9 @@ def _sample_shard(run: StepRun, part: PartId) -> Path:
 
 def _evaluate(run: StepRun) -> Path:
     """Judges the extract: by noisy answers for everybody, by real records for the internal report."""
-    from synth_core.steps.evaluate import evaluate
+    from synth_core.steps import evaluate, households
 
-    return evaluate(run)
+    return households.evaluate(run) if run.spec.linked else evaluate.evaluate(run)
 
 
 def _publish(run: StepRun) -> Path:
@@ -160,7 +162,7 @@ PIPELINE = (
 """The steps in the order in which a release goes through them."""
 
 STEPS = tuple(step.name for step in PIPELINE)
-"""Their names."""
+"""Names of the steps, in their order."""
 
 
 def find_step(name: str) -> Step:
@@ -266,7 +268,7 @@ def import_steps() -> None:
         import distributed  # noqa: F401
         import sklearn.tree  # noqa: F401
 
-    from synth_core.steps import evaluate, ingest, preparation, publish, sample, strata  # noqa: F401
+    from synth_core.steps import evaluate, households, ingest, preparation, publish, sample, strata  # noqa: F401
 
 
 def published_manifest(address: str) -> str | None:

@@ -172,6 +172,7 @@ def _in_words(run: StepRun, records: list[Record], quality: PublicQuality) -> st
     total = sum(costs.values(), Fraction(0))
     promised = promised_mu2(records)
     balance = run.ledger.balance(spec.dataset)
+    whole = "with all its people" if spec.linked else f"up to {account.rows_per_unit} record(s)"
     rows = [
         ("Release", spec.release),
         ("Data set", spec.dataset),
@@ -180,7 +181,7 @@ def _in_words(run: StepRun, records: list[Record], quality: PublicQuality) -> st
             f"ε {loss_text(max(spec.epsilon, epsilon_of(promised, account.delta)))} "
             f"at δ {exact_text(account.delta)}, spent {loss_text(epsilon_of(total, account.delta))}",
         ),
-        ("Protects", f"one {account.unit}, up to {account.rows_per_unit} record(s); {account.neighbours}"),
+        ("Protects", f"one {account.unit}, {whole}; {account.neighbours}"),
         ("Spent by step", ", ".join(f"{step} {float(mu2 / total):.1%}" for step, mu2 in costs.items())),
         (
             "Account so far",

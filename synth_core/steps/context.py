@@ -21,7 +21,7 @@ from synth_core.measurement import EarlierRelease
 from synth_core.models.reference import Reference
 from synth_core.privacy.accounts import Account, Record, Runner
 from synth_core.privacy.budget import NONE, BudgetPlan
-from synth_core.privacy.curator import Curator, Spending
+from synth_core.privacy.curator import CountSource, Curator, Spending
 from synth_core.privacy.reading import count_refusals
 from synth_core.release.budget import ReleaseBudget, divide_budget
 from synth_core.release.paths import ReleasePaths
@@ -29,8 +29,10 @@ from synth_core.release.prior import FrozenPrior
 from synth_core.release.public_rows import read_prior
 from synth_core.release.reuse import FrozenReuse, read_frozen
 from synth_core.release.spec import ReleaseSpec
-from synth_core.schema import DeclaredSchema, Schema
+from synth_core.schema import Schema
+from synth_core.schema.linked import AnySchema, LinkedSchema, asked_domain, load_schema
 from synth_core.storage.counting import PartitionCounts
+from synth_core.storage.household_partitions import Partition, PartitionTuples, partitions_of
 from synth_core.storage.ingest import Snapshot
 from synth_core.synthesizers.base import Synthesizer, require_prior, silent
 from synth_core.synthesizers.methods import synthesizer
@@ -46,7 +48,7 @@ class StepRun:
     """One step's run; everything in it is public except what the curator and the confidential zone hold."""
 
     spec: ReleaseSpec
-    declared: DeclaredSchema
+    declared: AnySchema
     paths: ReleasePaths
     ledger: SqlLedger
     cluster: Cluster
@@ -55,13 +57,23 @@ class StepRun:
 
     @cached_property
     def schema(self) -> Schema:
-        """The schema, refused where the step `ingest` has not bought its bins."""
-        return self.declared.resolve()
+        """The columns the method is asked about, refused where the step `ingest` has not bought their bins.
+
+        Those of two linked tables are the columns of a household, its size, and the columns of one person.
+        """
+        return self.declared.flat if isinstance(self.declared, LinkedSchema) else self.declared.resolve()
 
     @property
+    def linked(self) -> LinkedSchema:
+        """The declaration of two linked tables; asked for by what is run for these alone."""
+        if not isinstance(self.declared, LinkedSchema):
+            raise SpecError(f"release {self.spec.release!r} has one table")
+        return self.declared
+
+    @cached_property
     def domain(self) -> Domain:
-        """The public domain."""
-        return self.schema.domain
+        """The public domain of these columns."""
+        return asked_domain(self.declared if self.spec.linked else self.schema)
 
     @cached_property
     def method(self) -> Synthesizer:
@@ -98,7 +110,8 @@ class StepRun:
     @cached_property
     def budget(self) -> ReleaseBudget:
         """How the release's budget is divided."""
-        return divide_budget(self.spec, rows_per_unit=self.account.rows_per_unit)
+        has_pairs = isinstance(self.declared, LinkedSchema) and self.declared.has_pairs
+        return divide_budget(self.spec, rows_per_unit=self.account.rows_per_unit, has_pairs=has_pairs)
 
     @cached_property
     def account(self) -> Account:
@@ -117,6 +130,11 @@ class StepRun:
         """Addresses of the encoded partitions."""
         return [self.paths.encoded / name for name in self.snapshot.partitions]
 
+    @property
+    def household_partitions(self) -> list[Partition]:
+        """Addresses of the same, where they hold households and their people."""
+        return partitions_of(self.paths.encoded, self.snapshot.partitions)
+
     def spending(self, step: str, snapshot: Snapshot | None = None) -> Spending:
         """On whose account this step spends; the snapshot is that of the ingested rows, unless another is given."""
         return Spending(
@@ -127,9 +145,13 @@ class StepRun:
             runner=self.runner,
         )
 
-    def curator(self, step: str) -> Curator:
-        """The door to the counts, for this step."""
-        counts = PartitionCounts(self.partitions, self.domain, self.cluster)
+    def curator(self, step: str, *, places: int = 1) -> Curator:
+        """The door to the counts, for this step; those of linked tables are of tuples of so many people."""
+        counts: CountSource = (
+            PartitionTuples(self.household_partitions, self.linked, self.cluster, places=places)
+            if self.spec.linked
+            else PartitionCounts(self.partitions, self.domain, self.cluster)
+        )
         return Curator(counts=counts, ledger=self.ledger, spending=self.spending(step))
 
     def read(self, step: str, work: Callable[[], T]) -> T:
@@ -193,7 +215,7 @@ def open_run(
     """
     paths = ReleasePaths.of_address(address)
     spec = ReleaseSpec.load(paths.spec)
-    declared = DeclaredSchema.load(paths.schema)
+    declared = load_schema(paths.schema)
     ledger, who = open_ledger(paths.workspace), runner or this_runner()
     if who.since is None:
         who = replace(who, since=ledger.head().records)

@@ -18,7 +18,7 @@ from synth_core.files import write_text
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.maximum_entropy import FitProgress as FitProgress
 from synth_core.models.maximum_entropy import estimate
-from synth_core.models.mixture import load_model
+from synth_core.models.mixture import Model, load_model
 from synth_core.privacy.curator import Curator
 from synth_core.release.strata import Division
 from synth_core.steps.context import StepRun
@@ -59,15 +59,20 @@ def select(run: StepRun) -> Path:
 
 
 def fit(run: StepRun) -> Path:
+    """Let the method measure and estimate, and keep the model."""
+    return run.finish("fit", run.paths.model, fit_model(run).save)
+
+
+def fit_model(run: StepRun) -> Model:
     """Let the method measure and estimate; the estimation runs where the cluster says, a GPU worker if it has one."""
     watched, structure = LastFit(), load_structure(run.paths.structure)
     tools = cluster_tools(run.cluster, run.progress)
-    if run.spec.uncertainty:
+    if run.spec.refits:
         tools = watched.observing(tools)
     model = run.method.fit(run.curator("fit"), run.plan, structure, tools)
-    if run.spec.uncertainty:
+    if run.spec.refits:
         write_replicates(run, model, watched.of(model), structure.scores.mergeable)
-    return run.finish("fit", run.paths.model, model.save)
+    return model
 
 
 def buy_moments(run: StepRun) -> None:

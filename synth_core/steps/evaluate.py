@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -22,6 +23,7 @@ from synth_core.evaluation import CodedTable, Evaluation, compare_tables, declar
 from synth_core.evaluation.distances import Z95, alpha_way
 from synth_core.evaluation.public import (
     BoughtError,
+    CountedTable,
     MeanError,
     MergedMarginal,
     PublicQuality,
@@ -32,7 +34,7 @@ from synth_core.evaluation.values import summarise_values
 from synth_core.files import write_text
 from synth_core.inference.answers import write_answers
 from synth_core.ledger.answers import StoredTable, read_tables
-from synth_core.ledger.book import cost_by_step, counted_records
+from synth_core.ledger.book import cost_by_step, counted_records, pure_loss
 from synth_core.measurement import Measurement
 from synth_core.models.mixture import load_model
 from synth_core.privacy.accounts import Ledger, Record, State, Stratum
@@ -83,7 +85,7 @@ def evaluate(run: StepRun) -> Path:
 
 
 def _compare(run: StepRun, synthetic: CodedTable, quality: PublicQuality) -> None:
-    with _folder_for_now(run) as folder:
+    with folder_for_now(run) as folder:
         pieces = unpack_partitions(run.partitions, folder, cluster=run.cluster)
         real = CodedTable(list(map(str, pieces)), run.domain, cluster=run.cluster)
         _compare_with(real, run, synthetic, quality)
@@ -110,19 +112,15 @@ def _known_numbers(run: StepRun) -> list[NumberBase]:
 
 @contextmanager
 def _synthetic_table(run: StepRun) -> Iterator[CodedTable]:
-    """The shards as they were written, encoded like a source, so that they are counted where and how real rows are.
-
-    Synthetic rows have no unit.
-    """
+    """The shards as they were written, encoded like a source, so that they are counted where and how real rows are."""
     shards = run.paths.shards(run.spec.shards, csv=False)
-    schema = run.schema.model_copy(update={"unit_column": None})
-    with _folder_for_now(run) as folder:
-        pieces = encode_for_now(shards, schema, folder, cluster=run.cluster)
+    with folder_for_now(run) as folder:
+        pieces = encode_for_now(shards, run.schema.as_decoded, folder, cluster=run.cluster)
         yield CodedTable(list(map(str, pieces)), run.domain, cluster=run.cluster)
 
 
 @contextmanager
-def _folder_for_now(run: StepRun) -> Iterator[Path]:
+def folder_for_now(run: StepRun) -> Iterator[Path]:
     """A confidential folder that is gone afterwards."""
     with TemporaryDirectory(prefix=".judged-", dir=run.paths.confidential) as folder:
         yield Path(folder)
@@ -155,7 +153,7 @@ def _public_quality(run: StepRun, synthetic: CodedTable) -> PublicQuality:
         measurements=answers.marginals,
         merged=answers.merged,
         total=total,
-        bought=_bought(run, synthetic, total) if spec.quality_share else [],
+        bought=buy_errors(run, synthetic, total) if spec.quality_share else [],
         means=_means(run, synthetic),
         violations=rule_violations(synthetic, run.schema) | _broken_comparisons(run),
         answers_used=answers.used,
@@ -201,7 +199,7 @@ def _means(run: StepRun, synthetic: CodedTable) -> list[MeanError]:
     return found
 
 
-def _bought(run: StepRun, synthetic: CodedTable, total: float) -> list[BoughtError]:
+def buy_errors(run: StepRun, synthetic: CountedTable, total: float) -> list[BoughtError]:
     """Buy mean errors against the real rows, for marginals of one, two and three columns at the same price each."""
     curator: Curator = run.curator("evaluate")
     cliques = {
@@ -227,33 +225,44 @@ def _scale(record: Record) -> float:
 
 
 def _report(run: StepRun, evaluation: Evaluation, real: CodedTable, synthetic: CodedTable) -> str:
+    about = describe_release(run)
+    about["facts"] |= {
+        **({"Strata": run.spec.strata.by} if run.spec.strata else {}),
+        **({} if evaluation.closeness else {"Comparison": "quick: without classifiers and large marginals"}),
+        **({"Sampling": evaluation.sampling} if evaluation.sampling else {}),
+    }
+    return internal_report(
+        evaluation,
+        schema=run.schema,
+        real_one_way=one_way_counts(real),
+        synthetic_one_way=one_way_counts(synthetic),
+        **about,
+    )
+
+
+def describe_release(run: StepRun) -> dict[str, Any]:
+    """What an internal report says of a release: its title, guarantee, spends and facts, as keyword arguments."""
     records = run.records()
     account = run.account
     promised = promised_mu2(records)
     spent = sum(cost_by_step(records).values(), Fraction(0))
-    return internal_report(
-        evaluation,
-        schema=run.schema,
-        title=f"Release {run.spec.release}",
-        guarantee=Guarantee(
+    return {
+        "title": f"Release {run.spec.release}",
+        "guarantee": Guarantee(
             unit=account.unit,
             neighbours=account.neighbours,
             epsilon=max(run.spec.epsilon, epsilon_of(promised, account.delta)),
             delta=account.delta,
             mu=mu_of(promised),
             spent=epsilon_of(spent, account.delta),
+            pure=pure_loss(records),
         ),
-        spends=spend_lines(records),
-        real_one_way=one_way_counts(real),
-        synthetic_one_way=one_way_counts(synthetic),
-        facts={
+        "spends": spend_lines(records),
+        "facts": {
             "Data set": run.spec.dataset,
             "Method": f"{run.spec.method}, preset {run.spec.preset}",
-            **({"Strata": run.spec.strata.by} if run.spec.strata else {}),
-            **({} if evaluation.closeness else {"Comparison": "quick: without classifiers and large marginals"}),
-            **({"Sampling": evaluation.sampling} if evaluation.sampling else {}),
         },
-    )
+    }
 
 
 @dataclass(slots=True)

@@ -23,11 +23,13 @@ from synth_core.files import atomic_write, write_once
 from synth_core.names import SNAPSHOT_KEY
 from synth_core.privacy.curator import Curator
 from synth_core.release.paths import ReleasePaths
-from synth_core.schema import Schema
+from synth_core.schema import DeclaredSchema, Schema
 from synth_core.schema.columns.numbers import NumberBase
+from synth_core.schema.linked import AnySchema, LinkedSchema
 from synth_core.steps.context import StepRun
 from synth_core.storage.contribution import bound_for
 from synth_core.storage.counting import PartitionCounts
+from synth_core.storage.household_partitions import ingest_households
 from synth_core.storage.ingest import MIN_KEY_BYTES, Snapshot, coarsen_partitions, fingerprint_files, ingest_partitions
 from synth_core.storage.locations import source_files
 
@@ -38,31 +40,31 @@ PURPOSE = "histograms that decide bins"
 def ingest(run: StepRun) -> Path:
     """Encode the source once; a release that was ingested keeps its snapshot whatever happens to the source."""
     if not run.paths.snapshot.exists():
-        buys = run.declared.private_bin_columns
-        snapshot = _with_bought_bins(run) if buys else _encoded(run, run.schema, run.paths.encoded)
+        declared = run.declared
+        if isinstance(declared, DeclaredSchema) and declared.private_bin_columns:
+            snapshot = _with_bought_bins(run, declared.declaration)
+        else:
+            snapshot = _encoded(run, declared, run.paths.encoded)
         snapshot.save(run.paths.snapshot)
     shutil.rmtree(run.paths.grid, ignore_errors=True)
     run.note("ingest")
     return run.paths.snapshot
 
 
-def _encoded(run: StepRun, schema: Schema, target: Path) -> Snapshot:
+def _encoded(run: StepRun, schema: AnySchema, target: Path) -> Snapshot:
     """The source as partitions in `target`; its files are the account's from then on, also if they are refused."""
     key = snapshot_key(run.paths)
 
     def read() -> Snapshot:
-        files = source_files(run.spec.source)
-        fingerprints = fingerprint_files(files, key=key, cluster=run.cluster)
+        files = {table: source_files(own) for table, own in run.spec.sources.items()}
+        every = [address for own in files.values() for address in own]
+        fingerprints = fingerprint_files(every, key=key, cluster=run.cluster)
         run.ledger.bind(run.spec.dataset, run.spec.release, files=fingerprints, runner=run.runner)
-        return ingest_partitions(
-            files,
-            schema,
-            target,
-            key=key,
-            bound=bound_for(schema, run.account, key),
-            cluster=run.cluster,
-            progress=run.progress,
-        )
+        more: dict[str, Any] = {"key": key, "cluster": run.cluster, "progress": run.progress}
+        if isinstance(schema, LinkedSchema):
+            return ingest_households(files, schema, target, **more)
+        whole = schema.resolve()
+        return ingest_partitions(every, whole, target, bound=bound_for(whole, run.account, key), **more)
 
     return run.read("ingest", read)
 
@@ -76,13 +78,12 @@ def snapshot_key(paths: ReleasePaths) -> bytes:
     return key
 
 
-def _with_bought_bins(run: StepRun) -> Snapshot:
+def _with_bought_bins(run: StepRun, declared: DeclaredSchema) -> Snapshot:
     """Encode the source on the grid, buy the bins, and leave rows and schema with these.
 
     The snapshot keeps the digest of the rows on the grid, which does not depend on noise.
     """
-    declared, paths = run.declared.declaration, run.paths
-    schema = declared.on_grid
+    paths, schema = run.paths, declared.on_grid
     if not paths.grid_snapshot.exists():
         _encoded(run, schema, paths.grid).save(paths.grid_snapshot)
     snapshot = Snapshot.load(paths.grid_snapshot)

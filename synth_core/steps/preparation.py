@@ -9,31 +9,38 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from synth_core.domain import Domain
 from synth_core.errors import PublishError, SourceError, SpecError
 from synth_core.events.journal import record_outcome
 from synth_core.files import atomic_write
 from synth_core.ledger.book import charged_records
 from synth_core.ledger.sql import SqlLedger, open_ledger
+from synth_core.linked import check_household_account
 from synth_core.models.feasibility import check_rules
 from synth_core.privacy.accounts import Account, Ledger, Runner
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.reading import require_refusals_left
-from synth_core.release.budget import divide_budget
+from synth_core.release.budget import ReleaseBudget, divide_budget
 from synth_core.release.certificate import last_turn
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.prior import FrozenPrior
 from synth_core.release.public_rows import freeze_prior, prior_files, require_public
 from synth_core.release.reuse import FrozenReuse, freeze, require_same_codes
-from synth_core.release.spec import MAX_FILES, REDRAWN, ROUTINE, ReleaseSpec
+from synth_core.release.spec import MAX_FILES, PAIRS_SHARE, REDRAWN, ROUTINE, ReleaseSpec
 from synth_core.release.strata import divide_strata, lay_out_strata
 from synth_core.schema import DeclaredSchema, Schema
 from synth_core.schema.codec import summed_columns
+from synth_core.schema.linked import TABLES, AnySchema, LinkedSchema, asked_domain, load_schema, planned_schema
 from synth_core.steps.context import PUBLISHED, release_method, this_runner
 from synth_core.storage.contribution import check_unit_declared
+from synth_core.storage.household_partitions import reading_schemas
 from synth_core.storage.locations import source_files
-from synth_core.synthesizers.base import require_prior, require_reuse
+from synth_core.synthesizers.base import has_replicates, require_prior, require_reuse
+from synth_core.synthesizers.companions import check_together
 from synth_core.synthesizers.moments import require_answerable
-from synth_core.synthesizers.replicates import WITHOUT_REPLICATES
+
+NOT_LINKED = ("strata", "protect", "reuse", "prior", "replicates", "bins_share", "moments_share")
+"""Keys of a spec that are refused where two linked tables are released."""
 
 
 def prepare_release(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: Runner | None = None) -> str:
@@ -46,23 +53,23 @@ def prepare_release(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: 
 
 
 def _prepared(wanted: ReleaseSpec, paths: ReleasePaths, runner: Runner) -> str:
-    schema = DeclaredSchema.load(Path(wanted.schema_))
-    check_rules(schema.on_grid)
+    schema = load_schema(Path(wanted.schema_))
+    check_declared(wanted, schema)
     method = release_method(wanted)
-    files = source_files(wanted.source)
+    files = {table: source_files(own) for table, own in wanted.sources.items()}
     paths.check_writable()
     ledger = open_ledger(paths.workspace, dataset=wanted.dataset)
     ledger.require_whole()
     account = ledger.balance(wanted.dataset).account
-    check_account(wanted, account)
-    check_unit_declared(schema, account)
-    check_bins(wanted, schema)
-    check_moments(wanted, schema, rows_per_unit=account.rows_per_unit)
-    check_replicates(wanted)
+    check_account(wanted, account, schema)
+    if isinstance(schema, DeclaredSchema):
+        check_unit_declared(schema, account)
+        check_moments(wanted, schema, rows_per_unit=account.rows_per_unit)
+    check_replicates(wanted, planned_schema(schema))
     if wanted.strata:
-        check_strata(wanted, schema.planned, account)
+        check_strata(wanted, planned_schema(schema), account)
     else:
-        method.plan(schema.planned.domain, divide_budget(wanted, rows_per_unit=account.rows_per_unit).method)
+        method.plan(asked_domain(schema), planned_budget(wanted, schema, account).method)
     _refuse_unsigned(wanted, paths, ledger)
     paths.adopt_unsigned()
     differing = _differing_settings(wanted, schema, paths)
@@ -81,7 +88,7 @@ def _prepared(wanted: ReleaseSpec, paths: ReleasePaths, runner: Runner) -> str:
         _begin_again(wanted, paths, ledger, differing=differing, runner=runner)
     if not paths.snapshot.exists():
         require_refusals_left(ledger.balance(wanted.dataset))
-        _check_headers(files, schema.planned)
+        _check_headers(files, schema)
     if not paths.published:  # a published release has all its answers, and needs nothing set aside
         ledger.hold(wanted.dataset, wanted.release, mu2=mu2_of(wanted.epsilon, wanted.delta), runner=runner)
     try:
@@ -93,19 +100,21 @@ def _prepared(wanted: ReleaseSpec, paths: ReleasePaths, runner: Runner) -> str:
     return str(paths.spec)
 
 
-def _check_headers(files: Sequence[str], schema: Schema) -> None:
+def _check_headers(files: Mapping[str, Sequence[str]], schema: AnySchema) -> None:
     """Refuse files of an unknown kind, without a declared column, or of types that cannot be read, before anything is
     set aside. Headers and types are looked at, and no record.
     """
     from synth_core.storage.sources import pieces  # Arrow takes a second to import, and a preview reads no file
 
-    for address in files:
-        pieces(address, schema)
+    reading = reading_schemas(schema, files) if isinstance(schema, LinkedSchema) else {"": schema.planned}
+    for table, addresses in files.items():
+        for address in addresses:
+            pieces(address, reading[table])
 
 
 def _write_settings(
     wanted: ReleaseSpec,
-    schema: DeclaredSchema,
+    schema: AnySchema,
     paths: ReleasePaths,
     reused: FrozenReuse,
     prior: FrozenPrior | None,
@@ -123,8 +132,38 @@ def _write_settings(
         wanted.save(temporary)
 
 
-def check_account(spec: ReleaseSpec, account: Account) -> None:
-    """A data set has one delta and one unit for its whole life."""
+def planned_budget(spec: ReleaseSpec, schema: AnySchema, account: Account | None) -> ReleaseBudget:
+    """How the budget is divided, before anything is bought; without an account, as if a unit had one row."""
+    rows = account.rows_per_unit if account else 1
+    has_pairs = isinstance(schema, LinkedSchema) and schema.has_pairs
+    return divide_budget(spec, rows_per_unit=rows, has_pairs=has_pairs)
+
+
+def check_declared(spec: ReleaseSpec, schema: AnySchema) -> None:
+    """Refuse a schema that the spec does not fit, or whose rules hardly any record can keep."""
+    if isinstance(schema, DeclaredSchema):
+        if spec.linked:
+            raise SpecError("source names two linked tables and the schema declares one; declare `tables`, or name one")
+        if spec.pairs_share != PAIRS_SHARE:
+            raise SpecError("pairs_share is about two linked tables, and the schema declares one; leave it out")
+        check_rules(schema.on_grid)
+        check_bins(spec, schema)
+        return
+    if not spec.linked:
+        raise SpecError("the schema declares two linked tables; write source: {household: …, person: …}")
+    for key in NOT_LINKED:
+        if getattr(spec, key) != ReleaseSpec.model_fields[key].default:
+            raise SpecError(f"{key} is not offered for two linked tables; leave it out")
+    reading_schemas(schema, spec.sources)
+    for table in TABLES:
+        check_rules(schema.table(table))
+    check_together(schema)
+
+
+def check_account(spec: ReleaseSpec, account: Account, schema: AnySchema) -> None:
+    """A data set has one delta and one unit for its whole life; that of linked tables is the household."""
+    if isinstance(schema, LinkedSchema):
+        check_household_account(account)
     if spec.delta != account.delta:
         raise SpecError(
             f"delta {spec.delta!r} is not the delta of dataset {spec.dataset!r}, {account.delta!r}; "
@@ -161,12 +200,12 @@ def check_moments(spec: ReleaseSpec, schema: DeclaredSchema, *, rows_per_unit: i
         require_answerable(columns, divide_budget(spec, rows_per_unit=rows_per_unit).moments)
 
 
-def check_reuse(spec: ReleaseSpec, schema: DeclaredSchema, ledger: Ledger, paths: ReleasePaths) -> FrozenReuse:
+def check_reuse(spec: ReleaseSpec, schema: AnySchema, ledger: Ledger, paths: ReleasePaths) -> FrozenReuse:
     """The answers that the release builds on; refused where they are not about the same columns.
 
-    Whether they are about the same rows is declared by whoever names the releases, and looked up nowhere.
+    Whether they are about the same rows is declared by naming the releases, and looked up nowhere.
     """
-    if not spec.reuse:
+    if not spec.reuse or isinstance(schema, LinkedSchema):
         return FrozenReuse()
     if spec.strata:
         raise SpecError(
@@ -187,9 +226,9 @@ def check_reuse(spec: ReleaseSpec, schema: DeclaredSchema, ledger: Ledger, paths
     return frozen
 
 
-def check_prior(spec: ReleaseSpec, schema: DeclaredSchema, paths: ReleasePaths) -> FrozenPrior | None:
+def check_prior(spec: ReleaseSpec, schema: AnySchema, paths: ReleasePaths) -> FrozenPrior | None:
     """The public table that the release builds on; refused where it is confidential by where it lies."""
-    if spec.prior is None:
+    if spec.prior is None or isinstance(schema, LinkedSchema):
         return None
     beside = [name for name in ("strata", "protect", "reuse") if getattr(spec, name)]
     if beside:
@@ -202,7 +241,7 @@ def check_prior(spec: ReleaseSpec, schema: DeclaredSchema, paths: ReleasePaths) 
     require_prior(release_method(spec))
     files = prior_files(spec.prior.source)
     others = [ReleaseSpec.load(path) for path in sorted(paths.confidential.parent.glob(f"*/{paths.spec.name}"))]
-    sources = [address for one in (spec, *others) for address in _files_left(one.source)]
+    sources = [file for one in (spec, *others) for own in one.sources.values() for file in _files_left(own)]
     require_public(files, sources=sources, zones=[paths.confidential.parent])
     return freeze_prior(spec.prior, files, schema.planned)
 
@@ -215,7 +254,7 @@ def _files_left(source: str | Sequence[str]) -> list[str]:
         return [source] if isinstance(source, str) else list(source)
 
 
-def check_replicates(spec: ReleaseSpec) -> None:
+def check_replicates(spec: ReleaseSpec, schema: Schema) -> None:
     """Refuse replicate tables for which there will be no replicates of the model, and more files than can be listed,
     before anything is spent.
     """
@@ -224,9 +263,10 @@ def check_replicates(spec: ReleaseSpec) -> None:
             f"shards, replicates: {spec.table_files:,} files in all tables together, at most {MAX_FILES:,}; "
             "lower shards or replicates"
         )
-    if spec.replicates and spec.method in WITHOUT_REPLICATES:
+    if spec.replicates and not may_refit(spec, schema):
         raise SpecError(
-            f"replicates: a model of method {spec.method!r} has none; choose another method, or leave it out"
+            f"replicates: a model of method {spec.method!r} has none with these settings; choose another method, or "
+            "leave it out"
         )
     if spec.replicates > spec.uncertainty:
         raise SpecError(
@@ -235,21 +275,32 @@ def check_replicates(spec: ReleaseSpec) -> None:
         )
 
 
+def may_refit(spec: ReleaseSpec, schema: Schema) -> bool:
+    """Returns whether the release's model will have replicates, as far as spec and schema say."""
+    method = release_method(spec)
+    return all(has_replicates(method, domain) for domain in model_domains(spec, schema))
+
+
+def model_domains(spec: ReleaseSpec, schema: Schema) -> list[Domain]:
+    """Returns the attributes of every model that may be made, however the rows of strata will turn out."""
+    if spec.strata is None:
+        return [schema.domain]
+    layout = lay_out_strata(spec.strata, schema)
+    extremes = [divide_strata(layout, [math.inf] * len(layout.names), pool_below=None)]
+    if spec.strata.pool_below is not None:
+        extremes.append(divide_strata(layout, [0.0] * len(layout.names), pool_below=1))
+    return list(dict.fromkeys(d.domain(schema.domain, part) for d in extremes for part in d.parts))
+
+
 def check_strata(spec: ReleaseSpec, schema: Schema, account: Account) -> None:
     """Refuse strata that do not fit schema, account or method, however the rows of strata will turn out."""
-    assert spec.strata is not None  # noqa: S101 - checked by the caller
     if account.rows_per_unit > 1:
         raise SpecError(
             f"strata: one {account.unit} of dataset {account.dataset!r} may have records in several strata; "
             "only an account with one row per unit can be stratified"
         )
-    layout = lay_out_strata(spec.strata, schema)
-    extremes = [divide_strata(layout, [math.inf] * len(layout.names), pool_below=None)]
-    if spec.strata.pool_below is not None:
-        extremes.append(divide_strata(layout, [0.0] * len(layout.names), pool_below=1))
-    domains = dict.fromkeys(d.domain(schema.domain, part) for d in extremes for part in d.parts)
     method = release_method(spec)
-    for domain in domains:
+    for domain in model_domains(spec, schema):
         method.plan(domain, divide_budget(spec, rows_per_unit=account.rows_per_unit).method)
 
 
@@ -263,15 +314,15 @@ def _refuse_unsigned(spec: ReleaseSpec, paths: ReleasePaths, ledger: SqlLedger) 
         )
 
 
-def _differing_settings(spec: ReleaseSpec, schema: DeclaredSchema, paths: ReleasePaths) -> list[str]:
+def _differing_settings(spec: ReleaseSpec, schema: AnySchema, paths: ReleasePaths) -> list[str]:
     """Keys of the spec that differ from those with which a release of this name was begun."""
     if not paths.spec.exists():
         if paths.published:
             raise SpecError(f"release {spec.release!r} was published before; use another release name")
         return []
-    before, schema_before = ReleaseSpec.load(paths.spec), DeclaredSchema.load(paths.schema)
+    before, schema_before = ReleaseSpec.load(paths.spec).dump(), load_schema(paths.schema)
     passed_over = ("schema", *ROUTINE, *(() if paths.published else REDRAWN))
-    differing = [key for key, value in spec.dump().items() if before.dump()[key] != value and key not in passed_over]
+    differing = [key for key, value in spec.dump().items() if before.get(key) != value and key not in passed_over]
     if schema_before.declaration.digest() != schema.digest():
         differing.append("schema")
     return differing

@@ -11,11 +11,10 @@ from synth_core.documents import Unreadable, parse_document, read_document
 from synth_core.errors import SchemaError, SpecError, SynthError
 from synth_core.files import FORMULA_SIGNS
 from synth_core.ledger.sql import open_ledger
-from synth_core.models.feasibility import check_rules
 from synth_core.privacy.accounts import Account, Balance
 from synth_core.privacy.budget import BudgetPlan, epsilon_of, mu2_of, mu_of
 from synth_core.privacy.wording import exact_text, left_text, loss_text
-from synth_core.release.budget import ReleaseBudget, divide_budget
+from synth_core.release.budget import ReleaseBudget
 from synth_core.release.estimate import Shape, describe, estimate_release
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.prior import FrozenPrior
@@ -24,17 +23,20 @@ from synth_core.release.spec import ReleaseSpec
 from synth_core.release.strata import divide_strata, lay_out_strata, most_parts
 from synth_core.schema import DeclaredSchema, Schema
 from synth_core.schema.codec import number_columns
+from synth_core.schema.linked import asked_domain, load_schema, planned_schema
 from synth_core.steps.context import release_method
 from synth_core.steps.outlook import Records, foresee, known_records
 from synth_core.steps.preparation import (
     check_account,
-    check_bins,
+    check_declared,
     check_moments,
     check_prior,
     check_replicates,
     check_reuse,
+    check_strata,
+    may_refit,
+    planned_budget,
 )
-from synth_core.synthesizers.replicates import WITHOUT_REPLICATES
 
 NO_LARGEST_N = "no public bound of the number of records is declared: make sure that delta is at most 1/(10 x records)"
 """What is said of an account that was opened before the bound was asked for; an account cannot be declared again."""
@@ -52,11 +54,10 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path, record
     of the noise, what is known of earlier releases.
     """
     spec = _load_spec(wanted) if isinstance(wanted, Path) else ReleaseSpec.parse(dict(wanted))
-    declared = DeclaredSchema.load(Path(spec.schema_))
-    check_rules(declared.on_grid)
-    check_bins(spec, declared)
-    check_replicates(spec)
-    schema, method = declared.planned, release_method(spec)
+    declared = load_schema(Path(spec.schema_))
+    check_declared(spec, declared)
+    schema, method = planned_schema(declared), release_method(spec)
+    check_replicates(spec, schema)
     balance: Balance | None = None
     reused, prior = FrozenReuse(), check_prior(spec, declared, ReleasePaths(workspace.resolve(), spec.release))
     try:
@@ -65,13 +66,16 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path, record
     except SynthError as refusal:
         account_lines = [("not ready", str(refusal))]
     else:
-        check_account(spec, balance.account)
+        check_account(spec, balance.account, declared)
+        if spec.strata:
+            check_strata(spec, schema, balance.account)
         account_lines = _account_lines(spec, balance)
         reused = check_reuse(spec, declared, ledger, ReleasePaths(workspace.resolve(), spec.release))
     account: Account | None = balance.account if balance else None
-    check_moments(spec, declared, rows_per_unit=account.rows_per_unit if account else 1)
-    budget = divide_budget(spec, rows_per_unit=account.rows_per_unit if account else 1)
-    domain, strata = schema.domain, spec.strata
+    if isinstance(declared, DeclaredSchema):
+        check_moments(spec, declared, rows_per_unit=account.rows_per_unit if account else 1)
+    budget = planned_budget(spec, declared, account)
+    domain, strata = asked_domain(declared), spec.strata
     if strata is not None:
         division = divide_strata(layout := lay_out_strata(strata, schema), [0.0] * len(layout.names), pool_below=None)
         domain = division.domain(domain, division.parts[0])
@@ -98,7 +102,7 @@ def _load_spec(path: Path) -> ReleaseSpec:
         return ReleaseSpec.load(path)
     except SpecError as wrong:
         try:
-            DeclaredSchema.load(path.parent / str(parse_document(read_document(path))["schema"]))
+            load_schema(path.parent / str(parse_document(read_document(path))["schema"]))
         except SchemaError as too:
             raise SpecError(f"{wrong}; {too}") from None
         except (Unreadable, KeyError, TypeError):
@@ -146,6 +150,7 @@ def _share_lines(plan: BudgetPlan, budget: ReleaseBudget) -> list[tuple[str, str
         "quality": budget.quality,
         "rows of strata": budget.stratum_rows,
         "level above": budget.level_above,
+        "pairs of people": budget.pairs,
     }
     bought = [(name, mu2) for name, mu2 in beside.items() if mu2]
     return [
@@ -179,7 +184,7 @@ def _what_it_takes(spec: ReleaseSpec, schema: Schema, *, records: int | None) ->
         columns=len(schema.domain),
         models=models,
         evaluate=spec.evaluate,
-        refits=0 if spec.method in WITHOUT_REPLICATES else spec.uncertainty,
+        refits=spec.refits if may_refit(spec, schema) else 0,
         tables=1 + spec.replicates,
         csv=spec.csv,
     )

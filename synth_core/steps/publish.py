@@ -24,22 +24,26 @@ from synth_core.files import close_to_others, flush_to_disk, read_file, sha256_f
 from synth_core.inference.replicates import Replicates
 from synth_core.inference.uncertain import interval_statement
 from synth_core.ledger.sql import SqlLedger
+from synth_core.models.households import HouseholdModel
 from synth_core.models.mixture import load_model
 from synth_core.privacy.accounts import Record, State
 from synth_core.release import certificate as certificates
 from synth_core.release import manifest as manifests
 from synth_core.release import signing
+from synth_core.release.manifest import LinkedFacts
 from synth_core.release.paths import PUBLIC_KEY, SIGNATURE, SIGNED, ReleasePaths
 from synth_core.release.prior import say_prior
 from synth_core.release.reuse import say_reuse
 from synth_core.release.spec import ReleaseSpec
 from synth_core.release.verify import Verification, check_folder
 from synth_core.report.changes import Previous
+from synth_core.report.households import HouseholdSection, public_section
 from synth_core.report.public import mean_distances, public_report
-from synth_core.schema import Schema
+from synth_core.schema.linked import load_schema, planned_schema
 from synth_core.steps.approval import Decision, require_approval, require_unchanged
 from synth_core.steps.context import PUBLISHED, StepRun
 from synth_core.steps.evaluate import spend_lines
+from synth_core.steps.households import some_published
 from synth_core.synthesizers.base import load_scores
 
 
@@ -92,7 +96,7 @@ def summarise(address: str) -> dict[str, Any]:
         "extract": str(paths.extract),
         "manifest": str(paths.manifest),
         "public report": str(paths.public_report),
-        "page of tables": str(paths.explorer),
+        "page of tables": str(paths.explorer) if paths.explorer.exists() else "none",
         "internal report": str(paths.internal_report) if paths.internal_report.exists() else "none",
         "ledger": str(paths.ledger),
         "epsilon": manifest["guarantee"]["epsilon"],
@@ -135,7 +139,8 @@ def _state_account(run: StepRun) -> Record:
 def _write_documents(run: StepRun, guarantee: certificates.Guarantee) -> dict[str, Any]:
     """Write certificate, registry entry and report; returns the manifest that they state, without artifacts."""
     spec, paths, own = run.spec, run.paths, run.records()
-    model, quality = load_model(paths.model), _lawful_quality(run)
+    model = HouseholdModel.load(paths.model) if spec.linked else load_model(paths.model)
+    quality = _lawful_quality(run)
     before = _previous(paths, spec)
     previous = before.manifest if before else None
     scores = load_scores(paths.scores) if spec.reuse or spec.prior else None
@@ -148,16 +153,34 @@ def _write_documents(run: StepRun, guarantee: certificates.Guarantee) -> dict[st
         previous=previous,
         reused=say_reuse(run.reused, scores.set_aside if scores else ()),
         prior=say_prior(run.prior, used=scores is not None and scores.reference is not None),
+        linked=LinkedFacts(run.linked, quality.rows, quality.people) if spec.linked else None,
     )
     answers = [asdict(answer) for answer in run.reused.answers]
     certificate, entry = certificates.certificate(built, own, answers), certificates.deployment(built)
-    if spec.uncertainty:
+    if spec.refits:
         certificate["intervals"] = interval_statement(len(Replicates.load(paths.replicates)))
-    report = public_report(built, quality, schema=run.schema, tree=model.tree, spends=spend_lines(own), previous=before)
+    report = public_report(
+        built,
+        quality,
+        schema=run.schema,
+        tree=model.tree,
+        spends=spend_lines(own),
+        previous=before,
+        households=_households(run, model, quality),
+    )
     write_text(paths.certificate, json.dumps(certificate, indent=1) + "\n")
     write_text(paths.deployment, yaml.safe_dump(entry, sort_keys=False, allow_unicode=True, width=110))
     write_text(paths.public_report, report)
     return built
+
+
+def _households(run: StepRun, model: object, quality: PublicQuality) -> HouseholdSection | None:
+    """What the public report says of households and their people; nothing of one table."""
+    if not isinstance(model, HouseholdModel):
+        return None
+    broken = {rule.name: quality.violations[rule.name] for rule in run.linked.together}
+    published = some_published(run.paths, run.linked)
+    return public_section(run.linked, published, model, broken=broken, counts=(quality.rows, quality.people))
 
 
 def _previous(paths: ReleasePaths, spec: ReleaseSpec) -> Previous | None:
@@ -172,7 +195,7 @@ def _previous(paths: ReleasePaths, spec: ReleaseSpec) -> Previous | None:
             if sha256_file(files.public / path.name) != manifest["artifacts"][path.name]:
                 raise ValueError(path.name)
         quality = PublicQuality.from_json(read_file(files.public / files.quality.name))
-        schema = Schema.load(files.public / files.schema.name)
+        schema = planned_schema(load_schema(files.public / files.schema.name))
     except (OSError, ValueError, KeyError, SynthError):
         return Previous(manifest=manifest)
     return Previous(manifest=manifest, quality=quality, schema=schema)
@@ -213,6 +236,11 @@ def _quality_in_short(quality: PublicQuality) -> dict[str, Any]:
         ],
         "rule_violations": quality.violations,
     }
+    if quality.people:
+        short["people"] = quality.people
+    if quality.pairs:
+        distance, noise = mean_distances(quality.pairs)
+        short |= {"distance_from_answers_of_pairs": distance, "distance_of_noise_alone_of_pairs": noise}
     if quality.measured:
         distance, noise = mean_distances(quality.measured)
         short |= {"distance_from_answers": distance, "distance_of_noise_alone": noise}
@@ -285,6 +313,8 @@ def _require_sound(run: StepRun, verdict: str, found: Verification) -> None:
 
 def _quality_in_words(quality: dict[str, Any]) -> dict[str, str]:
     words = {"synthetic records": f"{quality['synthetic_rows']:,}"}
+    if "people" in quality:
+        words = {"synthetic households": words["synthetic records"], "their people": f"{quality['people']:,}"}
     if "distance_from_answers" in quality:
         words["distance from the noisy answers"] = f"{quality['distance_from_answers']:.2%} of the records"
         words["distance that noise alone explains"] = f"{quality['distance_of_noise_alone']:.2%} of the records"

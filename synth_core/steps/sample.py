@@ -6,7 +6,7 @@ whichever worker draws it, whenever, beside however many others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
@@ -22,11 +22,13 @@ from synth_core.domain import Codes
 from synth_core.errors import SpecError
 from synth_core.files import atomic_write, escape_formula
 from synth_core.inference.replicates import Replicates
+from synth_core.models.households import HouseholdModel
 from synth_core.models.mixture import Mixture, Model, load_model
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
 from synth_core.schema.codec import decode_table
 from synth_core.steps.context import StepRun
+from synth_core.synthesizers.household_rows import draw_tables
 from synth_core.synthesizers.moments import read_moments
 from synth_core.synthesizers.pooled_numbers import pool_numbers
 
@@ -53,6 +55,7 @@ class Recipe:
     escape_formulas: bool = False
     moments: Path | None = None
     replicates: Path = Path("replicates.npz")
+    linked: bool = False
 
 
 def sample(run: StepRun) -> Path:
@@ -86,10 +89,57 @@ def write_shard(job: tuple[int, Path], *, recipe: Recipe) -> Path:
     """Draw, decode and write one shard, a block of rows at a time; runs on a worker.
 
     The shards of the extract come first; the others are those of replicate tables, each drawn from its own model and as
-    long as that says.
+    long as that says. A shard of two linked tables has whole households and their people, each table in a folder of its
+    own beside the address.
     """
     table, number = divmod(job[0], recipe.shards)
     address = job[1]
+    blocks = _household_blocks(recipe, number) if recipe.linked else _row_blocks(recipe, table, number)
+    first = next(blocks)
+    with ExitStack() as files:
+        writers = {}
+        for name, rows in first.items():
+            own = address.parent / name / address.name
+            writers[name] = _writers(files, own, rows.schema, recipe, name, csv=not table)
+        for block in chain([first], blocks):
+            for name, rows in block.items():
+                for write in writers[name]:
+                    write(rows)
+    return address
+
+
+def _writers(
+    files: ExitStack, address: Path, fields: pa.Schema, recipe: Recipe, name: str, *, csv: bool
+) -> list[Callable[[pa.Table], None]]:
+    """What writes blocks of rows to one shard of a table, as Parquet and, where the spec asks for it, as CSV."""
+    address.parent.mkdir(parents=True, exist_ok=True)
+    parquet = files.enter_context(pq.ParquetWriter(files.enter_context(atomic_write(address)), fields, **PARQUET))
+    parquet.add_key_value_metadata({"synthetic.release": recipe.release})
+
+    def write_group(rows: pa.Table) -> None:
+        parquet.write_table(rows, row_group_size=max(1, len(rows)))  # of linked tables: whole households in each
+
+    if not recipe.csv_folder or not csv:
+        return [write_group]
+    folder = recipe.csv_folder / name
+    folder.mkdir(parents=True, exist_ok=True)
+    text = files.enter_context(atomic_write(folder / f"{address.stem}.csv"))
+    also = files.enter_context(pa_csv.CSVWriter(text, fields, write_options=CSV))
+    return [write_group, lambda rows: also.write_table(_escaped(rows) if recipe.escape_formulas else rows)]
+
+
+def _household_blocks(recipe: Recipe, number: int) -> Iterator[dict[str, pa.Table]]:
+    """The households of one shard, some at a time; their names follow those of the shards before."""
+    model = HouseholdModel.load(recipe.model)
+    total = max(1, round(model.total)) if recipe.rows == "noisy" else recipe.rows
+    before, rest = divmod(total, recipe.shards)
+    rng = np.random.default_rng([recipe.seed, number])
+    own = rows_of_shard(total, shards=recipe.shards, number=number)
+    return draw_tables(model, own, rng, first=1 + number * before + min(number, rest))
+
+
+def _row_blocks(recipe: Recipe, table: int, number: int) -> Iterator[dict[str, pa.Table]]:
+    """The rows of one shard of a table, a block at a time."""
     model = _table_model(recipe, table)
     total = max(1, round(model.total)) if recipe.rows == "noisy" else recipe.rows
     rng = np.random.default_rng([recipe.seed, number, *([table] if table else [])])
@@ -97,23 +147,7 @@ def write_shard(job: tuple[int, Path], *, recipe: Recipe) -> Path:
     numbers = pool_numbers(schema, model.marginal, read_moments(recipe.moments) if recipe.moments else {})
     drawn = _drawn(model, total, rng, recipe=recipe, number=number)
     rows = (numbers.exchange_rows(codes, schema.domain, rng) for codes in drawn)
-    tables = (decode_table(codes, schema, rng, numbers.densities) for codes in rows)
-    first = next(tables)
-    address.parent.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as files:
-        parquet = files.enter_context(atomic_write(address))
-        writer = files.enter_context(pq.ParquetWriter(parquet, first.schema, **PARQUET))
-        also = None
-        if recipe.csv_folder and not table:
-            recipe.csv_folder.mkdir(exist_ok=True)
-            text = files.enter_context(atomic_write(recipe.csv_folder / f"{address.stem}.csv"))
-            also = files.enter_context(pa_csv.CSVWriter(text, first.schema, write_options=CSV))
-        for table in chain([first], tables):
-            writer.write_table(table)
-            if also is not None:
-                also.write_table(_escaped(table) if recipe.escape_formulas else table)
-        writer.add_key_value_metadata({"synthetic.release": recipe.release})
-    return address
+    return ({"": decode_table(codes, schema, rng, numbers.densities)} for codes in rows)
 
 
 def _table_model(recipe: Recipe, table: int) -> Model:
@@ -170,5 +204,13 @@ def _recipe(run: StepRun) -> Recipe:
     folder = paths.csv_extract if spec.csv else None
     numbers = (spec.rows, spec.shards, spec.seed)
     return Recipe(
-        paths.model, paths.schema, spec.release, *numbers, folder, spec.escape_formulas, paths.moments, paths.replicates
+        paths.model,
+        paths.schema,
+        spec.release,
+        *numbers,
+        csv_folder=folder,
+        escape_formulas=spec.escape_formulas,
+        moments=paths.moments,
+        replicates=paths.replicates,
+        linked=spec.linked,
     )

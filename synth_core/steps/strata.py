@@ -221,7 +221,7 @@ def _settled(job: tuple[AnyModel, dict[str, NDArray[np.float64]]]) -> AnyModel:
     """The model with the marginals it must have; a network stays as it was fitted."""
     model, targets = job
     if isinstance(model, Refined):
-        return model.raked(targets)
+        return model.rake(targets)
     return rake(model, targets) if isinstance(model, MarkovRandomField) else model
 
 

@@ -119,12 +119,12 @@ class PartitionCounts(CachedCounts):
 def count_pieces(pieces: Sequence[Piece], domain: Domain, cliques: Sequence[Clique], cluster: Cluster) -> list[Counts]:
     """Exact tables of the cliques over all pieces of a table, counted in one pass wherever the pieces lie."""
     counted = cluster.map_reduce(count_partitions, pieces, add_counts, domain=domain, cliques=tuple(cliques))
-    return _tables(counted, domain, cliques)
+    return split_tables(counted, domain, cliques)
 
 
 def count_codes(codes: Mapping[str, Codes], domain: Domain, cliques: Sequence[Clique]) -> list[Counts]:
     """Exact tables of the cliques over a table in memory."""
-    return _tables(_count_flat([codes], domain, cliques), domain, cliques)
+    return split_tables(_count_flat([codes], domain, cliques), domain, cliques)
 
 
 def count_partitions(pieces: Sequence[Piece], *, domain: Domain, cliques: Sequence[Clique]) -> NDArray[Any]:
@@ -185,7 +185,8 @@ def _check_codes(column: NDArray[Any], attribute: str, *, size: int) -> None:
         raise SourceError(f"column {attribute!r} holds a code outside its domain; run the step ingest again")
 
 
-def _tables(counted: NDArray[Any], domain: Domain, cliques: Sequence[Clique]) -> list[Counts]:
+def split_tables(counted: NDArray[Any], domain: Domain, cliques: Sequence[Clique]) -> list[Counts]:
+    """The tables of the cliques, which lie one after the other."""
     shapes = [domain.shape(clique) for clique in cliques]
     ends = np.cumsum([math.prod(shape) for shape in shapes])
     flat = counted.astype(np.int64, copy=False)

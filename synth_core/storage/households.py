@@ -4,6 +4,8 @@
 becomes of it depends on these rows alone (and on a key), so adding or removing a household changes no other:
 - a name that the table of households has twice leaves the household out, and so does one that it has not (people
   without a household) or that no person bears (a household without people);
+- where people's rows repeat the columns of their household, the different rows of these columns are its table of
+  households, so that one whose people disagree is there twice and left out;
 - of more people than the largest household has, that many are kept, by the keyed rule of `storage.contribution`.
 Names are told apart by keyed hashes as there, and each cell becomes a code by itself (`schema.codec`).
 
@@ -27,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,30 +62,76 @@ def encode_households(frames: Mapping[str, pd.DataFrame], schema: LinkedSchema, 
     Raises:
         SourceError: if a table does not fit its schema, or a row has no name in the linking column.
     """
-    kind = cast("Literal['text', 'integer']", schema.tables.link_kind)
-    bound = ContributionBound(schema.link, schema.largest, key, kind)
-    codes, names = {}, {}
+    bound = household_bound(schema, key)
+    encoded: dict[str, dict[str, NDArray[Any]]] = {}
     for table in TABLES:
         frame, source = frames[table], f"the frame {table!r}"
         check_unit_column(list(frame.columns), schema.link, source=source)
-        cells = frame_cells(frame[schema.link], numbers=kind == "integer", source=source)
-        names[table] = unit_hashes(cells, bound, source=source)
-        codes[table] = encode(frame, getattr(schema, table), source=source)
-    (kept,) = kept_rows([codes["person"] | names["person"]], bound)
-    household, person = _groups(names["household"], {name: half[kept] for name, half in names["person"].items()})
-    rows, people = np.bincount(household), np.bincount(person)
-    length = max(len(rows), len(people))
-    rows, people = np.pad(rows, (0, length - len(rows))), np.pad(people, (0, length - len(people)))
-    whole = (rows == 1) & (people > 0)
-    chosen = np.flatnonzero(whole[household])
-    chosen = chosen[np.argsort(household[chosen], kind="stable")]
-    living = np.flatnonzero(whole[person])
-    living = living[np.argsort(person[living], kind="stable")]
+        cells = frame_cells(frame[schema.link], numbers=bound.kind == "integer", source=source)
+        names = unit_hashes(cells, bound, source=source)
+        encoded[table] = {**encode(frame, schema.table(table), source=source), **names}
+    return join_tables(encoded, schema, bound)
+
+
+def household_bound(schema: LinkedSchema, key: bytes) -> ContributionBound:
+    """How households are told apart, and how many people of each are kept.
+
+    Args:
+        schema: the declaration of the tables.
+        key: the secret that decides which people of too large a household are kept.
+
+    Returns:
+        The bound on the rows of a household in the table of people.
+    """
+    kind = cast("Literal['text', 'integer']", schema.tables.link_kind)
+    return ContributionBound(schema.link, schema.largest, key, kind)
+
+
+def join_tables(
+    encoded: Mapping[str, Mapping[str, NDArray[Any]]], schema: LinkedSchema, bound: ContributionBound
+) -> Households:
+    """Join encoded rows of both tables to households.
+
+    Args:
+        encoded: codes by column and hashes of the households' names, of both tables; or of people alone, whose rows
+            repeat the columns of their household.
+        schema: the declaration of the tables.
+        bound: how many people of a household are kept.
+
+    Returns:
+        The households that have one row and people, in the order of their names' hashes.
+    """
+    rows = encoded["person"]
+    homes = encoded["household"] if "household" in encoded else _repeated_rows(rows, schema.household.domain.attributes)
+    people = {name: rows[name] for name in (*schema.person.domain.attributes, *UNIT_COLUMNS)}
+    (kept,) = kept_rows([people], bound)
+    household, person = _groups(homes, {name: people[name][kept] for name in UNIT_COLUMNS})
+    number, living = np.bincount(household), np.bincount(person)
+    length = max(len(number), len(living))
+    number, living = np.pad(number, (0, length - len(number))), np.pad(living, (0, length - len(living)))
+    whole = (number == 1) & (living > 0)
+    homes_at, people_at = (_sorted_where(whole, groups) for groups in (household, person))
+    own = np.flatnonzero(kept)[people_at]
     return Households(
-        {f"household.{name}": column[chosen] for name, column in codes["household"].items()},
-        {f"person.{name}": column[kept][living] for name, column in codes["person"].items()},
-        people[whole].astype(np.int64),
+        {f"household.{name}": homes[name][homes_at] for name in schema.household.domain.attributes},
+        {f"person.{name}": people[name][own] for name in schema.person.domain.attributes},
+        living[whole].astype(np.int64),
     )
+
+
+def _repeated_rows(rows: Mapping[str, NDArray[Any]], columns: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """The different rows that each household has in columns of its own: one, where all its people say the same."""
+    names = (*UNIT_COLUMNS, *columns)
+    order = np.lexsort([rows[name] for name in reversed(names)])
+    new = np.ones(len(order), dtype=np.bool_)
+    new[1:] = np.any([rows[name][order][1:] != rows[name][order][:-1] for name in names], axis=0)
+    return {name: rows[name][order[new]] for name in names}
+
+
+def _sorted_where(whole: NDArray[np.bool_], groups: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows whose group is whole, group by group, in their order otherwise."""
+    found = np.flatnonzero(whole[groups])
+    return found[np.argsort(groups[found], kind="stable")]
 
 
 def _groups(*names: Mapping[str, NDArray[np.uint64]]) -> list[NDArray[np.int64]]:

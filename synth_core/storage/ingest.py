@@ -46,6 +46,9 @@ PARTITION_ROWS = 250_000
 UNPACKED = ".arrow"
 """Ending of a partition that is kept for a while only: as it is in memory, so that reading it takes no time."""
 
+NO_ROWS = "the source has no rows; check its path and that its files are complete"
+"""What is said of a source without rows."""
+
 PARTITIONS_AT_ONCE = 8
 """Partitions that one task reads: it holds their rows, and every part gets one file of them."""
 
@@ -112,19 +115,24 @@ def ingest_partitions(
     written to a directory beside `out_dir`, which takes its name at the end: after a crash `out_dir` is absent or
     whole.
     """
-    if len(key) < MIN_KEY_BYTES:
-        raise SourceError(f"the snapshot key is too short; use at least {MIN_KEY_BYTES} random bytes")
-    if rows_per_partition < 1:
-        raise SourceError("rows_per_partition must be at least 1")
+    check_ingest(key, rows_per_partition)
     place, files = cluster or Cluster(), distinct_files(map(str, sources))
-    with _whole(Path(out_dir)) as building:
+    with whole_folder(Path(out_dir)) as building:
         if progress is not None:
             for number in range(1, len(files) + 1):
                 progress(f"encoding file {number} of {len(files)}")
         parts = _encode_files(files, schema, building, rows=rows_per_partition, bound=bound, cluster=place)
         tables = map(read_codes, parts) if bound is None else _bounded(parts, bound)
-        digest = _table_digest(tables, schema, key)
+        digest = table_digest(tables, _digested_sizes(schema), key)
     return Snapshot(digest, tuple(part.name for part in parts))
+
+
+def check_ingest(key: bytes, rows_per_partition: int) -> None:
+    """Refuse a key that is too short to hide anything, and partitions without rows."""
+    if len(key) < MIN_KEY_BYTES:
+        raise SourceError(f"the snapshot key is too short; use at least {MIN_KEY_BYTES} random bytes")
+    if rows_per_partition < 1:
+        raise SourceError("rows_per_partition must be at least 1")
 
 
 def encode_for_now(sources: Sequence[str | Path], schema: Schema, folder: Path, *, cluster: Cluster) -> list[Path]:
@@ -133,7 +141,7 @@ def encode_for_now(sources: Sequence[str | Path], schema: Schema, folder: Path, 
     Args:
         sources: the files.
         schema: the declared columns.
-        folder: where the partitions are written; whoever made it removes it.
+        folder: where the partitions are written; the caller removes it.
         cluster: where the files are read.
 
     Returns:
@@ -147,7 +155,7 @@ def unpack_partitions(partitions: Sequence[Path], folder: Path, *, cluster: Clus
 
     Args:
         partitions: as an ingest left them.
-        folder: where the copies are written; whoever made it removes it.
+        folder: where the copies are written; the caller removes it.
         cluster: where they are copied.
 
     Returns:
@@ -168,18 +176,36 @@ def _encode_files(
     bound: ContributionBound | None = None,
     ending: str = ".parquet",
 ) -> list[Path]:
-    """Encode the pieces of the files, and cut and join them to partitions of so many rows."""
-    found = [piece for of_file in cluster.map(_pieces, files, schema=schema) for piece in of_file]
-    jobs = [(piece, folder / f"piece-{number:06d}.arrow") for number, piece in enumerate(found)]
-    encoded = cluster.map(_encode_piece, jobs, schema=schema, bound=bound)
+    """Encode the pieces of the files, and cut and join them to partitions of `rows` rows."""
+    encoded = encode_pieces(files, schema, folder, cluster=cluster, bound=bound)
     groups = partition_slices(encoded, rows)
     if not groups:
-        raise SourceError("the source has no rows; check its path and that its files are complete")
+        raise SourceError(NO_ROWS)
     parts = [folder / f"part-{number:05d}{ending}" for number in range(len(groups))]
     cluster.map(_write_partition, list(zip(groups, parts, strict=True)))
     for piece in encoded:
         piece.path.unlink()
     return parts
+
+
+def encode_pieces(
+    files: Sequence[str], schema: Schema, folder: Path, *, cluster: Cluster, bound: ContributionBound | None = None
+) -> list[Slice]:
+    """Encode the pieces of some files.
+
+    Args:
+        files: the files.
+        schema: the declared columns.
+        folder: where the encoded pieces are written, as Arrow files; whoever asked removes them.
+        cluster: where they are encoded.
+        bound: where one is given, rows have the hashes of their units beside their codes.
+
+    Returns:
+        All rows of each piece, in the order of the rows.
+    """
+    found = [piece for of_file in cluster.map(_pieces, files, schema=schema) for piece in of_file]
+    jobs = [(piece, folder / f"piece-{number:06d}.arrow") for number, piece in enumerate(found)]
+    return cluster.map(_encode_piece, jobs, schema=schema, bound=bound)
 
 
 def coarsen_partitions(
@@ -195,7 +221,7 @@ def coarsen_partitions(
     `columns` are pairs of a fine and a coarse column, for the places of numbers: they become those in the coarse bins.
     Everything is written beside `target`, which takes its name at the end: after a crash it is absent or whole.
     """
-    with _whole(target) as building:
+    with whole_folder(target) as building:
         jobs = [(path, building / path.name) for path in partitions]
         cluster.map(_coarsen, jobs, groups=dict(groups), columns=tuple(columns))
 
@@ -204,7 +230,7 @@ def read_codes(path: str | Path, columns: Iterable[str] | None = None) -> dict[s
     """Codes of one partition: the named columns in the given order, or all of them."""
     wanted = None if columns is None else list(columns)
     if str(path).endswith(UNPACKED):
-        mapped = _encoded_table(path)
+        mapped = encoded_table(path)
         return {name: mapped.column(name).chunk(0).to_numpy() for name in (wanted or mapped.column_names)}
     with pq.ParquetFile(path, memory_map=True) as file:
         for name in wanted or ():
@@ -229,7 +255,7 @@ def keeps_places(path: Path, columns: Iterable[NumberBase]) -> bool:
 
 
 @contextmanager
-def _whole(target: Path) -> Iterator[Path]:
+def whole_folder(target: Path) -> Iterator[Path]:
     """A folder beside `target` that takes its name, and an older one's place, if the block ends well."""
     building = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     old = building.with_name(f"{building.name}-old")
@@ -291,7 +317,8 @@ def _encode_piece(job: tuple[Piece, Path], *, schema: Schema, bound: Contributio
     return Slice(path, 0, rows)
 
 
-def _encoded_table(path: str | Path) -> pa.Table:
+def encoded_table(path: str | Path) -> pa.Table:
+    """The rows of an encoded piece, mapped and not read."""
     with pa.memory_map(str(path)) as file:
         return pa.ipc.open_file(file).read_all()
 
@@ -300,7 +327,7 @@ def _write_partition(job: tuple[list[Slice], Path]) -> None:
     """Join the slices of one partition; runs on a worker."""
     slices, path = job
     with wall():
-        joined = pa.concat_tables(_encoded_table(s.path).slice(s.start, s.stop - s.start) for s in slices)
+        joined = pa.concat_tables(encoded_table(s.path).slice(s.start, s.stop - s.start) for s in slices)
         if path.suffix == UNPACKED:
             _write_unpacked(joined.combine_chunks(), path)
             return
@@ -359,15 +386,19 @@ def _fingerprint(address: str, *, key: bytes) -> str:
     return f"file {digest.hexdigest()}"
 
 
-def _table_digest(pieces: Iterable[dict[str, Codes]], schema: Schema, key: bytes) -> str:
-    """Keyed digest of a table of codes, in any pieces; where sums of numbers are asked for, of their places too.
+def _digested_sizes(schema: Schema) -> dict[str, int]:
+    """What goes into the digest: all columns and, where sums of numbers are asked for, their places."""
+    return dict(zip(schema.domain.attributes, schema.domain.sizes, strict=True)) | {
+        place_name(column.name): column.place_count for column in summed_columns(schema)
+    }
+
+
+def table_digest(pieces: Iterable[Mapping[str, Codes]], sizes: Mapping[str, int], key: bytes) -> str:
+    """Keyed digest of a table of codes, in any pieces, with the sizes of its columns.
 
     Each column has its own HMAC over its codes in row order, so pieces do not matter; the table's digest is
     the HMAC of the columns' names, sizes and digests, so neither their order nor their borders are ambiguous.
     """
-    sizes = dict(zip(schema.domain.attributes, schema.domain.sizes, strict=True)) | {
-        place_name(column.name): column.place_count for column in summed_columns(schema)
-    }
     digests = {name: hmac.new(key, digestmod="sha256") for name in sizes}
     for codes in pieces:
         for name, digest in digests.items():
@@ -397,7 +428,7 @@ def divide_rows(
         if (target / WAY).read_text(encoding="utf-8") == way:
             return
         shutil.rmtree(target)
-    with _whole(target) as building:
+    with whole_folder(target) as building:
         for folder, _ in parts:
             (building / folder).mkdir()
         starts = range(0, len(partitions), PARTITIONS_AT_ONCE)

@@ -30,6 +30,8 @@ from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Dependence
 from synth_core.synthesizers.base import (
+    NUMBER,
+    SHARE,
     Fit,
     PairScores,
     Scores,
@@ -70,22 +72,38 @@ class ABSyn(OneWayFirst):
     scores: float = option(0.04, "pair_scores")
     singles: bool = option(True, "Whether one-way marginals are measured again in the batch of pairs.")
     triples: float = option(0.23, "Share of the budget for triples; more makes pairs noisier, 0 measures none.")
-    triple_scores: float = option(0.03, "Share of the budget for misfits of triples; more chooses triples more surely.")
+    triple_scores: float = option(
+        0.03, "Share of the budget for misfits of triples; more chooses triples more surely.", limits=(0.0, 1.0)
+    )
     noisy_reference: bool = option(True, "Whether noisy one-way marginals score the pairs (sensitivity 1/2, not 2).")
     interactions: bool = option(True, "Whether only the noise that agreement of tables leaves counts against a table.")
     fill: bool = option(False, "Whether the pairs that triangulation adds to the graph are measured too.")
     rare: float = option(3.0)
-    rare_share: float = option(0.0075, "Upper limit of a merged code's share of the records; larger merges more codes.")
-    largest_clique: float = option(1e6, "Upper limit of one clique in cells; larger keeps more dependence, is slower.")
+    rare_share: float = option(
+        0.0075, "Upper limit of a merged code's share of the records; larger merges more codes.", limits=(0.0, 1.0)
+    )
+    largest_clique: float = option(
+        1e6, "Upper limit of one clique in cells; larger keeps more dependence, is slower.", limits=NUMBER
+    )
     largest_graph: float = option(4e6, "limit_cells")
-    candidates: int = option(1000, "Upper limit of the triples scored; more miss less, and each score is noisier.")
-    depth: float = option(0.9, "Share of the way from expected to least loss that a fit goes; larger follows noise.")
+    candidates: int = option(
+        1000, "Upper limit of the triples scored; more miss less, and each score is noisier.", limits=NUMBER
+    )
+    depth: float = option(
+        0.9, "Share of the way from expected to least loss that a fit goes; larger follows noise.", limits=SHARE
+    )
     estimation: str = option(EXACT, "`exact` fits the whole junction tree, `parallel` each clique, on all workers.")
     max_passes: int = option(300, "passes")
 
     def __post_init__(self) -> None:
         if self.estimation not in (EXACT, PARALLEL):
             raise SpecError(f"options: estimation must be {EXACT} or {PARALLEL}, not {self.estimation!r}")
+        if self.triples and not self.triple_scores:
+            raise SpecError("options: triples are chosen by their scores; give triple_scores a share, or triples none")
+
+    def can_refit(self, domain: Domain) -> bool:
+        """See `MayRefit`."""
+        return self.estimation == EXACT
 
     def _shares(self) -> tuple[Shares, str]:
         shares = {"one-way": self.one_way, "scores": self.scores}
@@ -191,9 +209,7 @@ class ABSyn(OneWayFirst):
             return estimate_by_clique(domain, agreed, tools, total=total, level=self._level, max_passes=self.max_passes)
         settings = {"total": total, "until": self._level(domain, agreed), "max_passes": self.max_passes}
         model = tools.estimate(domain, agreed, **settings)
-        # Noisy tables have the same best model. What they disagree by adds half a unit of loss for each further cell.
-        beyond = 1 - _freedom(domain, agreed)
-        tools.note(model, Fit(domain, tuple(known), settings | {"until": settings["until"] + beyond}))
+        tools.note(model, Fit(domain, tuple(known), settings))
         return model
 
     def _level(self, domain: Domain, agreed: Sequence[Measurement]) -> float:

@@ -25,7 +25,7 @@ from synth_core.models.mixture import Model
 from synth_core.models.triangulation import TriangulatedGraph
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
-from synth_core.synthesizers.base import Structure, Tools, last_fit, noise_sigma, option, sum_onto
+from synth_core.synthesizers.base import NUMBER, POSITIVE, Structure, Tools, last_fit, noise_sigma, option, sum_onto
 from synth_core.synthesizers.mwem import Rounds
 from synth_core.synthesizers.structure import MEAN_ABSOLUTE, fits, graph_with, with_clique
 from synth_core.synthesizers.workloads import Workload
@@ -43,13 +43,23 @@ class AIM(Rounds):
     """Rounds over all sets of attributes inside a declared workload, dearer ones where cheap ones change too little."""
 
     workload: Workload = option(TRIPLES, parse=Workload.parse)
-    rounds_per_attribute: float = option(4.0, "Upper limit of rounds for each column; more begin with more noise each.")
-    annealing: int = option(2, "Factor of a round's budget after a change within its noise; larger ends sooner.")
-    candidates: int = option(2000, "Upper limit of the candidates of a round, drawn at random; more take longer.")
-    largest_model: float = option(4e6, "Most cells of the junction tree when all is spent; larger costs memory, time.")
+    rounds_per_attribute: float = option(
+        4.0, "Upper limit of rounds for each column; more begin with more noise each.", limits=POSITIVE
+    )
+    annealing: int = option(
+        2, "Factor of a round's budget after a change within its noise; larger ends sooner.", limits=NUMBER
+    )
+    candidates: int = option(
+        2000, "Upper limit of the candidates of a round, drawn at random; more take longer.", limits=NUMBER
+    )
+    largest_model: float = option(
+        4e6, "Most cells of the junction tree when all is spent; larger costs memory, time.", limits=NUMBER
+    )
     pooling: int = option(3)
     last_gain: float = option(0.125)
-    passes: int = option(150, "Most passes of inference in a round, a quarter of the last fit's; more fit closer.")
+    passes: int = option(
+        150, "Most passes of inference in a round, a quarter of the last fit's; more fit closer.", limits=NUMBER
+    )
 
     def fit(self, curator: Curator, plan: BudgetPlan, structure: Structure, tools: Tools) -> Model:
         """The same share of choices and marginals goes to each round; `left` is what later ones may spend."""

@@ -58,6 +58,18 @@ SHARED_MEANINGS = {
 }
 """Meanings of options that several methods have, by the name of the option."""
 
+MOST = 1e12
+"""Upper limit of any option that is a number."""
+ANY, POSITIVE, SHARE, NUMBER = (0.0, MOST), (1e-6, MOST), (1e-6, 1.0), (1, MOST)
+"""Limits of options: any, those by which something is divided, shares of a budget that is spent, and how many."""
+
+SHARED_LIMITS = {
+    **dict.fromkeys(("choices", "one_way", "pair_scores"), SHARE),
+    **dict.fromkeys(("early_fit", "last_fit", "last_gain", "theta", "usefulness"), POSITIVE),
+    **dict.fromkeys(("limit_cells", "passes"), NUMBER),
+}
+"""Limits of options that several methods have, by the same names."""
+
 
 def silent(message: str) -> None:
     """Discard a progress message."""
@@ -217,26 +229,54 @@ class CanUsePrior(Protocol):
         """The first questions, with this model known already."""
 
 
+@runtime_checkable
+class MayRefit(Protocol):
+    """A method whose models cannot always be fitted again, because not all are fitted to noisy tables by `estimate`."""
+
+    def can_refit(self, domain: Domain) -> bool:
+        """Whether its models over this domain can be."""
+
+
+def has_replicates(method: Synthesizer, domain: Domain) -> bool:
+    """Returns whether models of a method over this domain have replicates, which are fitted to redrawn noise."""
+    return not isinstance(method, MayRefit) or method.can_refit(domain)
+
+
 def noise_by_table(domain: Domain, *, column: float, pair: float | None = None) -> dict[Clique, float]:
     """The same noise for every column, and for every pair; None if pairs are not measured."""
     pairs = dict.fromkeys(combinations(domain.attributes, 2), pair) if pair is not None else {}
     return {**{(name,): column for name in domain}, **cast(dict[Clique, float], pairs)}
 
 
-def option(default: T, meaning: str | None = None, *, parse: Callable[[Any], T] | None = None) -> T:
+def option(
+    default: T,
+    meaning: str | None = None,
+    *,
+    limits: tuple[float, float] | None = None,
+    parse: Callable[[Any], T] | None = None,
+) -> T:
     """A field of a method's dataclass that a spec may set.
 
     Args:
         default: its value unless a preset or a spec says otherwise.
         meaning: one sentence with the unit, and what changes when the value grows, shown wherever options are listed;
             or a key of `SHARED_MEANINGS`, which is the field's own name if nothing is given.
+        limits: least and largest number that it may be; those of `SHARED_LIMITS`, or 0 and any, if none are given.
         parse: reads the plain value of a spec; None takes it as it is.
 
     Returns:
         The field; `option_meaning` has the sentence.
     """
-    declared: Any = field(default=default, metadata={"help": meaning, "parse": parse})
+    declared: Any = field(default=default, metadata={"help": meaning, "limits": limits, "parse": parse})
     return cast(T, declared)
+
+
+def _check_limits(field: Field[Any], number: float) -> None:
+    """Refuse a number with which a method cannot go on: what it asks before would be paid for nothing."""
+    shared = SHARED_LIMITS.get(field.metadata.get("help") or "", SHARED_LIMITS.get(field.name, ANY))
+    least, most = field.metadata.get("limits") or shared
+    if not least <= number <= most:
+        raise SpecError(f"options: {field.name} must be a number from {least:g} to {most:g}")
 
 
 def option_meaning(field: Field[Any]) -> str:
@@ -353,6 +393,8 @@ def with_options(preset: Any, options: Mapping[str, Any], *, method: str) -> Any
             value = float(value)
         if type(value) is not kind:
             raise SpecError(f"options: {name} must be of type {kind.__name__}")
+        if kind in (int, float):
+            _check_limits(known[name], value)
         values[name] = value
     return type(preset)(**values)
 

@@ -14,116 +14,20 @@ of people both ways. Tables of a single place are never asked here, since the mo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 
 import numpy as np
 
 from synth_core.domain import Clique, Domain
-from synth_core.measurement import Measurement
-from synth_core.models.arrangement import arrange, draw_households, rank_attributes, settle
-from synth_core.models.junction_tree import junction_tree
-from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.models.households import MIN_DRAWN, HouseholdModel, know_nothing
 from synth_core.models.mixture import Model
-from synth_core.models.tuples import (
-    UNITS,
-    Households,
-    attribute_place,
-    canonical_clique,
-    count_tuples,
-    first_households,
-    join_households,
-    shuffle,
-)
+from synth_core.models.tuples import UNITS, Households, attribute_place, canonical_clique, count_tuples
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
 from synth_core.schema.linked import SIZE, LinkedSchema
 from synth_core.synthesizers.base import Progress, noise_sigma, silent
 from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE
-
-CHOICES = Fraction(1, 10)
-"""Share of the budget for choosing tables of pairs."""
-
-ROUNDS = 4
-"""Rounds of choosing, measuring and exchanging."""
-
-TABLES_PER_ATTRIBUTE = 2
-"""Tables of pairs for each person attribute."""
-
-PENALTY = 0.4
-"""Multiple of a table's expected noise taken off its misfit."""
-
-THETA = 2.0
-"""Least ratio of households to mean absolute noise in a cell of a table worth measuring."""
-
-DRAWN = 50_000
-"""Upper limit of the households that are drawn between rounds."""
-
-MIN_DRAWN = 2_000
-"""Lower limit of the same, and where there are rules: a few households differ by chance, and few keep the rules."""
-
-CHUNK = 250_000
-"""Households drawn and arranged at a time."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class HouseholdModel:
-    """Households and their people: a model of one person, and noisy tables of pairs of people.
-
-    Attributes:
-        schema: the declaration of the tables.
-        people: the model of the tuple relation of one place.
-        pairs: the measured tables of the tuple relation of two places.
-    """
-
-    schema: LinkedSchema
-    people: Model
-    pairs: tuple[Measurement, ...]
-
-    @property
-    def total(self) -> float:
-        """Estimated number of households."""
-        return self.people.total
-
-    def sample(self, households: int, rng: np.random.Generator, *, passes: int | None = None) -> Households:
-        """Draw households in which the pairs of people are as measured, as far as exchanges can make them.
-
-        Where there are rules, a few are drawn among many, so that enough of every size keep them.
-
-        Args:
-            households: how many.
-            rng: source of randomness; equal states give equal households.
-            passes: exchanges tried for each person; None takes what suffices.
-
-        Returns:
-            The households; rules across people hold in their codes.
-
-        Raises:
-            FeasibilityError: hardly any household keeps the rules.
-        """
-        wanted = max(households, MIN_DRAWN) if self.schema.together else households
-        parts = []
-        for start in range(0, wanted, CHUNK):
-            held = self.arranged(min(CHUNK, wanted - start), rng, passes=passes)
-            parts.append(shuffle(settle(held, self.schema, rng), rng))
-        return first_households(join_households(parts), households)
-
-    def arranged(self, households: int, rng: np.random.Generator, *, passes: int | None = None) -> Households:
-        """Draw households as `sample` does, without replacing those that break a rule.
-
-        Args:
-            households: how many.
-            rng: source of randomness.
-            passes: exchanges tried for each person; None takes what suffices.
-
-        Returns:
-            The households.
-        """
-        drawn = draw_households(self.people, self.schema, households, rng)
-        more = {} if passes is None else {"passes": passes}
-        ranked = rank_attributes(self.people, self.schema)
-        return arrange(drawn, self.schema, self.pairs, rng, total=self.total, ranked=ranked, **more)
 
 
 def check_together(schema: LinkedSchema) -> None:
@@ -136,9 +40,23 @@ def check_together(schema: LinkedSchema) -> None:
         FeasibilityError: no household of a model that knows nothing but the rules of single people keeps them all.
     """
     if schema.together:
-        domain = schema.domain(1)
-        nothing = MarkovRandomField(junction_tree(domain, ()), (), np.zeros(0), total=float(MIN_DRAWN))
-        HouseholdModel(schema, nothing, ()).sample(1, np.random.default_rng(0))
+        know_nothing(schema).sample(1, np.random.default_rng(0))
+
+
+CHOICES = Fraction(1, 10)
+"""Share of the budget for choosing tables of pairs."""
+
+ROUNDS = 4
+"""Rounds of choosing, measuring and exchanging."""
+
+TABLES_PER_ATTRIBUTE = 2
+"""Tables of pairs for each person attribute."""
+
+THETA = 2.0
+"""Least ratio of households to mean absolute noise in a cell of a table worth measuring."""
+
+MAX_DRAWN = 50_000
+"""Upper limit of the households that are drawn between rounds."""
 
 
 def measure_companions(
@@ -163,10 +81,10 @@ def measure_companions(
     left = [clique for clique in candidate_tables(schema, domain) if domain.cells(clique) <= largest]
     wanted = min(wanted, len(left))
     sizes = [len(part) for part in np.array_split(np.arange(wanted), min(ROUNDS, max(1, wanted)))][::-1]
-    drawn = round(min(max(people.total, MIN_DRAWN), DRAWN))
+    drawn = round(min(max(people.total, MIN_DRAWN), MAX_DRAWN))
     for number, size in enumerate(sizes if wanted else ()):
         rng = np.random.default_rng(number)  # public: a retry asks the same again
-        known = model.arranged(drawn, rng, passes=None if number else 0)
+        known = model.arrange(drawn, rng, passes=None if number else 0)
         chosen = _choose(curator, known, left, people.total, mu2 * CHOICES * size / wanted, sigma, size, number)
         left = [clique for clique in left if not any(_covers(one, clique) for one in chosen)]
         weights = [domain.cells(clique) ** BY_SIZE for clique in chosen]
@@ -204,6 +122,10 @@ def candidate_tables(schema: LinkedSchema, domain: Domain) -> list[Clique]:
 def _pairs(schema: LinkedSchema) -> list[Clique]:
     first, second = schema.person_attributes(), schema.person_attributes(2)
     return [(first[i], second[j]) for i in range(len(first)) for j in range(i, len(second))]
+
+
+PENALTY = 0.4
+"""Multiple of a table's expected noise taken off its misfit."""
 
 
 def _choose(

@@ -52,7 +52,7 @@ class Compression:
         """Merge codes with noisy counts below `threshold` sigmas in runs, each as long as it takes to be seen.
 
         A run follows the order of the codes, over those that are not rare, and ends when its count reaches `threshold`
-        sigmas of a sum of so many; what is left at the end joins the last run. An attribute without a one-way
+        sigmas of its own sum; what is left at the end joins the last run. An attribute without a one-way
         measurement stays as it is, and so does one that a rule speaks about: a group says nothing about its codes.
         Attributes in `given` have the groups that it says.
         """

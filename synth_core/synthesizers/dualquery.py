@@ -33,7 +33,7 @@ from synth_core.models.rows import RowModel
 from synth_core.privacy.budget import BudgetPlan, exact_share, exponential_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import BoxCount, Total
-from synth_core.synthesizers.base import Scores, Structure, Tools, noise_text, option
+from synth_core.synthesizers.base import NUMBER, SHARE, Scores, Structure, Tools, noise_text, option
 from synth_core.synthesizers.workloads import ALL_PAIRS, LIMIT_CELLS, QuerySet, Workload, refuse_large
 
 Box = tuple[tuple[int, int], ...]
@@ -67,8 +67,12 @@ class DualQuery:
     sharpness: float = option(
         1.0, "Logarithm of what 1 % of the records may do to a chance; smaller picks more queries (at most 2,000)."
     )
-    number: float = option(0.02, "Share of the budget for the noisy number of records; more makes it more exact.")
-    restarts: int = option(4, "Random rows from which the search for a record starts; more find a better one, slower.")
+    number: float = option(
+        0.02, "Share of the budget for the noisy number of records; more makes it more exact.", limits=SHARE
+    )
+    restarts: int = option(
+        4, "Random rows from which the search for a record starts; more find a better one, slower.", limits=NUMBER
+    )
     graphical: bool = option(True, "Whether a graphical model explains the picks; otherwise the rows found are all.")
     passes: int = option(200)
     limit_cells: int = option(LIMIT_CELLS)
@@ -141,6 +145,10 @@ class DualQuery:
             answers.append(queries.answered(rows[-1]))
             tools.progress(f"round {done} of {self.rounds - 1}: {number} queries picked")
         return Transcript(np.array(rows), np.array(picks), np.array(answers), self._eta(plan, total, number), total)
+
+    def can_refit(self, domain: Domain) -> bool:
+        """See `MayRefit`."""
+        return False
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of the number of records, and how sharply queries are picked."""

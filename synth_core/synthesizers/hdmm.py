@@ -64,6 +64,10 @@ class HDMM:
         total = max(1.0, estimate_total(measurements))
         return model_in_turn(domain, order_by_dependence(local_least_squares(answers)), total=total)
 
+    def can_refit(self, domain: Domain) -> bool:
+        """See `MayRefit`."""
+        return self.graphical
+
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of the reconstructed workload, in records."""
         parts = self.workload.parts(domain)

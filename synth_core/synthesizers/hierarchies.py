@@ -11,13 +11,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
-from synth_core.arrays import Floats
+from synth_core.arrays import Floats, Index
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
-
-Groups = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,7 +22,7 @@ class Level:
     """One coarser version of an attribute: for each of the attribute's codes, the group it belongs to."""
 
     attribute: str
-    groups: Groups
+    groups: Index
 
     def __post_init__(self) -> None:
         self.groups.setflags(write=False)
@@ -68,7 +65,7 @@ class Hierarchies:
         coarse_first = sorted(names, key=lambda name: (-self.versions(self.attribute(name)).index(name), name))
         return {self.attribute(name): name for name in coarse_first}
 
-    def regrouping(self, fine: str, coarse: str) -> Groups:
+    def regrouping(self, fine: str, coarse: str) -> Index:
         """The code of one version for each code of a finer version of the same attribute."""
         groups = self.levels[coarse].groups
         if fine not in self.levels:

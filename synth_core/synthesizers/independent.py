@@ -61,10 +61,10 @@ class Independent:
         return [("noise on each one-way count", noise_text(plan.mu2("one-way"), count=len(domain)))]
 
 
-def one_way_scores(curator: Curator, mu2: Fraction) -> Scores:
+def one_way_scores(curator: Curator, mu2: Fraction, *, pure: bool = False) -> Scores:
     """Measure every attribute's own marginal; together they give the number of records."""
     singles = [(attribute,) for attribute in curator.domain]
-    measured = curator.measure(singles, mu2, purpose="one-way marginals")
+    measured = curator.measure(singles, mu2, purpose="one-way marginals", pure=pure)
     return Scores(max(1.0, total_by_inverse_variance(measured)), (), tuple(measured))
 
 

@@ -100,6 +100,7 @@ METHODS: dict[str, Method] = {
                 "default": "PrivMN (sound): tables made consistent and non-negative in turns",
                 "paper": "PrivMN (sound): with the paper's rule for negative counts",
                 "laplace": "PrivMN (sound): with Laplace noise on tables, which costs more",
+                "pure": "PrivMN (sound): with Laplace noise on all answers, so that the loss has no delta",
             },
             "a dependence graph and noisy tables of its clusters; the printed algorithm is refused",
             "Zhang, Zhao, Wei & Chen, EAI Endorsed Transactions, 2019, repaired",

@@ -28,7 +28,7 @@ from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
-from synth_core.synthesizers.base import Structure, Tools, noise_sigma, noise_text, option
+from synth_core.synthesizers.base import NUMBER, POSITIVE, Structure, Tools, noise_sigma, noise_text, option
 from synth_core.synthesizers.independent import OneWayFirst, Shares
 from synth_core.synthesizers.structure import MEAN_ABSOLUTE
 from synth_core.synthesizers.workloads import ALL_PAIRS, Workload
@@ -39,7 +39,9 @@ class Rounds(OneWayFirst):
     """Rounds of {choose, measure, refit} over a declared workload of marginals."""
 
     workload: Workload = option(ALL_PAIRS, parse=Workload.parse)
-    rounds_per_attribute: float = option(2.0, "Rounds for each column, a marginal each; more cover more, noisier.")
+    rounds_per_attribute: float = option(
+        2.0, "Rounds for each column, a marginal each; more cover more, noisier.", limits=POSITIVE
+    )
     one_way: float = option(0.1)
     choices: float = option(0.1)
     penalty: float = option(1.0)
@@ -81,7 +83,9 @@ class MWEM(Rounds):
     limit_cells: int = option(4_000_000)
     last_fit: float = option(0.6)
     graphical: bool = option(True, "Whether a graphical model is refitted each round, not multiplicative weights.")
-    passes: int = option(100, "Passes of multiplicative weights over measurements in a round; more fit closer, slower.")
+    passes: int = option(
+        100, "Passes of multiplicative weights over measurements in a round; more fit closer, slower.", limits=NUMBER
+    )
 
     def plan(self, domain: Domain, total_mu2: Fraction) -> BudgetPlan:
         """Most goes to the marginals that the rounds measure, of a single attribute too."""
@@ -107,6 +111,10 @@ class MWEM(Rounds):
             model = self._refit(domain, measurements, total=total, warm=model, until=until, tools=tools)
             tools.progress(f"round {number} of {rounds}: {', '.join(worst.clique)} measured")
         return model
+
+    def can_refit(self, domain: Domain) -> bool:
+        """See `MayRefit`."""
+        return self.graphical
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of each phase, in records."""

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from synth_core.arrays import Index
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SpecError
 from synth_core.measurement import Measurement, without_impossible
@@ -32,6 +33,7 @@ from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Coarsened, Dependence, Misfit, Query, Total
 from synth_core.privacy.strategies import Strategy, group_matrix
 from synth_core.synthesizers.base import (
+    POSITIVE,
     Scores,
     Structure,
     Tools,
@@ -42,7 +44,7 @@ from synth_core.synthesizers.base import (
     pool_tables,
 )
 from synth_core.synthesizers.consistency import as_published, nearest_non_negative, non_negative, reconcile
-from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, Groups, Hierarchies, by_size, with_declared
+from synth_core.synthesizers.hierarchies import NO_HIERARCHIES, Hierarchies, by_size, with_declared
 from synth_core.synthesizers.independent import one_way_scores
 from synth_core.synthesizers.network import Growth, shared_by_versions
 from synth_core.synthesizers.structure import BY_SIZE, pair_matrix
@@ -76,7 +78,9 @@ class PrivBayes:
     """
 
     beta: float = option(0.2, "Share of the budget before the tables; more selects more surely with noisier tables.")
-    one_way: float = option(0.15, "Part of `beta` for one-way marginals; more gives less noise, 0 asks for n instead.")
+    one_way: float = option(
+        0.15, "Part of `beta` for one-way marginals; more gives less noise, 0 asks for n instead.", limits=(0.0, 1.0)
+    )
     usefulness: float = option(4.0)
     growth: float = option(
         0.75, "Power by which `usefulness` grows once there are 2,000 records to a sigma; 0 leaves it as in the paper."
@@ -86,7 +90,7 @@ class PrivBayes:
     every_level: bool = option(False, "Whether all pairs of coarser versions are scored, as printed, for more budget.")
     sized: bool = option(True)
     pgm: bool = option(True, "Whether a graphical model estimates the columns, large ones in their coarsest versions.")
-    usefulness_pgm: float = option(1.2, "The same as `usefulness` where a graphical model estimates.")
+    usefulness_pgm: float = option(1.2, "The same as `usefulness` where a graphical model estimates.", limits=POSITIVE)
     limit_cells: int = option(4_000_000)
     last_fit: float = option(0.4)
     consistency: bool = option(True, "Whether tables are made to agree; otherwise a record steps back from empty rows.")
@@ -224,6 +228,10 @@ class PrivBayes:
         n = Measurement((), np.array(scores.total), noise_sigma(plan.mu2("n"), count=1))
         return as_published([*tables, n], hierarchies=hierarchies)[: len(tables)]
 
+    def can_refit(self, domain: Domain) -> bool:
+        """See `MayRefit`; a model with coarser versions is a network."""
+        return self.pgm and not self._hierarchies(domain).levels
+
     def count_noise(self, domain: Domain, plan: BudgetPlan) -> dict[Clique, float]:
         """See `CountNoise`; without one-way marginals of its own a column is known from its tables."""
         table = self._sigma(domain, plan)
@@ -325,7 +333,7 @@ def sampling_misfit(expected: NDArray[np.float64]) -> float:
     return float(2 * np.exp((k + 1) * np.log(e) - e - gammaln(k + 1)).sum())
 
 
-def _coarsened(query: Dependence | Misfit, versions: Clique, groups: Mapping[str, Groups]) -> Query:
+def _coarsened(query: Dependence | Misfit, versions: Clique, groups: Mapping[str, Index]) -> Query:
     own = tuple(groups.get(name) for name in versions)
     return query if all(g is None for g in own) else Coarsened(query, own)
 

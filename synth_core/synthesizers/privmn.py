@@ -23,10 +23,11 @@ from synth_core.errors import SpecError
 from synth_core.measurement import Measurement
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.mixture import Model
-from synth_core.privacy.budget import BudgetPlan, exact_share, gaussian_for, laplace_for
+from synth_core.privacy.budget import BudgetPlan, Mechanism, exact_share, gaussian_for, laplace_for
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
-from synth_core.synthesizers.base import Scores, Structure, Tools, noise_by_table, noise_sigma, option
+from synth_core.privacy.wording import loss_text
+from synth_core.synthesizers.base import Scores, Structure, Tools, noise_by_table, option
 from synth_core.synthesizers.consistency import (
     make_consistent,
     model_in_turn,
@@ -64,6 +65,7 @@ class PrivMN:
     alpha: float = option(0.05, "Probability that noise alone joins any independent pair; larger joins more pairs.")
     usefulness: float = option(4.0)
     pure: bool = option(False, "Whether tables get Laplace noise, which is private without a delta and costs more.")
+    pure_scores: bool = option(False, "Whether one-way marginals and scores get Laplace noise, as tables by `pure`.")
     nearest: bool = option(
         True, "Whether the nearest non-negative table, in turns with agreement, is taken instead of the paper's rule."
     )
@@ -88,17 +90,20 @@ class PrivMN:
 
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
         """Section 4.2: how far each pair is from independence, against noisy one-way marginals."""
-        pairs, scores = all_pairs(curator.domain), one_way_scores(curator, plan.mu2("one-way"))
+        pairs = all_pairs(curator.domain)
+        scores = one_way_scores(curator, plan.mu2("one-way"), pure=self.pure_scores)
         shares = {m.clique[0]: _positive(nearest_non_negative(m.noisy)) for m in scores.measurements}
         queries = [Misfit((a, b), scores.total * np.multiply.outer(shares[a], shares[b])) for a, b in pairs]
-        misfits = curator.score(queries, plan.mu2("dependence"), purpose="dependence of pairs")
+        price, pure = plan.mu2("dependence"), self.pure_scores
+        misfits = curator.score(queries, price, purpose="dependence of pairs", pure=pure)
         return replace(scores, pairs=tuple((a, b, m / 2) for (a, b), m in zip(pairs, misfits, strict=True)))
 
     def select(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Structure:
         """Algorithm 1 with a threshold that does not look at the data, then clusters of the triangulated graph."""
         domain = curator.domain.unruled  # what rules join is not worth a table for that alone
-        edges = [pair for pair in scores.pairs if pair[2] >= self._threshold(domain, plan, scores.total, pair)]
-        useful = scores.total / (self.usefulness * self._sigma(domain, plan, count=len(domain)))
+        thresholds = self._thresholds(domain, plan, scores.total)
+        edges = [pair for pair in scores.pairs if pair[2] >= thresholds[pair[:2]]]
+        useful = scores.total / (self.usefulness * self._sigmas(domain, plan)["clusters"])
         clusters = attribute_graph(domain, edges, largest_clique=useful)
         return Structure(scores, junction_tree(domain, clusters).cliques, largest_table=int(useful))
 
@@ -120,33 +125,59 @@ class PrivMN:
         agreed = make_consistent(measurements)
         return [Measurement(m.clique, non_negative(m.noisy), m.sigma) for m in agreed]
 
+    def can_refit(self, domain: Domain) -> bool:
+        """See `MayRefit`."""
+        return bool(domain.impossible)  # otherwise its model is a product, see `fit`
+
     def count_noise(self, domain: Domain, plan: BudgetPlan) -> dict[Clique, float]:
         """See `CountNoise`."""
-        column, table = (
-            noise_sigma(plan.mu2("one-way"), count=len(domain)),
-            self._sigma(domain, plan, count=len(domain)),
-        )
-        return noise_by_table(domain, column=column, pair=table if len(domain) > 1 else None)
+        sigmas = self._sigmas(domain, plan)
+        return noise_by_table(domain, column=sigmas["one-way"], pair=sigmas["clusters"] if len(domain) > 1 else None)
 
     def preview(self, domain: Domain, plan: BudgetPlan) -> list[tuple[str, str]]:
         """Noise of each phase, in records."""
-        lines = [("noise on each count of a cluster", f"sigma {self._sigma(domain, plan, count=len(domain)):.1f}")]
+        sigmas = self._sigmas(domain, plan)
+        lines = [("noise on each count of a cluster", f"sigma {sigmas['clusters']:.1f}")]
         if len(domain) > 1:
-            lines.append(("noise on the dependence of a pair", f"sigma {self._noise(domain, plan):.1f} records"))
+            lines.append(("noise on the dependence of a pair", f"sigma {sigmas['dependence']:.1f} records"))
+        if (pure := self.pure_epsilon(domain, plan)) is not None:
+            lines.append(("epsilon without a delta", f"at most {loss_text(float(pure))}"))
         return lines
 
-    def _threshold(self, domain: Domain, plan: BudgetPlan, total: float, pair: tuple[str, str, float]) -> float:
-        """The larger of what matters and what noise reaches; S is at most n (1 - 1 / smaller size)."""
-        matters = self.theta * total * (1 - 1 / min(domain.shape(pair[:2])))
-        noise = self._noise(domain, plan) * float(ndtri(1 - self.alpha / len(all_pairs(domain))))
-        return max(matters, noise)
+    def pure_epsilon(self, domain: Domain, plan: BudgetPlan) -> Fraction | None:
+        """What all answers may lose at most without a delta; None where some have noise that needs one."""
+        losses = [asked.pure_epsilon() for asked in self._asked(domain, plan).values()]
+        known = [loss for loss in losses if loss is not None]
+        return sum(known, Fraction(0)) if len(known) == len(losses) else None
 
-    def _noise(self, domain: Domain, plan: BudgetPlan) -> float:
-        return noise_sigma(plan.mu2("dependence"), count=len(all_pairs(domain)), sensitivity=PAIR_SENSITIVITY)
+    def _thresholds(self, domain: Domain, plan: BudgetPlan, total: float) -> dict[Clique, float]:
+        """For each pair the larger of what matters and what noise reaches; S is at most n (1 - 1 / smaller size)."""
+        pairs = all_pairs(domain)
+        if not pairs:
+            return {}
+        tail = self.alpha / len(pairs)
+        # The quantile of a distribution with variance 1: Laplace's has the scale 1 / sqrt 2.
+        quantile = math.log(1 / (2 * tail)) / math.sqrt(2) if self.pure_scores else float(ndtri(1 - tail))
+        noise = self._sigmas(domain, plan)["dependence"] * quantile
+        return {pair: max(self.theta * total * (1 - 1 / min(domain.shape(pair))), noise) for pair in pairs}
 
-    def _sigma(self, domain: Domain, plan: BudgetPlan, *, count: int) -> float:
-        mechanism = laplace_for if self.pure else gaussian_for
-        return math.sqrt(mechanism(plan.mu2("clusters"), sensitivity=Fraction(1), count=count).variances()[0])
+    def _sigmas(self, domain: Domain, plan: BudgetPlan) -> dict[str, float]:
+        return {name: math.sqrt(asked.variances()[0]) for name, asked in self._asked(domain, plan).items()}
+
+    def _asked(self, domain: Domain, plan: BudgetPlan) -> dict[str, Mechanism]:
+        """What is bought with each share, with as many clusters as there can be."""
+
+        def bought(name: str, count: int, *, pure: bool, sensitivity: Fraction = Fraction(1)) -> Mechanism:
+            return (laplace_for if pure else gaussian_for)(plan.mu2(name), sensitivity=sensitivity, count=count)
+
+        pairs = len(all_pairs(domain))
+        asked = {
+            "one-way": bought("one-way", len(domain), pure=self.pure_scores),
+            "clusters": bought("clusters", len(domain), pure=self.pure),
+        }
+        if pairs:
+            asked["dependence"] = bought("dependence", pairs, pure=self.pure_scores, sensitivity=PAIR_SENSITIVITY)
+        return asked
 
 
 def _positive(table: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -154,4 +185,9 @@ def _positive(table: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.maximum(positive_shares(table), LEAST))
 
 
-PRESETS = {"default": PrivMN(), "paper": PrivMN(nearest=False), "laplace": PrivMN(pure=True)}
+PRESETS = {
+    "default": PrivMN(),
+    "paper": PrivMN(nearest=False),
+    "laplace": PrivMN(pure=True),
+    "pure": PrivMN(pure=True, pure_scores=True),
+}

@@ -32,6 +32,8 @@ from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator, weighted_gaussian
 from synth_core.privacy.queries import Misfit, Query
 from synth_core.synthesizers.base import (
+    NUMBER,
+    POSITIVE,
     PairScores,
     PublicRows,
     Scores,
@@ -78,24 +80,42 @@ class PrivMRF(OneWayFirst):
     pairs: float = option(0.02, "pair_scores")
     choices: float = option(0.06, "choices")
     theta: float = option(10.0, "theta")
-    theta_small: float = option(4.0, "The same ratio for tables of at most 24 cells; larger allows fewer of them.")
-    marginals_per_attribute: float = option(5.0, "Upper limit of marginals for each column; more have more noise each.")
-    rounds: int = option(8, "Rounds of choosing, measuring and refitting; more rounds adapt better and take longer.")
-    ramp: float = option(8.0, "Marginals in the last round for each one in the first; larger begins with fewer.")
-    proposals: int = option(200, "Candidate marginals drawn in each round; more miss less and take longer.")
+    theta_small: float = option(
+        4.0, "The same ratio for tables of at most 24 cells; larger allows fewer of them.", limits=POSITIVE
+    )
+    marginals_per_attribute: float = option(
+        5.0, "Upper limit of marginals for each column; more have more noise each.", limits=POSITIVE
+    )
+    rounds: int = option(
+        8, "Rounds of choosing, measuring and refitting; more rounds adapt better and take longer.", limits=NUMBER
+    )
+    ramp: float = option(
+        8.0, "Marginals in the last round for each one in the first; larger begins with fewer.", limits=POSITIVE
+    )
+    proposals: int = option(
+        200, "Candidate marginals drawn in each round; more miss less and take longer.", limits=NUMBER
+    )
     penalty: float = option(0.4, "penalty")
     diverse: bool = option(True, "Whether candidates that overlap a choice by more than half wait for the next round.")
     sized: bool = option(True, "sized")
     pooling: int = option(2, "pooling")
     tau: float = option(8e6, "limit_cells")
-    tau_beyond_pairs: float = option(1e6, "The same limit for marginals of three or more columns; larger is slower.")
+    tau_beyond_pairs: float = option(
+        1e6, "The same limit for marginals of three or more columns; larger is slower.", limits=NUMBER
+    )
     early_fit: float = option(1.0, "early_fit")
     last_gain: float = option(0.125, "last_gain")
 
     rare: float = option(3.0, "rare")
-    aim: float = option(0.02, "Mean total variation that noise may leave in a column; larger leaves more for pairs.")
-    pair_aim: float = option(0.03, "Noise on a pair's dependence as a share of the records; larger leaves it noisier.")
-    emphasis: float = option(4.0, "How often small tables count in the last fit where few are measured; 1 is as is.")
+    aim: float = option(
+        0.02, "Mean total variation that noise may leave in a column; larger leaves more for pairs.", limits=POSITIVE
+    )
+    pair_aim: float = option(
+        0.03, "Noise on a pair's dependence as a share of the records; larger leaves it noisier.", limits=POSITIVE
+    )
+    emphasis: float = option(
+        4.0, "How often small tables count in the last fit where few are measured; 1 is as is.", limits=POSITIVE
+    )
 
     def _shares(self) -> tuple[Shares, str]:
         return {"one-way": self.one_way, "pairs": self.pairs, "choices": self.choices}, "marginals"

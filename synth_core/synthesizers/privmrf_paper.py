@@ -25,6 +25,8 @@ from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Dependence, Misfit, Total
 from synth_core.synthesizers.base import (
+    NUMBER,
+    POSITIVE,
     Scores,
     Structure,
     Tools,
@@ -58,9 +60,17 @@ class PaperPrivMRF:
     """Algorithm 6 with the constants of Section 3.6."""
 
     theta: float = option(6.0)
-    k: int = option(400, "Candidate marginals drawn in each round (Algorithm 4); more miss less with noisier misfits.")
-    t_per_attribute: float = option(0.8, "Rounds for each column; more measure more marginals, each with more noise.")
-    tau_c: float = option(1e7, "Upper limit of a clique in cells (Algorithm 1); larger keeps more dependence, slower.")
+    k: int = option(
+        400,
+        "Candidate marginals drawn in each round (Algorithm 4); more miss less with noisier misfits.",
+        limits=NUMBER,
+    )
+    t_per_attribute: float = option(
+        0.8, "Rounds for each column; more measure more marginals, each with more noise.", limits=POSITIVE
+    )
+    tau_c: float = option(
+        1e7, "Upper limit of a clique in cells (Algorithm 1); larger keeps more dependence, slower.", limits=NUMBER
+    )
     early_fit: float = option(1.2)
     last_gain: float = option(0.125)
     distinct: bool = option(
@@ -157,6 +167,10 @@ class PaperPrivMRF:
             max_passes=PLAIN_PASSES,
             limit_cells=limit,
         )
+
+    def can_refit(self, domain: Domain) -> bool:
+        """See `MayRefit`."""
+        return not self.plain_fit and not self.independent_rows
 
     def count_noise(self, domain: Domain, plan: BudgetPlan) -> dict[Clique, float]:
         """See `CountNoise`; every marginal has the same noise, and columns are sums of them."""

@@ -22,7 +22,16 @@ from synth_core.models.mixture import Model
 from synth_core.names import suggest
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator, weighted_gaussian
-from synth_core.synthesizers.base import CanReuse, CountNoise, Scores, Structure, Synthesizer, Tools, pool_tables
+from synth_core.synthesizers.base import (
+    CanReuse,
+    CountNoise,
+    Scores,
+    Structure,
+    Synthesizer,
+    Tools,
+    has_replicates,
+    pool_tables,
+)
 from synth_core.synthesizers.structure import BY_SIZE
 
 SHARE = "protected"
@@ -106,6 +115,10 @@ class Protecting:
             table: (sigma**-2 + protected[table] ** -2) ** -0.5 for table, sigma in twice.items()
         }
         return {**own, **protected, **pooled}
+
+    def can_refit(self, domain: Domain) -> bool:
+        """See `MayRefit`."""
+        return has_replicates(self.method, domain)
 
     def noise(self, domain: Domain, plan: BudgetPlan) -> dict[Clique, float]:
         """The standard deviation in records of the noise on each count of each protected table."""

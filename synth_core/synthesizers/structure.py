@@ -29,6 +29,8 @@ MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
 """Mean absolute value of a standard normal variable."""
 BY_SIZE = 2 / 3
 """Budgets proportional to cells^(2/3), or load^(2/3), minimise the absolute noise summed over a batch of tables."""
+MAX_PROPOSED = 10
+"""Upper limit of the attributes of a candidate."""
 TRIES_PER_PROPOSAL = 6
 """Random sets drawn for each proposal wanted; in small domains most of them are repetitions."""
 
@@ -106,7 +108,6 @@ def proposals(
     largest_graph: Callable[[int], float],
     count: int,
     rng: np.random.Generator,
-    most_attributes: int = 10,
 ) -> list[Clique]:
     """Up to `count` different random sets of attributes that the graph can still take in.
 
@@ -120,7 +121,7 @@ def proposals(
     sizes = np.array(domain.sizes)
     keys = np.log(np.maximum(affinity, 1e-12))
     fitting = int((np.cumprod(np.sort(sizes).astype(float)) <= largest_table).sum())
-    most = max(2, min(fitting, most_attributes))
+    most = max(2, min(fitting, MAX_PROPOSED))
     found: dict[int, bool] = {}
     for _ in range(TRIES_PER_PROPOSAL * count):
         start = int(rng.integers(len(domain)))

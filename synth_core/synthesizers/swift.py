@@ -19,7 +19,18 @@ from synth_core.models.mixture import Model
 from synth_core.models.triangulation import TriangulatedGraph
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator
-from synth_core.synthesizers.base import PairScores, Scores, Structure, Tools, last_fit, noise_sigma, noise_text, option
+from synth_core.synthesizers.base import (
+    NUMBER,
+    SHARE,
+    PairScores,
+    Scores,
+    Structure,
+    Tools,
+    last_fit,
+    noise_sigma,
+    noise_text,
+    option,
+)
 from synth_core.synthesizers.independent import OneWayFirst, Shares, distances
 from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE, all_pairs, best_batch, graph_with
 
@@ -32,8 +43,12 @@ class Swift(OneWayFirst):
     """One-way marginals, distances, one batch; sets of up to `ways` attributes inside the tree are measured."""
 
     one_way: float = option(0.1)
-    distances: float = option(0.05, "Share of the budget for distances from independence; more selects more surely.")
-    ways: int = option(3, "Largest number of columns of a measured set; larger captures more with noisier tables.")
+    distances: float = option(
+        0.05, "Share of the budget for distances from independence; more selects more surely.", limits=SHARE
+    )
+    ways: int = option(
+        3, "Largest number of columns of a measured set; larger captures more with noisier tables.", limits=NUMBER
+    )
     larger: float = option(0.4, "Weight of what sets of three or more columns add to pairs; larger measures more.")
     largest_model: float = option(1e6, "limit_cells")
     pooling: int = option(3)

@@ -21,7 +21,7 @@ from synth_core.events.tally import EventTally
 from synth_core.privacy.accounts import Balance
 from synth_core.privacy.budget import epsilon_of, round_up
 from synth_core.privacy.wording import left_number
-from synth_core.release.certificate import DIGITS
+from synth_core.release.manifest import DIGITS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

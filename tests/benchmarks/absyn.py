@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from kept import keep_result, read_results
 from yardstick import mean_tvd
 
 from synth_core import Schema, synthesize
@@ -251,7 +252,7 @@ def main() -> None:
     if not DATA.exists():
         raise SystemExit("the benchmark's data sets are not installed")
     kept = HERE / "absyn.jsonl"
-    results = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+    results = read_results(kept)
     work = {
         "quality": judged,
         "ablation": judged,
@@ -264,8 +265,7 @@ def main() -> None:
                 continue
             found = work[part](*key.values())
             results.append({"part": part, **key, **found})
-            with kept.open("a") as file:
-                file.write(json.dumps(results[-1]) + "\n")
+            keep_result(kept, results[-1])
             print(key, figures(found.get("tvd", ())), f"{found['cpu']:.1f} s", flush=True)
     (HERE / "absyn.md").write_text(report(results))
 

@@ -7,12 +7,12 @@ imports and compilation included. Each result is kept in baselines.jsonl and not
 
 import argparse
 import itertools
-import json
 from pathlib import Path
 
 import numpy as np
 from contest.execution import execute
 from contest.jobs import OURS, Job, contestants, load
+from kept import keep_result, read_results
 from yardstick import mean_tvd
 
 HERE = Path(__file__).parent
@@ -108,7 +108,7 @@ def main() -> None:
     if not DATA.exists():
         raise SystemExit("the benchmark's data sets are not installed")
     kept = HERE / "baselines.jsonl"
-    results = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+    results = read_results(kept)
     wanted = contestants(
         [name for name in arguments.methods.split(",") if name],
         [name for name in arguments.peers.split(",") if name],
@@ -118,8 +118,7 @@ def main() -> None:
             continue
         job = Job(data, contestant, EPSILON, run)
         results.append(judged(job, cache=arguments.cache, limit=arguments.limit))
-        with kept.open("a") as file:
-            file.write(json.dumps(results[-1]) + "\n")
+        keep_result(kept, results[-1])
         (HERE / "baselines.md").write_text(report(results))
         print(results[-1], flush=True)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from kept import keep_result, read_results
 from support.linked_tables import SCHEMA, linked_frames
 
 from synth_core import LinkedSchema, Schema, synthesize
@@ -161,8 +162,7 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, choices=EPSILONS)
     arguments = parser.parse_args()
     kept = HERE / "households.jsonl"
-    kept.touch()
-    results = [json.loads(line) for line in kept.read_text().splitlines()]
+    results = read_results(kept)
     frames = {name: pd.read_csv(DATA / f"{name}.csv") for name in ("household", "person")}
     real = encode_households(frames, schema(), b"benchmark")
     ages = np.arange(sizes()["person"]["age"], dtype=np.float64)
@@ -188,8 +188,7 @@ def main() -> None:
 def keep(kept: Path, results: list[dict]) -> None:
     """Write the last result and the report."""
     print(results[-1], flush=True)
-    with kept.open("a") as file:
-        file.write(json.dumps(results[-1]) + "\n")
+    keep_result(kept, results[-1])
     (HERE / "households.md").write_text(report(results))
 
 

@@ -75,7 +75,7 @@ class Growing:
     def add(self, release: str, questions: int) -> None:
         """A release that asks so many questions, and is published."""
         from synth_core.privacy.accounts import Runner, SpendRequest
-        from synth_core.privacy.answer_form import AnswerForm, Block, Kind, fingerprint
+        from synth_core.privacy.answer_form import AnswerForm, AnswerKind, Block, fingerprint
         from synth_core.privacy.budget import gaussian_for
 
         runner = Runner(dag="census", run=f"run-{release}", task="fit", actor="airflow")
@@ -91,7 +91,8 @@ class Growing:
                 purpose=f"round {number // 20}: marginal {number}",
                 mechanism=mechanism,
                 form=AnswerForm(
-                    fingerprint=fingerprint("page", [release, number]), blocks=(Block(kind=Kind.SCORES, shape=(2,)),)
+                    fingerprint=fingerprint("page", [release, number]),
+                    blocks=(Block(kind=AnswerKind.SCORES, shape=(2,)),),
                 ),
                 runner=runner,
             )

@@ -182,8 +182,10 @@ def amount_of(one: dict[str, Any], name: str) -> float | None:
 
 
 def shape_of(one: dict[str, Any]) -> Any:
+    from synth_core.domain import Domain
     from synth_core.release.estimate import Shape
-    from synth_core.synthesizers.replicates import WITHOUT_REPLICATES
+    from synth_core.synthesizers.base import has_replicates
+    from synth_core.synthesizers.methods import synthesizer
 
     return Shape(
         method=one["method"],
@@ -192,7 +194,7 @@ def shape_of(one: dict[str, Any]) -> Any:
         columns=one["columns"],
         models=max(1, one["strata"]),
         evaluate=one["evaluate"],
-        refits=0 if one["method"] in WITHOUT_REPLICATES else one["uncertainty"],
+        refits=one["uncertainty"] if has_replicates(synthesizer(one["method"]), Domain((), ())) else 0,
         tables=1 + one["replicates"],
         csv=one["csv"],
     )

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 from contest.execution import execute
 from contest.jobs import OURS, Contestant, DataSet, Job, load
+from kept import keep_result, read_results
 from yardstick import mean_tvd
 
 from synth_core import Schema, synthesize
@@ -220,13 +221,12 @@ def main() -> None:
     kept = HERE / "privbayes.jsonl"
     for part in arguments.parts:
         for name, title, epsilon, runs in series(part, arguments.runs):
-            results = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+            results = read_results(kept)
             done = sum((r["data"], r["title"], r["epsilon"]) == (name, title, epsilon) for r in results)
             for run in range(done, runs):
                 result = result_of(dataset(name), title, epsilon, run, cache=arguments.peers)
                 results.append(result)
-                with kept.open("a") as file:
-                    file.write(json.dumps(result) + "\n")
+                keep_result(kept, result)
                 (HERE / "privbayes.md").write_text(report(results))
                 print(name, title, epsilon, figures(result["tvd"]), f"{result['cpu']:.1f} s", flush=True)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from kept import keep_result, read_results
 from support.peers import IMPLEMENTATIONS, PEERS, best_peers, spent
 from yardstick import mean_tvd
 
@@ -191,14 +192,12 @@ def main() -> None:
     if not DATA.exists():
         raise SystemExit("the benchmark's data sets are not installed")
     kept = HERE / "privmrf.jsonl"
-    kept.touch()
 
     def known() -> list[dict]:
-        return [json.loads(line) for line in kept.read_text().splitlines()]
+        return read_results(kept)
 
     def keep(result: dict) -> None:
-        with kept.open("a") as file:
-            file.write(json.dumps(result) + "\n")
+        keep_result(kept, result)
         (HERE / "privmrf.md").write_text(report(known()))
         print(result, flush=True)
 

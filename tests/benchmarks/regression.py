@@ -10,7 +10,6 @@ confidential rows. Each run is kept in regression.jsonl and not made again; regr
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import yaml
+from kept import keep_result, read_results
 from scipy.special import ndtri, stdtrit
 
 from synth_core.example.population import EXAMPLE_ROWS, EXAMPLE_SEED, generate, population_schema
@@ -212,7 +212,7 @@ def main() -> None:
     parser.add_argument("--tables", default=",".join(ANALYSES))
     parser.add_argument("--asked", default=",".join(ASKED))
     arguments = parser.parse_args()
-    runs = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+    runs = read_results(RESULTS)
     for asked in arguments.asked.split(","):
         for table in arguments.tables.split(","):
             analysis = ANALYSES[table]()
@@ -227,8 +227,7 @@ def main() -> None:
                     **released(analysis, asked, number),
                 }
                 runs.append(run)
-                with RESULTS.open("a") as file:
-                    file.write(json.dumps(run) + "\n")
+                keep_result(RESULTS, run)
                 PAGE.write_text(page(runs))
                 print(f"{table} {asked} {number}: {run['seconds']} s", flush=True)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from kept import keep_result, read_results
 from yardstick import mean_tvd
 
 from synth_core import Schema, synthesize
@@ -101,14 +102,12 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     arguments = parser.parse_args()
     kept = HERE / "reuse.jsonl"
-    kept.touch()
-    results = [json.loads(line) for line in kept.read_text().splitlines()]
+    results = read_results(kept)
     for name in [arguments.only] if arguments.only else NAMES:
         for _ in range(sum(r["data"] == name for r in results), arguments.runs):
             results.append({"data": name, **one_run(name)})
             print(results[-1], flush=True)
-            with kept.open("a") as file:
-                file.write(json.dumps(results[-1]) + "\n")
+            keep_result(kept, results[-1])
             (HERE / "reuse.md").write_text(report(results))
 
 

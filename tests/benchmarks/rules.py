@@ -5,11 +5,11 @@ rules.jsonl and not made again; rules.md is written from it.
 """
 
 import argparse
-import json
 import time
 from pathlib import Path
 
 import numpy as np
+from kept import keep_result, read_results
 from yardstick import mean_tvd
 
 from synth_core.domain import Domain, breaking_rows
@@ -125,12 +125,11 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--methods", default=",".join(METHODS))
     asked = parser.parse_args()
-    results = [json.loads(text) for text in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+    results = read_results(RESULTS)
 
     def keep(result: dict) -> None:
         results.append(result)
-        with RESULTS.open("a") as file:
-            file.write(json.dumps(result) + "\n")
+        keep_result(RESULTS, result)
 
     known = {(r["method"], r["rules"], r["epsilon"], r["run"]) for r in results if "method" in r}
     if not any("rows" in r for r in results):

@@ -7,7 +7,6 @@ lines of a method that changed. Noise is seeded by shape, method and run.
 """
 
 import argparse
-import json
 import math
 import time
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from kept import keep_result, read_results
 from support import seeding
 from yardstick import mean_tvd
 
@@ -176,8 +176,7 @@ def main() -> None:
     arguments = parser.parse_args()
     seeding.install()
     kept = HERE / "shapes.jsonl"
-    kept.touch()
-    results = [json.loads(line) for line in kept.read_text().splitlines()]
+    results = read_results(kept)
     done = {(r["shape"], r["method"], r["run"]) for r in results}
     for number in range(arguments.first, arguments.first + arguments.count):
         shape = Shape.numbered(number)
@@ -187,8 +186,7 @@ def main() -> None:
                     continue
                 results.append(judged(shape, method, run))
                 print(results[-1], flush=True)
-                with kept.open("a") as file:
-                    file.write(json.dumps(results[-1]) + "\n")
+                keep_result(kept, results[-1])
         (HERE / "shapes.md").write_text(report(results))
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from kept import keep_result, read_results
 from yardstick import mean_tvd
 
 from synth_core import Schema, synthesize
@@ -429,13 +430,13 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--tables", default=",".join(TABLES))
     asked = parser.parse_args()
-    results = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+    results = read_results(RESULTS)
     done = {(result["table"], result["way"], result["run"]) for result in results if "way" in result}
 
     def keep(fresh: list[dict[str, Any]]) -> None:
         results.extend(fresh)
-        with RESULTS.open("a") as file:
-            file.writelines(json.dumps(result) + "\n" for result in fresh)
+        for result in fresh:
+            keep_result(RESULTS, result)
         print(*(json.dumps(result) for result in fresh), sep="\n", flush=True)
 
     if not any("ruled" in result for result in results):

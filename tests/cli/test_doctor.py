@@ -13,7 +13,7 @@ from support.budget_examples import spend, tampered
 from typer.testing import CliRunner
 
 from synth_core.cli import app, doctor
-from synth_core.cli.doctor import Facts, Patient, State, examine
+from synth_core.cli.doctor import Facts, Health, Patient, examine
 from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.accounts import Account
 from synth_core.release.paths import ReleasePaths
@@ -42,7 +42,7 @@ def workspace(tmp_path):
 
 
 def ill(workspace, **more):
-    return {f.subject: f for f in examine(Patient(workspace=workspace, **more)) if f.state is not State.GOOD}
+    return {f.subject: f for f in examine(Patient(workspace=workspace, **more)) if f.state is not Health.GOOD}
 
 
 def test_an_account_whose_delta_was_never_compared_with_its_records_is_a_warning(workspace):
@@ -72,7 +72,7 @@ def test_a_healthy_installation_has_no_findings_but_good_ones(workspace):
 
 def test_bytecode_that_is_never_written_is_a_warning(workspace, monkeypatch):
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    assert ill(workspace)["python"].state is State.WORRYING
+    assert ill(workspace)["python"].state is Health.WORRYING
 
 
 def test_a_python_that_is_not_supported(workspace, monkeypatch):
@@ -116,7 +116,7 @@ def test_little_space(workspace, monkeypatch):
 
 def test_a_broken_chain(workspace):
     tampered(workspace, "UPDATE ledger_records SET purpose = 'x' WHERE id = 3")
-    assert ill(workspace)["ledger"].state is State.WRONG
+    assert ill(workspace)["ledger"].state is Health.WRONG
 
 
 def test_no_ledger_is_said_and_not_created(tmp_path):

@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 import itertools
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 import synth_core
 
-PACKAGES = ("synth_core", "synth_core.evaluation", "synth_core.models", "synth_core.release")
+PACKAGES = ("synth_core", "synth_core.evaluation", "synth_core.inference", "synth_core.models", "synth_core.release")
 CODE = Path(synth_core.__file__).parent
 
 
@@ -57,6 +58,13 @@ def test_its_docstring_says_what_it_takes_and_returns(name):
             assert f"    {parameter}: " in text, f"{name} does not explain {parameter}"
     if signature.return_annotation not in (None, "None") and taken:
         assert "Returns:\n" in text or "Yields:\n" in text, f"{name} does not say what it returns"
+
+
+def test_no_two_classes_have_the_same_name():
+    trees = {path: ast.parse(path.read_text("utf-8")).body for path in CODE.rglob("*.py")}
+    places = Counter(one.name for body in trees.values() for one in body if isinstance(one, ast.ClassDef))
+    assert [name for name, count in places.items() if count > 1 and not name.startswith("_")] == []
+    assert places["Schema"] == 1
 
 
 def test_an_unknown_name_is_refused():

@@ -8,7 +8,7 @@ import pytest
 
 from synth_core.domain import Domain
 from synth_core.report import page_tables
-from synth_core.report.page_tables import Layer, Numbers, Wanted, givens, pack, packed_size, wanted_tables
+from synth_core.report.page_tables import Layer, Numbers, Wanted, choose_tables, list_givens, pack, packed_size
 
 SMALL = Domain.of({"a": 2, "b": 3, "c": 4, "d": 5})
 
@@ -67,7 +67,7 @@ def test_margins_are_never_smaller_than_they_were(spread):
 
 
 def test_every_small_table_is_held():
-    wanted = wanted_tables(SMALL, numbers=["d"], cliques=[SMALL.attributes], measured=lambda clique: True)
+    wanted = choose_tables(SMALL, numbers=["d"], cliques=[SMALL.attributes], measured=lambda clique: True)
     counts = {one.by for one in wanted if one.mean is None}
     assert {len(by) for by in counts} == {1, 2, 3}
     assert len(counts) == 4 + 6 + 4
@@ -79,11 +79,11 @@ def test_what_does_not_fit_is_left_out_larger_and_unmeasured_tables_first(monkey
     needed = [Wanted((name,)) for name in SMALL]
     room = sum(packed_size(one, SMALL) for one in needed) + packed_size(Wanted(("a", "b")), SMALL)
     monkeypatch.setattr(page_tables, "MAX_PACKED", room)
-    wanted = wanted_tables(SMALL, numbers=[], cliques=[SMALL.attributes], measured=lambda clique: True)
+    wanted = choose_tables(SMALL, numbers=[], cliques=[SMALL.attributes], measured=lambda clique: True)
     assert [one.by for one in wanted] == [("a",), ("b",), ("c",), ("d",), ("a", "b")]
     room += sum(packed_size(Wanted(by), SMALL) for by in [("a", "c"), ("a", "d"), ("b", "c"), ("b", "d"), ("c", "d")])
     monkeypatch.setattr(page_tables, "MAX_PACKED", room + packed_size(Wanted(("b", "c", "d")), SMALL))
-    wanted = wanted_tables(
+    wanted = choose_tables(
         SMALL, numbers=[], cliques=[SMALL.attributes], measured=lambda clique: clique == ("b", "c", "d")
     )
     assert [one.by for one in wanted if len(one.by) == 3] == [("b", "c", "d")]
@@ -92,7 +92,7 @@ def test_what_does_not_fit_is_left_out_larger_and_unmeasured_tables_first(monkey
 @pytest.mark.parametrize("columns", [3, 24, 60, 150])
 def test_a_page_stays_below_eight_megabytes_whatever_the_domain(columns):
     domain = Domain.of({f"c{k}": 2 + 31 * k % 300 for k in range(columns)})
-    wanted = wanted_tables(domain, numbers=["c1"], cliques=[], measured=lambda clique: False)
+    wanted = choose_tables(domain, numbers=["c1"], cliques=[], measured=lambda clique: False)
     assert sum(packed_size(one, domain) for one in wanted) <= page_tables.MAX_PACKED
     assert {one.by for one in wanted if one.mean is None} >= {(name,) for name in domain}
 
@@ -101,7 +101,7 @@ def test_the_stated_size_of_a_table_is_enough():
     domain = Domain.of({"a": 7, "b": 9})
     layers = (
         Layer(None, np.full((7, 9), 1 / 3)),
-        *(Layer(given, np.full((7, 9), 1 / 3)) for given in givens(("a", "b"))),
+        *(Layer(given, np.full((7, 9), 1 / 3)) for given in list_givens(("a", "b"))),
     )
     numbers = Numbers(np.full((7, 9), 1e7 / 3), layers, measured=False, sampled=False, replicates=24)
     text = str(pack(numbers, of=[0, 1], mean=None, places={"a": 0, "b": 1}))

@@ -310,4 +310,4 @@ def test_tables_beyond_the_reach_of_offsets_are_refused(monkeypatch):
     monkeypatch.setattr(layout, "LARGEST_OFFSET", 20)
     domain = Domain.of({"a": 5, "b": 5})
     with pytest.raises(FeasibilityError, match="a, b need more than 20 cells"):
-        layout.plan(junction_tree(domain, [("a", "b")]), [("a", "b")])
+        layout.plan(junction_tree(domain, [("a", "b")]), (("a", "b"),))

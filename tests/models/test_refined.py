@@ -50,7 +50,7 @@ def test_a_share_of_one_row_comes_as_often_as_it_should():
 
 def test_raking_moves_groups_and_shares(model):
     wanted = np.array([100.0, 10.0, 80.0, 50.0, 10.0, 150.0])
-    raked = model.raked({"a": wanted, "b": np.array([1.0, 1.0, 2.0])})
+    raked = model.rake({"a": wanted, "b": np.array([1.0, 1.0, 2.0])})
     np.testing.assert_allclose(raked.marginal(("a",)) / raked.total, wanted / wanted.sum(), atol=1e-6)
     np.testing.assert_allclose(raked.marginal(("b",)) / raked.total, [0.25, 0.25, 0.5], atol=1e-6)
 

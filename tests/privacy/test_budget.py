@@ -4,6 +4,7 @@ import json
 import math
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -117,6 +118,30 @@ def test_pure_dp_price_is_the_quantile_formula(eps0):
     mechanism = Mechanism("discrete_laplace", sensitivity=ONE, scale=1 / Fraction(eps0), count=1)
     formula = (2 * ndtri(1 / (1 + math.exp(-eps0)))) ** 2
     assert float(mechanism.mu2()) == pytest.approx(formula, rel=1e-9)
+
+
+def test_pure_epsilons_are_those_of_all_queries_and_gaussian_noise_has_none():
+    assert Mechanism("discrete_laplace", Fraction(1, 2), Fraction(10), 6).pure_epsilon() == Fraction(3, 10)
+    assert Mechanism("exponential", Fraction(2), Fraction(1, 5), 3).pure_epsilon() == Fraction(3, 5)
+    assert budget.gaussian_for(ONE, sensitivity=ONE, count=1).pure_epsilon() is None
+    assert budget.NONE.pure_epsilon() == 0
+
+
+@pytest.mark.parametrize("eta", [0.1, 1.0, 4.0])
+def test_a_choice_loses_up_to_its_pure_epsilon_and_no_more(eta):
+    """Every utility of a choice among 2 to 200 moves by 1 at most; the worst is one up and all the others down."""
+    pure = float(Mechanism("exponential", sensitivity=ONE, scale=Fraction(eta), count=1).pure_epsilon())
+    rng = np.random.default_rng(0)
+
+    def losses(utilities, moved):
+        chances = [np.exp(eta * u / 2) / np.exp(eta * u / 2).sum() for u in (utilities, moved)]
+        return np.abs(np.log(chances[1] / chances[0])).max()
+
+    for _ in range(200):
+        utilities = rng.normal(0, 3, rng.integers(2, 20))
+        assert losses(utilities, utilities + rng.uniform(-1, 1, utilities.size)) <= pure
+    one = np.array([-8.0 / eta, *np.zeros(199)])
+    assert losses(one, one + np.where(np.arange(200) == 0, 1, -1)) == pytest.approx(pure, rel=0.02)
 
 
 def test_small_eta_costs_two_fifths_of_its_square():

@@ -5,7 +5,8 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth_core.privacy.accounts import Composition, Stratum, snapshot_numbers, which_count
+from synth_core.privacy.accounts import Composition, Stratum, pure_epsilon, snapshot_numbers, which_count
+from synth_core.privacy.budget import Mechanism, gaussian_for
 
 NORTH, SOUTH = (Stratum(partition="region", part=part) for part in ("north", "south"))
 OTHER = Stratum(partition="age", part="north")
@@ -66,3 +67,15 @@ def test_a_refund_leaves_the_price_of_the_others(spent) -> None:
 
 def test_snapshots_are_numbered_as_they_appear() -> None:
     assert snapshot_numbers(["b", "a", "b", "c"]) == [1, 2, 1, 3]
+
+
+def test_pure_epsilons_add_up_but_for_parts_of_one_partition():
+    """Two parts share no record, so the larger counts; snapshots and questions about all records add up."""
+    tenth, third = (Mechanism("discrete_laplace", sensitivity=ONE, scale=Fraction(n), count=1) for n in (10, 3))
+    assert pure_epsilon([("s", None, tenth), ("s", NORTH, tenth)]) == 0.2
+    assert pure_epsilon([("s", NORTH, tenth), ("s", SOUTH, tenth), ("s", SOUTH, tenth)]) == 0.2
+    assert pure_epsilon([("s", NORTH, tenth), ("t", SOUTH, tenth)]) == 0.2
+    assert pure_epsilon([("s", NORTH, tenth)], rows_per_unit=3) == 0.3
+    assert pure_epsilon([("s", None, third)]) == 0.333334, "rounded up"
+    assert pure_epsilon([]) is None
+    assert pure_epsilon([("s", None, tenth), ("s", SOUTH, gaussian_for(ONE, sensitivity=ONE, count=1))]) is None

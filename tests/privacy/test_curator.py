@@ -70,6 +70,22 @@ def test_laplace_noise_is_laplace_noise(factor, fits):
     assert bool(p > 1e-4) is fits
 
 
+def test_pure_scores_have_laplace_noise_of_the_scale_that_is_charged(codes, ledger):
+    """2,000 scores of 0 against the distribution of the record's scale, and of two that are not it."""
+    entropy = SeededEntropy(7)
+    queries = [Misfit(("a",), np.zeros(2), penalty=float(k)) for k in range(2000)]
+    asked = people_curator(codes, DOMAIN, ledger, entropy=entropy)
+    values = asked.score(queries, BUDGET / 2, purpose="scores", pure=True)
+    (record,) = charged_records(ledger.records())
+    assert record.mechanism.name == "discrete_laplace"
+    assert record.mechanism.pure_epsilon() == 2000 / record.mechanism.scale
+    assert BUDGET / 2 * Fraction(999_999, 1_000_000) < spent(ledger) <= BUDGET / 2
+    noise = np.array(values) - (5000 - np.arange(2000))
+    fits = {f: kstest(noise, laplace(scale=float(record.mechanism.scale) * f).cdf).pvalue > 1e-4 for f in (0.7, 1, 1.3)}
+    assert fits == {0.7: False, 1: True, 1.3: False}
+    assert asked.score(queries, BUDGET / 2, purpose="scores", pure=True) == values, "asked again, answered again"
+
+
 def test_laplace_noise_takes_no_weights(curator):
     with pytest.raises(SpecError, match="one scale for all tables"):
         curator.measure([("a",)], BUDGET, purpose="tables", weights=[1.0], pure=True)
@@ -139,27 +155,27 @@ def test_another_question_gets_another_draw(curator):
     assert (one != two).any()
 
 
+class Unreadable:
+    """Counts that raise an error when they are read."""
+
+    domain, scale = DOMAIN, 1
+
+    def __init__(self, error):
+        self.error = error
+
+    def tables(self, cliques):
+        raise self.error
+
+
 def test_over_the_cap_nothing_is_counted(ledger):
-    class Unreadable:
-        domain, scale = DOMAIN, 1
-
-        def tables(self, cliques):
-            raise AssertionError("counts were read")
-
-    curator = Curator(counts=Unreadable(), ledger=ledger, spending=SPENDING)
+    curator = Curator(counts=Unreadable(AssertionError("counts were read")), ledger=ledger, spending=SPENDING)
     with pytest.raises(BudgetRefused):
         curator.measure([("a",)], BUDGET * 2, purpose="too much")
     assert spent(ledger) == 0
 
 
 def test_errors_inside_the_wall_lose_their_words(ledger):
-    class Broken:
-        domain, scale = DOMAIN, 1
-
-        def tables(self, cliques):
-            raise KeyError("Jane Doe, born 1970")
-
-    curator = Curator(counts=Broken(), ledger=ledger, spending=SPENDING)
+    curator = Curator(counts=Unreadable(KeyError("Jane Doe, born 1970")), ledger=ledger, spending=SPENDING)
     with pytest.raises(WallError) as refusal:
         curator.measure([("a",)], BUDGET / 4, purpose="x")
     assert "Jane" not in str(refusal.value)

@@ -17,7 +17,7 @@ from synth_core.domain import Domain
 from synth_core.ledger.memory import MemoryLedger
 from synth_core.ledger.sql import SqlLedger
 from synth_core.privacy.accounts import Account, State
-from synth_core.privacy.answer_form import AnswerForm, Block, Kind, fingerprint
+from synth_core.privacy.answer_form import AnswerForm, AnswerKind, Block, fingerprint
 from synth_core.privacy.curator import Curator, Spending
 from synth_core.privacy.queries import BoxCount, Coarsened, Dependence, Misfit, Query, Total
 from synth_core.privacy.strategies import Strategy
@@ -200,14 +200,14 @@ def test_a_record_says_what_its_answer_is(ledger) -> None:
     ask.choose([MISFIT, replace(MISFIT, penalty=1.0)], MU2, purpose="choices")
     blocks = [[(block.kind, block.clique, block.shape) for block in record.form.blocks] for record in answered(ledger)]
     assert blocks == [
-        [(Kind.MARGINAL, ("a", "b"), (2, 3))],
+        [(AnswerKind.MARGINAL, ("a", "b"), (2, 3))],
         [
-            (Kind.MERGED, ("b", "c"), (2, 3)),
-            (Kind.MARGINAL, ("b",), (3,)),
-            (Kind.STRATEGY, ("b",), (3,)),
+            (AnswerKind.MERGED, ("b", "c"), (2, 3)),
+            (AnswerKind.MARGINAL, ("b",), (3,)),
+            (AnswerKind.STRATEGY, ("b",), (3,)),
         ],
-        [(Kind.SCORES, (), (2,))],
-        [(Kind.CHOICES, (), (1,))],
+        [(AnswerKind.SCORES, (), (2,))],
+        [(AnswerKind.CHOICES, (), (1,))],
     ]
     assert answered(ledger)[1].form.blocks[0].groups == ((0, 0, 1), None)
 
@@ -236,9 +236,9 @@ def test_a_form_is_read_as_it_was_written() -> None:
     form = AnswerForm(
         fingerprint="f",
         blocks=(
-            Block(kind=Kind.MERGED, clique=("a", "b"), shape=(2, 2), groups=(None, groups)),
-            Block(kind=Kind.MERGED, clique=("b",), shape=(2,), groups=(groups,)),
-            Block(kind=Kind.STRATEGY, clique=("b",), shape=(4,), strategy="digest"),
+            Block(kind=AnswerKind.MERGED, clique=("a", "b"), shape=(2, 2), groups=(None, groups)),
+            Block(kind=AnswerKind.MERGED, clique=("b",), shape=(2,), groups=(groups,)),
+            Block(kind=AnswerKind.STRATEGY, clique=("b",), shape=(4,), strategy="digest"),
         ),
     )
     assert AnswerForm.from_json(form.to_json()) == form

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from synth_core.errors import PublishError
-from synth_core.privacy.budget import gaussian_for
+from synth_core.privacy.budget import Mechanism, gaussian_for
 from synth_core.release import certificate as certificates
 from synth_core.release import signing
 from synth_core.release.manifest import digest_of, previous_manifest
@@ -150,6 +150,24 @@ def test_the_dearest_stratum_counts_with_all_of_its_steps(pair):
     assert certificates.certificate_problems(certificate, manifest) == [
         "certificate.json: the spends of step 'fit' do not add up to the manifest's"
     ]
+
+
+def test_an_epsilon_without_a_delta_is_that_of_all_spends(pair):
+    """Two questions of a tenth each lose two tenths, and no less; one with Gaussian noise has no such epsilon."""
+    certificate, manifest = pair
+    laplace = Mechanism("discrete_laplace", Fraction(1), Fraction(10), 1)
+    step = {"fit": {"mu2": str(laplace.mu2() * 2)}}
+    for one in (manifest["guarantee"], certificate["guarantee"]):
+        one.update(steps=step, pure_epsilon=0.2)
+    for spend in certificate["spends"]:
+        spend.update(mechanism=laplace.to_json(), mu2=str(laplace.mu2()))
+    assert certificates.certificate_problems(certificate, manifest) == []
+    smaller = "certificate.json: states a smaller epsilon without a delta than its spends add up to"
+    manifest["guarantee"]["pure_epsilon"] = certificate["guarantee"]["pure_epsilon"] = 0.199999
+    assert certificates.certificate_problems(certificate, manifest) == [smaller]
+    manifest["guarantee"]["pure_epsilon"] = certificate["guarantee"]["pure_epsilon"] = 0.2
+    certificate["spends"][1].update(mechanism=HALF.to_json(), mu2=str(HALF.mu2()))
+    assert smaller in certificates.certificate_problems(certificate, manifest), "Gaussian noise needs a delta"
 
 
 @pytest.mark.parametrize("stratum", [[], ["region"], 3])

@@ -52,6 +52,14 @@ def test_attached_columns_are_functions_of_the_published_row():
     assert all(np.array_equal(again[name], codes[:, k]) for k, name in enumerate(schema.domain))
 
 
+def test_a_name_in_backticks_may_hold_signs_of_comparison():
+    columns = [{"name": "=x", "kind": "integer", "bounds": [0, 9], "bins": 10}]
+    attached = [{"name": "twice", "computed": "2 * `=x`"}, {"name": "large", "computed": "`=x` >= 5"}]
+    schema = Schema.model_validate({"columns": columns, "attached": attached})
+    rows = decode(np.array([[3], [7]]), schema, np.random.default_rng(0))
+    assert rows[["twice", "large"]].to_numpy().tolist() == [[6, 0], [14, 1]]
+
+
 def test_they_are_measured_nowhere_and_change_no_draw():
     plain, schema = schema_of(), schema_of(DENSITY)
     assert plain.domain == schema.domain

@@ -54,6 +54,20 @@ def test_encoding_what_was_decoded_gives_the_same_codes(schema, seed):
             assert np.array_equal(again[column.name], codes[:, position])
 
 
+def test_other_of_numbers_is_read_again_where_nothing_may_be_missing():
+    """Before, a release with such a column was paid and could not be judged: its own extract was refused."""
+    schema = schema_of(
+        *({**column, "unseen": "other", "name": name} for name, column in zip("ab", (GRADE, AGE), strict=True))
+    )
+    codes = np.array([[3, 3], [0, 1]])
+    rows = decode(codes, schema, np.random.default_rng(0))
+    again = encode(rows, schema.as_decoded)
+    assert np.array_equal(np.column_stack(list(again.values())), codes)
+    assert schema.as_decoded.domain == schema.domain
+    with pytest.raises(SourceError, match="column 'a' has a missing value"):
+        encode(rows, schema)  # a confidential source that declares none has none
+
+
 def test_other_is_a_word_in_text_and_null_in_numbers():
     columns = [
         {**column, "name": name, "unseen": "other"} for name, column in zip("abcd", (SEX, GRADE, AGE, PAY), strict=True)

@@ -121,6 +121,12 @@ def test_couples_in_twos():
         ),
         ({"together": [{"name": "r", "people": {"relation": "aunt"}, "at_most": 1}]}, "rule 'r': column 'relation'"),
         ({"together": [{"name": "r", "people": {"sex": 1}, "at_most": 1}]}, "column 'sex' is not one of person's"),
+        ({"roles": {"column": "sex", "reference": "reference"}}, "roles: column 'sex' is not one of person's"),
+        ({"roles": {"column": "relation", "reference": "head"}}, "roles: column 'relation'"),
+        (
+            {"roles": {"column": "relation", "reference": "reference", "age": "relation"}},
+            "roles: column 'relation' holds no numbers in bins",
+        ),
         (
             {"together": [{"name": "r", "people": {"relation": "child"}, "at_least": 2}]},
             "households of one person have not 2 such people",

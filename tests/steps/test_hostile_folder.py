@@ -142,3 +142,22 @@ def test_a_damaged_shard_has_no_rows_and_ends_no_page(released, tmp_path):
     paths.shard(0).write_bytes(b"no Parquet file at all, of some length")
     office = Office(paths.workspace)
     assert office.rows(office.manifest("r1")) == 0
+
+
+ESCAPE = "\x1b]0;title\x07\x1b[2J"
+"""Renames the window of a terminal, and clears it."""
+
+
+def test_a_download_writes_no_control_characters_to_a_terminal(download, synth):
+    """Before, a label of the schema, or the name of a file, could give orders to the terminal of who read them."""
+    sound = (download / "schema.yaml").read_text()
+    labelled = sound.replace("kind: categorical", f"kind: categorical\n  labels: {{m: {json.dumps(ESCAPE)}}}", 1)
+    (download / "schema.yaml").write_text(labelled)
+    code, out, err = synth("ask", download, "--by", "sex")
+    assert code != 0
+    assert "labels: m: line breaks and control characters are not allowed" in " ".join(err.split())
+    (download / "extract" / f"{ESCAPE}.parquet").write_text("")
+    code, verified, _ = synth("verify", download)
+    assert code == 1
+    assert "is not listed in the manifest" in verified
+    assert "\x1b" not in out + err + verified

@@ -99,8 +99,9 @@ def test_a_public_number_of_rows_is_that_of_every_table(tmp_path):
     ("changes", "words"),
     [
         ({"uncertainty": 2}, "3 tables need as many replicates of the model, and uncertainty makes 2; raise"),
-        ({"method": "privbayes"}, "a model of method 'privbayes' has none; choose another"),
-        ({"method": "dualquery"}, "a model of method 'dualquery' has none; choose another"),
+        ({"method": "privbayes", "preset": "paper"}, "a model of method 'privbayes' has none with these settings"),
+        ({"method": "dualquery"}, "a model of method 'dualquery' has none with these settings; choose another"),
+        ({"method": "privmn"}, "a model of method 'privmn' has none with these settings; choose another"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_before_anything_is_spent(tmp_path, changes, words):

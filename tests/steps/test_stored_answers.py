@@ -13,7 +13,7 @@ from synth_core.domain import Domain
 from synth_core.ledger.answers import UNKNOWN
 from synth_core.ledger.sql import open_ledger
 from synth_core.privacy.accounts import State
-from synth_core.privacy.answer_form import Kind
+from synth_core.privacy.answer_form import AnswerKind
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.strata import Division
 from synth_core.release.verify import verify_release
@@ -62,8 +62,8 @@ def released(folder, method, **changes):
 def test_every_marginal_is_compared_also_one_of_merged_codes(tmp_path, method, merges) -> None:
     """A table that was fitted to its answers is nearer to them than twice the noise; none is dropped without a word."""
     paths, quality, blocks = released(tmp_path, method)
-    tables = [block for block in blocks if block.kind in (Kind.MARGINAL, Kind.MERGED)]
-    assert any(block.kind is Kind.MERGED and "job" in block.clique for block in tables) == merges
+    tables = [block for block in blocks if block.kind in (AnswerKind.MARGINAL, AnswerKind.MERGED)]
+    assert any(block.kind is AnswerKind.MERGED and "job" in block.clique for block in tables) == merges
     assert 0 <= quality["distance_from_answers"] < 2 * quality["distance_of_noise_alone"] < 0.2
     measured = json.loads(paths.quality.read_text())["measured"]
     assert sorted((tuple(m["clique"]), m["cells"]) for m in measured) == sorted(
@@ -80,8 +80,8 @@ def test_square_strategies_do_not_pass_as_marginals(tmp_path) -> None:
     paths, quality, blocks = released(tmp_path, "hdmm", options=PREFIXES)
     domain = Schema.load(paths.schema).domain
     assert all(block.shape == domain.shape(block.clique) for block in blocks)
-    assert [block.kind for block in blocks if "age" not in block.clique] == [Kind.MARGINAL]
-    assert [block.kind for block in blocks if "age" in block.clique] == [Kind.STRATEGY] * 2
+    assert [block.kind for block in blocks if "age" not in block.clique] == [AnswerKind.MARGINAL]
+    assert [block.kind for block in blocks if "age" in block.clique] == [AnswerKind.STRATEGY] * 2
     assert quality["distance_from_answers"] < 2 * quality["distance_of_noise_alone"] < 0.2
     assert (quality["answers_used"], quality["answers_unused"]) == (1, {"strategy answers": 2})
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from synth_core.privacy.accounts import Runner, SpendRequest
-from synth_core.privacy.answer_form import AnswerForm, Block, Kind, fingerprint
+from synth_core.privacy.answer_form import AnswerForm, AnswerKind, Block, fingerprint
 from synth_core.privacy.budget import gaussian_for
 
 RUNNER = Runner(dag="census_release", run="manual__2026-01-01", task="fit", actor="ops")
@@ -35,7 +35,7 @@ def spend(ledger, release, step, *, mu2, finish=True):
         step=step,
         purpose=f"{step} marginals",
         mechanism=mechanism,
-        form=AnswerForm(fingerprint=fingerprint("test", [step]), blocks=(Block(kind=Kind.SCORES, shape=(2,)),)),
+        form=AnswerForm(fingerprint=fingerprint("test", [step]), blocks=(Block(kind=AnswerKind.SCORES, shape=(2,)),)),
         runner=replace(OTHER_RUN, task=step),
     )
     reservation = ledger.reserve(request)

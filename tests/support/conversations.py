@@ -43,10 +43,10 @@ def people_ledger(cap_epsilon):
     return ledger
 
 
-def people_curator(codes, domain, ledger, *, step="fit"):
+def people_curator(codes, domain, ledger, *, step="fit", entropy=None):
     """A curator that spends from that account on a table in memory."""
     spending = Spending(dataset="people", snapshot="s", release="r", step=step)
-    return Curator(counts=TableCounts(codes, domain), ledger=ledger, spending=spending)
+    return Curator(counts=TableCounts(codes, domain), ledger=ledger, spending=spending, entropy=entropy)
 
 
 def spent(ledger):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from support import sound_inputs
+from support.hostile_linked import LINKED_TEXTS, LinkedReaders
 from support.hostile_release import ESTIMATES, QUESTION, RELEASE_KINDS, ReleaseReaders
 from support.hostile_workspace import TEXTS, WorkspaceReaders, client_of
 from support.small_release import people, run_all, write_release
@@ -53,7 +54,7 @@ def mutated(sound: bytes, rng: np.random.Generator) -> bytes:
     return bytes(text)
 
 
-class Readers(WorkspaceReaders, ReleaseReaders):
+class Readers(WorkspaceReaders, ReleaseReaders, LinkedReaders):
     """A small published release, its files as sound inputs, and one method for each reader."""
 
     def __init__(self, folder: Path) -> None:
@@ -300,8 +301,8 @@ class Readers(WorkspaceReaders, ReleaseReaders):
             "replicates_inside": lambda: self.inside("replicates"),
             "model_inside": lambda: self.inside("model"),
         }
-        if kind in TEXTS:
-            return TEXTS[kind]
+        if kind in (texts := TEXTS | LINKED_TEXTS):
+            return texts[kind]
         if kind in made:
             return made[kind]()
         path = files.get(kind) or getattr(self.paths, kind)
@@ -317,6 +318,7 @@ KINDS = (
     *("head", "export", "rest", "numbers", "lookup", "frame", "plan", "records", "moments", "division", "backup"),
     *("journal", "form", "notices", "speed", "snapshot", "signature", "public_key", "compared"),
     *RELEASE_KINDS,
+    *LINKED_TEXTS,
 )
 
 
@@ -334,7 +336,7 @@ def judged(readers: Readers, kind: str, content: bytes) -> tuple[str, str]:
         return "failed", f"{type(error).__name__}: {error}"
     finally:
         signal.alarm(0)
-    if kind in ("csv", "parquet", "frame", "compared") and CANARY in text:
+    if kind in ("csv", "parquet", "frame", "compared", "people") and CANARY in text:
         return "failed", "a refusal quotes a cell"
     if kind in ("spec", "plan") and readers.ledger.balance("people").charged_mu2 != readers.charged:
         return "failed", "something was charged"

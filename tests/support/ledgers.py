@@ -15,13 +15,13 @@ import numpy as np
 from synth_core.ledger.memory import MemoryLedger
 from synth_core.ledger.sql import SqlLedger
 from synth_core.privacy.accounts import Account, Answer, Runner, SpendRequest
-from synth_core.privacy.answer_form import AnswerForm, Block, Kind, fingerprint
+from synth_core.privacy.answer_form import AnswerForm, AnswerKind, Block, fingerprint
 from synth_core.privacy.budget import NONE, gaussian_for, mu2_of
 
 DATASET = "census-2026"
 CAP = mu2_of(2.0, 1e-5)
 TENTH = CAP / 10
-FORM = AnswerForm(fingerprint=fingerprint("test", ["a question"]), blocks=(Block(kind=Kind.SCORES, shape=(3,)),))
+FORM = AnswerForm(fingerprint=fingerprint("test", ["a question"]), blocks=(Block(kind=AnswerKind.SCORES, shape=(3,)),))
 RUNNER = Runner(dag="monthly", run="r1", task="fit", actor="someone")
 
 

@@ -46,6 +46,11 @@ def linked_schema(**changed: object) -> LinkedSchema:
 SCHEMA = linked_schema()
 """Households of up to four people."""
 
+ROLES = linked_schema(
+    roles={"column": "relation", "reference": "reference", "partner": "partner", "child": "child", "age": "age"}
+)
+"""The same with roles, so that couples and children are spoken of."""
+
 
 def linked_frames(households: int, *, seed: int = 0) -> dict[str, pd.DataFrame]:
     """Households in which partners are of an age and children younger; the owners are older."""

@@ -10,17 +10,8 @@ from hypothesis import strategies as st
 from synth_core.domain import Domain
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.triangulation import TriangulatedGraph
-from synth_core.synthesizers.correlation import (
-    Terms,
-    connect_paths,
-    load,
-    normalise_scores,
-    pair_loads,
-    select_pairs,
-    strongest_triples,
-    widen_cliques,
-    worth_their_noise,
-)
+from synth_core.synthesizers import correlation
+from synth_core.synthesizers.correlation import Terms, connect_paths, normalise_scores, pair_loads, select_pairs
 from synth_core.synthesizers.structure import graph_with
 
 SCORE = st.floats(0.0, 1.0).map(lambda x: round(x, 3))
@@ -187,25 +178,25 @@ def test_loads_count_the_noise_that_known_margins_leave():
     noise = rng.normal(size=(20000, 2, 2))
     rest = noise - noise.mean(1, keepdims=True) - noise.mean(2, keepdims=True) + noise.mean((1, 2), keepdims=True)
     ratio = np.abs(rest).sum(axis=(1, 2)).mean() / np.abs(noise).sum(axis=(1, 2)).mean()
-    assert load(domain, ("a", "b"), interactions=True) / 4 == pytest.approx(ratio, rel=0.02)
-    assert load(domain, ("a", "b"), interactions=False) == 4
-    assert load(domain, ("a", "c"), interactions=True) > 0
+    assert correlation.load(domain, ("a", "b"), interactions=True) / 4 == pytest.approx(ratio, rel=0.02)
+    assert correlation.load(domain, ("a", "b"), interactions=False) == 4
+    assert correlation.load(domain, ("a", "c"), interactions=True) > 0
 
 
 def test_tables_are_measured_while_they_are_worth_their_noise():
-    assert worth_their_noise([1.0, 1.0], [100.0, 100.0], mu2=0.01) == []
-    assert worth_their_noise([10.0, 1000.0, 900.0], [8.0, 8.0, 8.0], mu2=1.0) == [1, 2]
-    assert worth_their_noise([500.0, 500.0], [800.0, 8.0], mu2=1.0) == [1]
+    assert correlation.worth_their_noise([1.0, 1.0], [100.0, 100.0], mu2=0.01) == []
+    assert correlation.worth_their_noise([10.0, 1000.0, 900.0], [8.0, 8.0, 8.0], mu2=1.0) == [1, 2]
+    assert correlation.worth_their_noise([500.0, 500.0], [800.0, 8.0], mu2=1.0) == [1]
 
 
 def test_triples_come_from_inside_the_cliques_the_strongest_first():
     domain = Domain.of({"a": 2, "b": 2, "c": 2, "d": 50, "e": 2})
     strengths = symmetric([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0], 5)
     cliques = [("a", "b", "c", "d"), ("c", "e"), ("a", "b", "e")]
-    found = strongest_triples(domain, cliques, strengths, largest=100, count=10)
+    found = correlation.strongest_triples(domain, cliques, strengths, largest=100, count=10)
     assert found == [("a", "b", "e"), ("a", "b", "c")]
-    assert strongest_triples(domain, cliques, strengths, largest=1000, count=1) == [("b", "c", "d")]
-    assert strongest_triples(domain, [("a", "b")], strengths, largest=1000, count=5) == []
+    assert correlation.strongest_triples(domain, cliques, strengths, largest=1000, count=1) == [("b", "c", "d")]
+    assert correlation.strongest_triples(domain, [("a", "b")], strengths, largest=1000, count=5) == []
 
 
 def test_cliques_are_widened_by_the_strongest_pairs_that_leave_them_small():
@@ -213,9 +204,9 @@ def test_cliques_are_widened_by_the_strongest_pairs_that_leave_them_small():
     strengths = np.zeros((4, 4))
     strengths[0, 2] = strengths[2, 0] = 0.5
     tree = junction_tree(domain, [("a", "b")])
-    assert set(widen_cliques(tree, strengths, room=0)) == {("a", "b"), ("c",), ("d",)}
-    assert set(widen_cliques(tree, strengths, room=25)) == {("a", "b"), ("a", "c"), ("d",)}
-    assert set(widen_cliques(tree, strengths, room=1000)) == {("a", "b", "c", "d")}
+    assert set(correlation.widen_cliques(tree, strengths, room=0)) == {("a", "b"), ("c",), ("d",)}
+    assert set(correlation.widen_cliques(tree, strengths, room=25)) == {("a", "b"), ("a", "c"), ("d",)}
+    assert set(correlation.widen_cliques(tree, strengths, room=1000)) == {("a", "b", "c", "d")}
 
 
 def test_a_large_tree_stays_as_it_is_when_cliques_are_widened():
@@ -225,5 +216,5 @@ def test_a_large_tree_stays_as_it_is_when_cliques_are_widened():
     cliques = "abdegmn", "abcde", "abdegh", "bdegmno", "bdefgmo", "bdfgjmo", "bgijmo", "bgjkmo", "bgklmo"
     tree = junction_tree(domain, map(tuple, cliques))
     assert set(tree.cliques) == set(map(tuple, cliques))
-    assert set(widen_cliques(tree, np.ones((15, 15)), room=tree.cells)) == set(tree.cliques)
+    assert set(correlation.widen_cliques(tree, np.ones((15, 15)), room=tree.cells)) == set(tree.cliques)
     assert graph_with(domain, tree.cliques).cells > 10 * tree.cells

@@ -17,8 +17,9 @@ from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import Curator, Spending
 from synth_core.storage.counting import TableCounts
-from synth_core.synthesizers.base import Tools, load_scores, load_structure, save_scores, save_structure
+from synth_core.synthesizers.base import Tools, has_replicates, load_scores, load_structure, save_scores, save_structure
 from synth_core.synthesizers.methods import METHODS, synthesizer
+from synth_core.synthesizers.replicates import LastFit, Redrawing
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +57,7 @@ def new_ledger(epsilon=2.0):
     return ledger
 
 
-def converse(method, ledger, codes, folder=None):
+def converse(method, ledger, codes, folder=None, tools=None):
     """The three phases; with a folder the artifacts travel through files, as they do between tasks."""
     plan = method.plan(DOMAIN, BUDGET)
     counts = TableCounts(codes, DOMAIN)
@@ -73,7 +74,7 @@ def converse(method, ledger, codes, folder=None):
     if folder:
         save_structure(structure, folder / "structure.json")
         structure = load_structure(folder / "structure.json")
-    return method.fit(curator("fit"), plan, structure, Tools())
+    return method.fit(curator("fit"), plan, structure, tools or Tools())
 
 
 def charged(ledger):
@@ -99,14 +100,16 @@ class Told(NamedTuple):
     preset: str
     ledger: SqlLedger
     model: Model
+    fits: LastFit
 
 
 @pytest.fixture(scope="module", params=VARIANTS, ids="-".join)
 def told(request, codes):
     """One conversation of each method and preset; who asks again is given its answers."""
     method, preset = request.param
-    ledger = new_ledger()
-    return Told(method, preset, ledger, converse(synthesizer(method, preset), ledger, codes))
+    ledger, fits = new_ledger(), LastFit()
+    model = converse(synthesizer(method, preset), ledger, codes, tools=fits.observing(Tools()))
+    return Told(method, preset, ledger, model, fits)
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +121,12 @@ def floor(codes):
 def test_spends_its_plan_and_not_more(told):
     assert charged(told.ledger) <= BUDGET
     assert charged(told.ledger) >= BUDGET * Fraction(999, 1000), "budget was left unused"
+
+
+def test_a_method_says_beforehand_whether_its_models_have_replicates(told):
+    """Before, methods without them were named, but not presets: replicate tables were refused when all was paid."""
+    found = Redrawing.where_known(told.model, told.fits.of(told.model), (), seed=0) is not None
+    assert has_replicates(synthesizer(told.method, told.preset), DOMAIN) == found
 
 
 @variants

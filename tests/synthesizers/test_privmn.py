@@ -1,8 +1,10 @@
 """PrivMN: the printed rule is refused and attacked, ours resists; loopy calibration of its clusters changes nothing."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from synth_core import Schema, synthesize
 from synth_core.audit.adversary import Notebook
 from synth_core.domain import Domain
 from synth_core.errors import SpecError
@@ -12,6 +14,7 @@ from synth_core.models.loopy import LoopyOracle
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
 from synth_core.privacy.curator import Curator, Spending
+from synth_core.privacy.wording import loss_text
 from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.base import Scores, Tools
 from synth_core.synthesizers.consistency import model_in_turn, reconcile
@@ -166,11 +169,51 @@ def test_edges_need_what_matters_and_more_than_noise():
     assert clusters(20.0, rich) == {("a",), ("b",), ("c",)}
 
 
-def test_dependence_is_kept_and_progress_reported():
+def test_edges_of_independent_columns_are_as_rare_as_alpha_says_under_either_noise():
+    """Scores of pairs without dependence are noise alone; in 400 tables of 28 pairs one in twenty has an edge."""
+    domain = Domain.of(dict.fromkeys("abcdefgh", 2))
+    rng = np.random.default_rng(5)
+    found = {}
+    for preset, draw in (("default", rng.normal), ("pure", rng.laplace)):
+        method = synthesizer("privmn", preset)
+        plan = method.plan(domain, mu2_of(1.0, DELTA))
+        thresholds = np.array(list(method._thresholds(domain, plan, 1.0).values()))
+        sigma = method._sigmas(domain, plan)["dependence"]
+        width = sigma if preset == "default" else sigma / 2**0.5
+        found[preset] = np.mean([(draw(0, width, thresholds.size) > thresholds).any() for _ in range(400)])
+        assert np.mean([(draw(0, 1.4 * width, thresholds.size) > thresholds).any() for _ in range(400)]) > 0.12
+    assert found == {"default": pytest.approx(0.05, abs=0.04), "pure": pytest.approx(0.05, abs=0.04)}
+
+
+def test_pure_asks_with_laplace_noise_alone_and_states_what_that_loses():
+    domain, codes = dependent_pair()
+    frame, schema = pd.DataFrame(codes), Schema.from_sizes(dict(zip(domain.attributes, domain.sizes, strict=True)))
+    costs = {
+        preset: synthesize(frame, schema, method="privmn", preset=preset, epsilon=2.0, delta=DELTA).cost
+        for preset in ("default", "laplace", "pure")
+    }
+    assert (costs["default"].pure, costs["laplace"].pure) == (None, None)
+    pure = costs["pure"].pure
+    assert 0.3 < pure < 2.0
+    assert str(costs["pure"]).endswith(f"without a delta {loss_text(pure)}")
+    method = synthesizer("privmn", "pure")
+    lines = dict(method.preview(domain, method.plan(domain, mu2_of(2.0, DELTA))))
+    most = float(lines["epsilon without a delta"].removeprefix("at most "))
+    assert pure < most < 2 * pure, "one cluster of two was measured, and as many as columns may be"
+    gaussian = synthesizer("privmn")
+    assert "epsilon without a delta" not in dict(gaussian.preview(domain, gaussian.plan(domain, mu2_of(2.0, DELTA))))
+
+
+def dependent_pair():
+    """A domain of two columns and codes that depend on each other."""
     rng = np.random.default_rng(3)
     domain = Domain.of({"a": 2, "b": 3})
     first = rng.integers(0, 2, 4000)
-    codes = {"a": first, "b": np.where(rng.random(4000) < 0.8, first, rng.integers(0, 3, 4000))}
+    return domain, {"a": first, "b": np.where(rng.random(4000) < 0.8, first, rng.integers(0, 3, 4000))}
+
+
+def test_dependence_is_kept_and_progress_reported():
+    domain, codes = dependent_pair()
     method, ours = synthesizer("privmn"), curator(TableCounts(codes, domain))
     plan = method.plan(domain, mu2_of(2.0, DELTA))
     lines = []

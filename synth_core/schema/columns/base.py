@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PrivateAttr,
     StrictFloat,
     StrictInt,
     model_validator,
@@ -59,6 +60,8 @@ def whole_or_text(value: object) -> object:
 
 
 Value: TypeAlias = Annotated[int | str, BeforeValidator(whole_or_text)]
+Words: TypeAlias = Annotated[str, AfterValidator(one_line)]
+"""Text that is shown on terminals and pages: a label, or the name of a group or rule."""
 
 TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 """Words for truth values; a schema file is read as text."""
@@ -126,6 +129,9 @@ class ColumnBase(Declaration):
 
     unseen_remedy: ClassVar[str]
     """What a refusal says of a value that has no code."""
+
+    _is_decoded: bool = PrivateAttr(default=False)
+    """Whether it reads rows that were decoded by it, in which an empty cell may be OTHER."""
 
     @property
     def derived_from(self) -> tuple[str, ...]:
@@ -203,6 +209,20 @@ class ColumnBase(Declaration):
     def shows_other(self) -> bool:
         """Whether OTHER is written as such; otherwise it has no decoded form but a missing value."""
         return False
+
+    @property
+    def as_decoded(self) -> Self:
+        """The column as its own decoded cells are read: where OTHER has no other form, an empty cell is OTHER."""
+        copy = self.model_copy()
+        copy._is_decoded = True  # noqa: SLF001 - its own
+        return copy
+
+    @property
+    def empty_code(self) -> int | None:
+        """The code of an empty cell; None where there must be none."""
+        if self.null_code is None and self._is_decoded and self.has_missing:
+            return self.other_code
+        return self.null_code
 
     @property
     def has_missing(self) -> bool:
@@ -337,9 +357,9 @@ class ColumnBase(Declaration):
             return marks
         missing, unseen = marks == MISSING, marks == UNSEEN
         if missing.any():
-            if self.null_code is None:
+            if self.empty_code is None:
                 self.refuse(source, "has a missing value; declare nullable: true or fill it in the source")
-            marks[missing] = self.null_code
+            marks[missing] = self.empty_code
         if unseen.any():
             if self.other_code is None:
                 self.refuse(source, self.unseen_remedy)

@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field, StrictFloat, StrictInt
 
 from synth_core.domain import Codes
 from synth_core.schema.columns.base import ColumnBase, Declaration, read_truth
-from synth_core.schema.densities import WIDE, Densities, Scales, fit_densities, fit_uniform
+from synth_core.schema.densities import Densities, Scales, fit_densities, fit_uniform
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,6 +43,9 @@ LEAST_NUMBER = float(np.nextafter(0.0, 1.0))
 
 UNKNOWN_SHARE = 0.01
 """Share of the records about whose numbers a warning speaks before there are any."""
+
+WIDE = 2.0
+"""Multiple of the width of the bin beside it from which an end bin is a tail."""
 
 Places: TypeAlias = NDArray[np.uint16]
 Tail: TypeAlias = Literal["pareto", "exponential", "uniform"]

@@ -61,7 +61,7 @@ FIGURES = [
         title="Figure 5 and Table II: errors of marginals, and mean ranks",
         setting="Mean TVD of 3-way marginals, delta 1e-9 as in the paper, which runs each five times on Adult, Salary, "
         "NLTCS, Titanic and Loans at epsilons from 0.01 to 5. PrivSyn and DP-GAN are not here "
-        "([why](../absyn.md#figures)), and Loans is not at hand. At 0.01 the "
+        "([why](../absyn.md#figures)), and Loans is not among [the tables here](data.md). At 0.01 the "
         "noise on the number of titanic's records is larger than the number (1,304).",
         cells=vary(data=TABLES, epsilon=EPSILONS, scheme=SCHEMES),
         measure=partial(marginal_errors, delta=DELTA, alphas=ALPHAS),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,16 +24,20 @@ STYLE = {
     "axes.spines.right": False,
     "legend.frameon": False,
 }
-COLOURS = ("#0f766e", "#b45309", "#5f6b7a", "#7c3aed", "#be123c", "#1d4ed8", "#4d7c0f")
+COLOURS = (
+    *("#0f766e", "#b45309", "#5f6b7a", "#7c3aed", "#be123c", "#1d4ed8", "#4d7c0f"),
+    *("#d946ef", "#0891b2", "#111827", "#ca8a04"),
+)
 
 
 class Result(NamedTuple):
-    """One run of one cell of a figure, with its numbers by name."""
+    """One run of one cell of a figure, with its numbers by name, and the CPU seconds that all of it took, if kept."""
 
     figure: str
     cell: dict[str, Any]
     run: int
     values: dict[str, float]
+    cost: float | None = None
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,9 @@ def run(figure: Figure, path: Path, *, runs: int, deadline: float) -> Iterator[R
             done = any((r.figure, r.cell, r.run) == (figure.name, cell, number) for r in results)
             if done or time.process_time() >= deadline:
                 continue
-            result = Result(figure.name, cell, number, figure.measure(cell))
+            begun = time.process_time()
+            values = figure.measure(cell)
+            result = Result(figure.name, cell, number, values, round(time.process_time() - begun, 2))
             with path.open("a") as file:
                 file.write(json.dumps(result._asdict()) + "\n")
             yield result
@@ -116,6 +123,18 @@ def ticks_at(axes: Any, values: Iterable[float]) -> None:
     axes.set_xticks([], minor=True)
 
 
+def plain_numbers(axis: Any) -> None:
+    """Label a logarithmic axis of y with plain numbers: powers of ten and twice and five times these, or all if few."""
+    low, high = axis.get_view_interval()
+    wanted = {1, 2, 5} if high > 3 * low else set(range(1, 10))
+
+    def label(value: float, _: int) -> str:
+        return f"{value:g}" if round(value / 10 ** math.floor(math.log10(value) + 1e-9)) in wanted else ""
+
+    axis.set_major_formatter(label)
+    axis.set_minor_formatter(label)
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table in Markdown."""
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {' | '.join(row)} |" for row in rows)]
@@ -134,6 +153,8 @@ def write_page(paper: str, title: str, figures: Sequence[Figure], results: Seque
         with rc_context(STYLE):
             picture = Picture(figsize=(6.4, 3.8), layout="constrained")
             figure.draw(axes := picture.subplots(), own)
+            if axes.get_yscale() == "log":
+                plain_numbers(axes.yaxis)
             if axes.get_legend_handles_labels()[0]:
                 picture.legend(loc="outside upper center", ncols=3, fontsize=7)
             picture.savefig(out / "images" / image, format="svg", metadata={"Date": None, "Creator": None})

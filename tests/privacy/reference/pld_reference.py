@@ -143,7 +143,8 @@ def composed(events: list[dict]) -> list[tuple[str, str, str, int]]:
         else:
             kind = event["name"], str(sensitivity), str(scale)
             counts[kind] = counts.get(kind, 0) + event["count"]
-    return [(GAUSSIAN, "1", str(1 / ratio), 1), *((*kind, count) for kind, count in counts.items())]
+    gaussian = [(GAUSSIAN, "1", str(1 / ratio), 1)] if ratio else []
+    return [*gaussian, *((*kind, count) for kind, count in counts.items())]
 
 
 if __name__ == "__main__":

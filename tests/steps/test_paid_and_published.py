@@ -1,0 +1,42 @@
+"""What a plan accepts is published: declarations for which all was paid, and the release refused then."""
+
+import pandas as pd
+import pytest
+from support.small_release import SCHEMA, people, run_all, write_release
+
+from synth_core.errors import SpecError
+from synth_core.ledger.sql import open_ledger
+from synth_core.release.paths import ReleasePaths
+from synth_core.release.verify import check_release
+from synth_core.steps import cost, prepare
+
+
+def released(folder, **changes):
+    run_all(write_release(folder, evaluate="none", **changes), folder / "workspace")
+    return ReleasePaths(folder / "workspace", "r1")
+
+
+@pytest.mark.parametrize("kind", ["integer", "categorical"])
+def test_a_column_of_numbers_takes_unseen_values_and_none_is_missing(tmp_path, kind):
+    column = "bounds: [0, 49], bins: 5" if kind == "integer" else "values: [10, 20, 30]"
+    declared = SCHEMA.replace("kind: integer, bounds: [0, 99], bins: 5", f"kind: {kind}, {column}, unseen: other")
+    paths = released(tmp_path, declared=declared, method="independent")
+    assert check_release(paths.public).sound
+    rows = pd.concat(map(pd.read_parquet, paths.extract.iterdir()))
+    assert rows["age"].isna().any(), "what was unseen has no number"
+
+
+def test_rows_that_a_method_found_are_published_without_replicates(tmp_path):
+    paths = released(tmp_path, method="dualquery", preset="rows", options={"rounds": 5})
+    assert check_release(paths.public).sound
+
+
+def test_strata_are_refused_by_the_plan_as_by_the_release(tmp_path):
+    """Before, the plan looked at one stratum, and not at the account."""
+    declared = SCHEMA + "unit_column: who\n"
+    rows = people().assign(who=range(617))
+    spec = write_release(tmp_path, declared=declared, frame=rows, strata="sex", method="mst", rows_per_unit=3)
+    for refused in (cost, prepare):
+        with pytest.raises(SpecError, match="only an account with one row per unit can be stratified"):
+            refused(spec, workspace=tmp_path / "workspace")
+    assert not open_ledger(tmp_path / "workspace").balance("people").held_mu2
