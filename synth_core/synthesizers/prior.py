@@ -36,9 +36,9 @@ from synth_core.synthesizers.independent import positive_shares
 from synth_core.synthesizers.precision import shrink_misfits
 from synth_core.synthesizers.structure import MEAN_ABSOLUTE, best_batch
 
-SAMPLING_NOISE = 8.0
+SAMPLING_NOISE = 5.0
 """Standard deviation in records of the sampling noise that a public table's counts are taken to have: that of a cell of
-64 records, the mean in the largest table that is modelled."""
+25 records. The largest table that is modelled has about 40 in each, on average."""
 LARGEST_TABLE = 2**15
 """Number of records of a public table for each of these the noise grows by one record, so that tables stay small."""
 LEAST_SHARE = 1e-6

@@ -158,9 +158,10 @@ class PrivMRF(OneWayFirst):
     def learn_prior(self, public: PublicRows) -> Reference:
         """What this method makes of a public table: its own questions, answered without noise."""
         domain = public.domain
-        marginals = Fraction(self._most(domain)) / Fraction(sampling_noise(public.rows)) ** 2
         share = self.plan(domain, Fraction(1)).mu2("marginals" if len(domain) > 1 else "one-way")
-        own = replace(self, rare=0.0, tau=min(self.tau, PRIOR_CELLS), tau_beyond_pairs=min(self.tau, PRIOR_CELLS))
+        cells = min(self.tau, PRIOR_CELLS)
+        own = replace(self, rare=0.0, tau=cells, tau_beyond_pairs=cells, marginals_per_attribute=PRIOR_MARGINALS)
+        marginals = Fraction(own._most(domain)) / Fraction(sampling_noise(public.rows)) ** 2
         talk = run_phases(own, own.plan(domain, marginals / share), lambda _: cast(Curator, PublicTable(public)))
         assert isinstance(talk.model, MarkovRandomField)  # noqa: S101 - nothing was merged
         return Reference.of(talk.model, float(public.rows))
@@ -453,7 +454,9 @@ MAX_PASSES = 100
 """Upper limit of the passes of inference of a round's fit."""
 LAST_PASSES = 1000
 """Upper limit of the passes of inference of the last fit."""
-PRIOR_CELLS = 1e6
+PRIOR_MARGINALS = 10.0
+"""Upper limit of the marginals of a public table's model for each column: there they share no budget."""
+PRIOR_CELLS = 2e6
 """Upper limit of the junction tree of a public table's model in cells: the measured tables need room beside it."""
 SHARE_GRID = 2**20
 """Denominator of the shares of a budget."""
