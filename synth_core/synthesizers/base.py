@@ -222,7 +222,7 @@ class CanUsePrior(Protocol):
     def can_use_prior(self) -> bool:
         """Whether it does so with its options."""
 
-    def learn_prior(self, public: PublicRows) -> Reference:
+    def learn_prior(self, public: PublicCounts) -> Reference:
         """The model of a public table."""
 
     def score_beside(self, curator: Curator, plan: BudgetPlan, prior: Reference) -> Scores:
@@ -364,8 +364,8 @@ def require_prior(method: Synthesizer) -> CanUsePrior:
     return method
 
 
-class PublicRows(Protocol):
-    """The rows of a public table, as a method learns from them."""
+class PublicCounts(Protocol):
+    """A public table, as a method learns from it."""
 
     @property
     def domain(self) -> Domain:

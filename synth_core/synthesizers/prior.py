@@ -31,7 +31,7 @@ from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.reference import Reference
 from synth_core.privacy.curator import weighted_gaussian
 from synth_core.privacy.queries import Misfit
-from synth_core.synthesizers.base import Fit, PublicRows
+from synth_core.synthesizers.base import Fit, PublicCounts
 from synth_core.synthesizers.independent import positive_shares
 from synth_core.synthesizers.precision import shrink_misfits
 from synth_core.synthesizers.structure import MEAN_ABSOLUTE, best_batch
@@ -50,7 +50,7 @@ LIGHTEST, HEAVIEST = 1e-3, 1.0
 class PublicTable:
     """Answers the questions of a method about a public table: exactly, saying of each answer how noisy it is taken."""
 
-    def __init__(self, public: PublicRows) -> None:
+    def __init__(self, public: PublicCounts) -> None:
         """Open the table."""
         self.domain, self._count = public.domain, public.count
 

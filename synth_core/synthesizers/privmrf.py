@@ -35,7 +35,7 @@ from synth_core.synthesizers.base import (
     NUMBER,
     POSITIVE,
     PairScores,
-    PublicRows,
+    PublicCounts,
     Scores,
     Structure,
     Synthesizer,
@@ -155,13 +155,13 @@ class PrivMRF(OneWayFirst):
         budget = plan.mu2("pairs") + plan.mu2("marginals") * STEP * (scores.repeated - before)
         return replace(scores, pairs=self._dependence(curator, plan, scores, budget))
 
-    def learn_prior(self, public: PublicRows) -> Reference:
+    def learn_prior(self, public: PublicCounts) -> Reference:
         """What this method makes of a public table: its own questions, answered without noise."""
         domain = public.domain
         share = self.plan(domain, Fraction(1)).mu2("marginals" if len(domain) > 1 else "one-way")
         cells = min(self.tau, PRIOR_CELLS)
         own = replace(self, rare=0.0, tau=cells, tau_beyond_pairs=cells, marginals_per_attribute=PRIOR_MARGINALS)
-        marginals = Fraction(own._most(domain)) / Fraction(sampling_noise(public.rows)) ** 2
+        marginals = Fraction(round(PRIOR_MARGINALS * len(domain))) / Fraction(sampling_noise(public.rows)) ** 2
         talk = run_phases(own, own.plan(domain, marginals / share), lambda _: cast(Curator, PublicTable(public)))
         assert isinstance(talk.model, MarkovRandomField)  # noqa: S101 - nothing was merged
         return Reference.of(talk.model, float(public.rows))
