@@ -439,11 +439,13 @@ class _Pairs:
             return -0.25 * inverse * gradient
         steps, changes, newest = self._steps[: len(self), :], self._changes[: len(self), :], self._places[-1]
         change = self._changes[newest, :]
-        both = self._xp.stack([change, self._single(gradient)])
-        along, ahead = to_numpy(sum(both[:, block] @ steps[:, block].T for block in self._blocks))
-        self._products[: len(self), newest] = along
+        single, along, ahead = self._single(gradient), 0.0, 0.0
+        for block in self._blocks:
+            along += steps[:, block] @ change[block]
+            ahead += steps[:, block] @ single[block]
+        self._products[: len(self), newest] = to_numpy(along)
         upper = np.triu(self._products[np.ix_(self._places, self._places)])
-        factors = _solved(upper, ahead[self._places])
+        factors = _solved(upper, to_numpy(ahead)[self._places])
         scaled = (float(upper[-1, -1]) / _dot(change, inverse * change)) * inverse
         weights, met = self._placed(factors), 0.0
         found = gradient * scaled

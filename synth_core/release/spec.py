@@ -14,11 +14,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from synth_core.documents import Unreadable, find_line, parse_document, read_document
 from synth_core.errors import SpecError
-from synth_core.names import NAME, check_name, check_release_name, check_unit, one_line, suggest
+from synth_core.names import NAME, TABLES, check_name, check_release_name, check_unit, one_line, suggest
 from synth_core.release.prior import Prior
 from synth_core.release.schedule import Schedule
 from synth_core.release.strata import Strata
-from synth_core.schema.linked import TABLES
 
 ROUTINE = ("schedule", "pool", "deadline_hours")
 """Keys about when and where releases are run: they may change without making it another release."""

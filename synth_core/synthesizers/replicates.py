@@ -121,10 +121,8 @@ class Redrawing:
         codes = {m.clique: _redrawn_codes(self.model, m, rng) for m in self.one_way}
         fresh = tuple(self._redrawn(m, codes, rng) for m in self.fit.measurements)
         tables = self._agreed(replace(self.fit, measurements=fresh).tables())
-        settings: dict[str, Any] = {"total": _total(fresh), "ridge": self.ridge, "max_passes": MAX_PASSES}
-        if self._reference is not None:
-            settings["reference"] = self._reference
-        fitted = estimate(self.fit.domain, tables, **settings)
+        settings: dict[str, Any] = {"ridge": self.ridge, "reference": self._reference, "max_passes": MAX_PASSES}
+        fitted = estimate(self.fit.domain, tables, total=_total(fresh), **settings)
         if not isinstance(self.model, Refined):
             return fitted
         return replace(self.model, field=fitted, shares=self._shares(codes))
