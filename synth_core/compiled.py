@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 from numba import njit
@@ -35,9 +36,21 @@ COMPILING = "compiling kernels for this processor, once: a first table takes som
 def compiled(function: Kernel) -> Kernel:
     """Compile a numeric kernel on first call and keep the machine code beside the source, where that is writable."""
     try:
-        return cast("Kernel", njit(cache=True, **OPTIONS)(function))
+        kernel = njit(cache=True, **OPTIONS)(function)
     except RuntimeError:  # numba found no writable directory; each process then compiles for itself
         return cast("Kernel", njit(**OPTIONS)(function))
+    with suppress(AttributeError):
+        _bind_to_source(kernel)
+    return cast("Kernel", kernel)
+
+
+def _bind_to_source(kernel: Any) -> None:
+    """Have what is kept of an older source passed over before it is read.
+
+    numba reads it first, and fails where it names a class that the source no longer has; it compares versions before.
+    """
+    kept = kernel._cache._cache_file  # noqa: SLF001 - numba offers no other way
+    kept._version = f"{kept._version} {kept._source_stamp!r}"  # noqa: SLF001
 
 
 def part_of_kernel(function: Kernel) -> Kernel:

@@ -13,11 +13,16 @@ MAX_LETTERS = 1200
 """Upper limit of the letters of a refusal: what it quotes of a file or an argument may be as long as somebody likes."""
 
 
+def printable(text: str) -> str:
+    """Returns the text with a space for each control character, so that it does to a terminal what text does."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
 class SynthError(Exception):
     """Base of all refusals: its text is one clear line, fit to be shown as it is."""
 
     def __str__(self) -> str:
-        text = "".join(letter if letter.isprintable() else " " for letter in super().__str__())
+        text = printable(super().__str__())
         cut = text[: MAX_LETTERS // 2] + " … " + text[-MAX_LETTERS // 2 :]
         return text if len(text) <= MAX_LETTERS else cut
 

@@ -90,12 +90,9 @@ def verb_experiments(domain: Domain = DOMAIN, *, rows: int = ROWS) -> dict[str, 
         total = number_sum(pairs[-1], numbers, size=shape[0], centre=0.0, reach=reach)
         curator.answer([total], HOT_MU2, purpose="sum")
 
-    def score(curator: Curator) -> None:
-        curator.score([Misfit(pair, np.zeros(domain.shape(pair))) for pair in pairs], HOT_MU2, purpose="scores")
-
-    def score_purely(curator: Curator) -> None:
+    def score(curator: Curator, *, pure: bool = False) -> None:
         queries = [Misfit(pair, np.zeros(domain.shape(pair))) for pair in pairs]
-        curator.score(queries, HOT_MU2, purpose="scores", pure=True)
+        curator.score(queries, HOT_MU2, purpose="scores", pure=pure)
 
     def choose(curator: Curator) -> None:
         curator.choose(_opposites(domain, pairs[0], rows), HOT_MU2, purpose="choice")
@@ -123,7 +120,7 @@ def verb_experiments(domain: Domain = DOMAIN, *, rows: int = ROWS) -> dict[str, 
         "sum places": sum_places,
         "sum numbers": sum_numbers,
         "score": score,
-        "score purely": score_purely,
+        "score purely": partial(score, pure=True),
         "choose": choose,
         "choose again": choose_again,
         "measure, then choose, then score": converse,

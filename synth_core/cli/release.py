@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from synth_core.errors import SpecError
+from synth_core.errors import SpecError, printable
 from synth_core.progress import report_progress
 from synth_core.steps import STEPS
 
@@ -148,7 +148,7 @@ def verify(
             typer.echo(release)
         for check in found.checks:
             for words in check.problems or (check.says,):
-                typer.echo(f"{check.name + ':':<13}{check.outcome}: {words}")
+                typer.echo(printable(f"{check.name + ':':<13}{check.outcome}: {words}"))  # files name themselves
     if not sound:
         raise typer.Exit(1)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import yaml
 
+from synth_core.documents import parse_document
 from synth_core.errors import SpecError
 from synth_core.example.population import (
     CAP_EPSILON,
@@ -64,7 +64,7 @@ def households_schema() -> LinkedSchema:
     Returns:
         The schema, with edit rules for one person and rules across the people of a household.
     """
-    return LinkedSchema.model_validate(yaml.safe_load(_schema_text()))
+    return LinkedSchema.model_validate(parse_document(_schema_text(), words=True))
 
 
 def generate_households(households: int, seed: int) -> dict[str, pd.DataFrame]:

@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-import yaml
 from numpy.typing import NDArray
 
 from synth_core.arrays import Floats
+from synth_core.documents import parse_document
 from synth_core.errors import SpecError
 from synth_core.ledger.sql import open_ledger
 from synth_core.privacy.accounts import Account
@@ -125,7 +125,7 @@ LOG_PAY_OF_REGIONS = np.array([0.15, 0.05, 0.00, -0.10, -0.06])
 
 def population_schema() -> Schema:
     """The public declaration of the fictional table, with its edit rules."""
-    return Schema.model_validate(yaml.safe_load(_schema_text()))
+    return Schema.model_validate(parse_document(_schema_text(), words=True))
 
 
 def generate(rows: int, seed: int) -> pd.DataFrame:

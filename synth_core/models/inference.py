@@ -37,6 +37,10 @@ HALF_WAY = 1024
 row and the groups' tables advance together, mostly by powers of two: begun apart, they stay apart."""
 
 
+FARTHEST = 200.0
+"""Nats by which a potential may exceed its table's reference: the square of the exponential is within range."""
+
+
 class Oracle(Protocol):
     """Marginals (each summing to 1) of the measured cliques, as one vector, and the log-partition function."""
 
@@ -48,7 +52,7 @@ def marginal_oracle(tree: JunctionTree, cliques: Sequence[Clique], arrays: Array
     """The fastest exact oracle for the array library in use."""
     arrays = arrays or default_backend()
     if arrays.compiled:
-        return CompiledOracle(plan(tree, cliques), threads=arrays.threads)
+        return CompiledOracle(plan(tree, tuple(cliques)), threads=arrays.threads)
     return GenericOracle(tree, tuple(cliques))
 
 
@@ -73,7 +77,8 @@ class CompiledOracle:
 
     Each table is divided by a reference before it leaves log space: first by its maximum; where products of many
     such tables underflow, by its mean potential under the last marginals, around which the likely cells lie.
-    Where that leaves the range too, the pass is made in log space.
+    Where that leaves the range too, the pass is made in log space; so it is where a cell lies more than `FARTHEST`
+    above that mean, since others as far below, without which it is nothing, would be lost without a trace.
     """
 
     def __init__(self, plan: PassPlan, *, threads: int = 1) -> None:
@@ -112,6 +117,8 @@ class CompiledOracle:
         with np.errstate(over="ignore"):
             shifted = potentials - np.repeat(references, self._lengths)
             np.exp(shifted, out=self._work.cells[: self.plan.measured])
+        if shifted.max() > FARTHEST:
+            return math.nan
         return float(self._propagate() + references.sum())
 
 

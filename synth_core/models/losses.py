@@ -281,13 +281,14 @@ class Problem:
         close = bool((self._shares(gradient) <= most).all())
         return loss, close and loss <= until * float(self.expected.sum())
 
-    def settled(self, gradient: Vector, within: float) -> bool:
-        """Whether every measurement's gradient is, on average over its answers, within so much of their noise.
+    def imbalance(self, gradient: Vector) -> float:
+        """The largest root mean square of a measurement's gradient over its answers, in units of their noise.
 
-        One bound for all of them together would be met by large tables, which have most answers, while small ones
+        A mean over all of them together would be that of large tables, which have most answers, while small ones
         with little noise, which say most about a table, are still far off.
         """
-        return bool((self._shares(gradient) <= within**2 * self.expected).all())
+        shares = self._shares(gradient)[self.expected > 0] / self.expected[self.expected > 0]
+        return math.sqrt(float(shares.max(initial=0.0)))
 
     def _shares(self, vector: Vector) -> NDArray[np.float64]:
         return np.asarray(np.add.reduceat(to_numpy(vector) ** 2, self.starts[:-1]) / 2)

@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dtrtrs
 
 from synth_core.arrays import Arrays, Floats, default_backend, namespace, one_thread, to_numpy
 from synth_core.domain import Domain
@@ -45,9 +45,9 @@ SLACK = 0.8
 MEMORY = 40
 """Upper limit of the pairs of steps and gradient changes that the quasi-Newton method keeps."""
 MEMORY_CELLS = 2**25
-"""Upper limit of the numbers in these pairs (256 MiB); five pairs are kept in any case."""
+"""Upper limit of the numbers in these pairs (128 MiB); five pairs are kept in any case."""
 BLOCK = 4096
-"""Columns of these pairs that are taken at a time: 40 rows of them, 1.3 MB, stay in a processor's cache."""
+"""Columns of these pairs that are taken at a time: 40 rows of them, 0.7 MB, stay in a processor's cache."""
 CONVERGED = 0.05
 """Ratio of gradient to residual below which a fit that cannot reach its loss stops."""
 PATIENCE = 100
@@ -61,7 +61,7 @@ NEARLY_BALANCED = 1.0
 entropy balance, the gradient is 0."""
 BALANCED = 0.3
 """Root mean square gradient, in the same units, at which the fit ends."""
-HEAVIER = 9.0, 3.0, 1.0
+HEAVIER = 3.0, 1.0
 """Multiples of the entropy's weight by which `settle` comes to it."""
 POLISH = 50, 500
 """Passes after the last halving: as many may be made in any case, and as many at most."""
@@ -222,7 +222,7 @@ def settle(
     for multiple in HEAVIER:
         search.weigh_entropy(ridge * multiple)
         search.balance(within=NEARLY_BALANCED)
-    return search.best.multipliers
+    return search.nearest.multipliers
 
 
 def entropy_weight(domain: Domain, measurements: Sequence[Answered], model: MarkovRandomField) -> float:
@@ -266,6 +266,7 @@ class _Search:
         self.arrived = False
         self.least = math.inf
         self.best: _Point
+        self.nearest: _Point  # to the balance of loss and entropy
 
     def descend(self, start: Vector, until: float) -> None:
         """From `start` to a loss of `until` times what noise alone leaves, or as far as it goes."""
@@ -293,10 +294,14 @@ class _Search:
 
     def balance(self, *, within: float) -> None:
         """From the best point so far to where the loss and `ridge` times the entropy balance each other."""
+        least = math.inf
         while True:
             self.least = _dot(self.best.residual, self.best.residual) / 2
             self.progress(FitProgress(self.passes, self.least, float(self.problem.expected.sum())))
-            self.arrived = self.problem.settled(self.best.gradient, within)
+            away = self.problem.imbalance(self.best.gradient)
+            if away < least:
+                self.nearest, least = self.best, away
+            self.arrived = away <= within
             if self.arrived or self.passes >= self.max_passes:
                 return
             following = self.advanced(self.best, 0.0)
@@ -376,17 +381,19 @@ class _Search:
 
 
 class _Pairs:
-    """The last steps and the changes of the gradient along them, as the rows of two matrices.
+    """The last steps and the changes of the gradient along them, as the rows of two matrices of single precision.
 
     With R the upper triangle of S Yᵀ, D its diagonal and H the first guess of the inverse curvature, the direction of
     the two-loop recursion is -(r + Sᵀ c), where r = H (g - Yᵀ a), R a = S g and Rᵀ c = D a - Y r (the compact form of
     Byrd, Nocedal and Schnabel 1994). Columns are taken in blocks that fit into a cache, so that each matrix comes from
-    memory once for each product with it or its transpose, Y once for both.
+    memory once for each product with it or its transpose, Y once for both. Single precision halves that; the line
+    search, which decides whether a direction is any good, has double.
     """
 
     def __init__(self, like: Vector) -> None:
         most = max(5, min(MEMORY, MEMORY_CELLS // (2 * like.size)))
-        self._steps, self._changes = (namespace(like).zeros((most, like.size)) for _ in range(2))
+        self._xp = xp = namespace(like)
+        self._steps, self._changes = (xp.zeros((most, like.size), dtype=xp.float32) for _ in range(2))
         self._products = np.zeros((most, most))  # of steps and changes, by their places in the matrices
         self._places: list[int] = []  # of the pairs, oldest first
         self._blocks = [slice(at, min(at + BLOCK, like.size)) for at in range(0, like.size, BLOCK)]
@@ -402,7 +409,7 @@ class _Pairs:
         """Remember one more pair, in the oldest one's place if there is no other."""
         place = self._places.pop(0) if len(self) == len(self._products) else len(self)
         self._places.append(place)
-        self._steps[place, :], self._changes[place, :] = step, change
+        self._steps[place, :], self._changes[place, :] = self._single(step), self._single(change)
 
     def weigh_entropy(self, less: float) -> None:
         """Take the part of `less` of the entropy's weight out of the changes, in which it is known."""
@@ -415,31 +422,36 @@ class _Pairs:
         if not self._places:
             return -0.25 * inverse * gradient
         steps, changes, newest = self._steps[: len(self), :], self._changes[: len(self), :], self._places[-1]
-        change, asarray = self._changes[newest, :], namespace(gradient).asarray
-        both = namespace(gradient).stack([change, gradient])
-        along, ahead = to_numpy(sum(both[:, block] @ steps[:, block].T for block in self._blocks))
-        self._products[: len(self), newest] = along
+        change = self._changes[newest, :]
+        single, along, ahead = self._single(gradient), 0.0, 0.0
+        for block in self._blocks:
+            along += steps[:, block] @ change[block]
+            ahead += steps[:, block] @ single[block]
+        self._products[: len(self), newest] = to_numpy(along)
         upper = np.triu(self._products[np.ix_(self._places, self._places)])
-        factors = _solved(upper, ahead[self._places])
+        factors = _solved(upper, to_numpy(ahead)[self._places])
         scaled = (float(upper[-1, -1]) / _dot(change, inverse * change)) * inverse
-        weights, met = asarray(self._placed(factors)), 0.0
+        weights, met = self._placed(factors), 0.0
         found = gradient * scaled
         for block in self._blocks:
             found[block] -= scaled[block] * (weights @ changes[:, block])
-            met += changes[:, block] @ found[block]
+            met += changes[:, block] @ self._single(found[block])
         rest = np.diagonal(upper) * factors - to_numpy(met)[self._places]
-        weights = asarray(self._placed(_solved(upper, rest, trans="T")))
-        return -(found + weights @ steps)
+        return -(found + self._placed(_solved(upper, rest, transposed=True)) @ steps)
 
-    def _placed(self, values: Floats) -> Floats:
+    def _single(self, vector: Vector) -> Vector:
+        return self._xp.asarray(vector, dtype=self._xp.float32)
+
+    def _placed(self, values: Floats) -> Vector:
         """Values of the pairs by age, put where the pairs are."""
         placed = np.empty_like(values)
         placed[self._places] = values
-        return placed
+        return self._single(placed)
 
 
-def _solved(upper: Floats, right: Floats, *, trans: str = "N") -> Floats:
-    return np.asarray(solve_triangular(upper, right, trans=trans, check_finite=False))
+def _solved(upper: Floats, right: Floats, *, transposed: bool = False) -> Floats:
+    """The solution of a triangular system, by the routine behind scipy's `solve_triangular` without its checks."""
+    return np.asarray(dtrtrs(upper, right, trans=transposed)[0])
 
 
 def _line_search(point: _Point, direction: Vector, evaluated: Callable[[Vector], _Point], tries: int) -> _Point | None:

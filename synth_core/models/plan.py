@@ -80,8 +80,9 @@ class PassPlan:
     longest_row: int
 
 
-def plan(tree: JunctionTree, cliques: Sequence[Clique]) -> PassPlan:
-    """Lay out the pass that turns potentials on the cliques into their marginals."""
+@functools.lru_cache(maxsize=1)
+def plan(tree: JunctionTree, cliques: tuple[Clique, ...]) -> PassPlan:
+    """Lay out the pass that turns potentials on the cliques into their marginals; replicates share one."""
     separators = {i: tree.separator(i) for i, parent in enumerate(tree.parents) if parent >= 0}
     given = [*cliques, *(rule.clique for rule in exclusions(tree.domain))]
     tables = [*given, *separators.values()]

@@ -45,6 +45,8 @@ class Lookup(Declaration):
         if len({isinstance(value, str) for value in self.values.values()}) > 1:
             raise ValueError("values: text and numbers are mixed; put all of them in quotes")
         for value in self.values.values():
+            if isinstance(value, str):
+                one_line(value)
             if isinstance(value, int) and not -(2**63) <= value < 2**63:
                 raise ValueError("values: a whole number has more than 64 bits; put all of them in quotes")
             if isinstance(value, float) and not np.isfinite(value):

@@ -56,7 +56,7 @@ from synth_core.errors import SchemaError
 from synth_core.names import TABLES as TABLES
 from synth_core.names import one_line
 from synth_core.schema.checks import describe_errors
-from synth_core.schema.columns.base import Declaration, read_truth
+from synth_core.schema.columns.base import Declaration, Words, read_truth
 from synth_core.schema.roles import Roles
 from synth_core.schema.rules import Conditions
 from synth_core.schema.schema import DeclaredSchema, Schema, declaration_digest
@@ -74,7 +74,7 @@ SIZE = "size"
 class CountRule(Declaration):
     """How many people of a household may meet some conditions, all of them."""
 
-    name: str = Field(min_length=1)
+    name: Words = Field(min_length=1)
     people: Conditions
     exactly: Annotated[int, Field(strict=True, ge=0)] | None = None
     at_least: Annotated[int, Field(strict=True, ge=0)] = 0
@@ -103,7 +103,7 @@ class CountRule(Declaration):
 class GapRule(Declaration):
     """In a column of numbers, everybody who meets `lower` is at least `by` below everybody else who meets `upper`."""
 
-    name: str = Field(min_length=1)
+    name: Words = Field(min_length=1)
     column: str
     lower: Conditions
     upper: Conditions

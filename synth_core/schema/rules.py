@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple, TypeAlias
 import numpy as np
 from pydantic import BeforeValidator, Discriminator, Field, StrictFloat, StrictInt, StrictStr, Tag, model_validator
 
-from synth_core.schema.columns.base import ColumnBase, Declaration, Item, Range
+from synth_core.schema.columns.base import ColumnBase, Declaration, Item, Range, Words
 from synth_core.schema.value_rules import ValueRule
 
 
@@ -59,7 +59,7 @@ class Rule(Declaration):
     For numbers and whole-number values `null` also covers unseen values, which have no other decoded form.
     """
 
-    name: str = Field(min_length=1)
+    name: Words = Field(min_length=1)
     when: Conditions
     never: Conditions | None = None
     only: Conditions | None = None
@@ -85,7 +85,7 @@ class Dependency(Declaration):
     Everything that `column` may hold is listed once, so that its value leaves no choice.
     """
 
-    name: str = Field(min_length=1)
+    name: Words = Field(min_length=1)
     column: str
     decides: str
     by: Annotated[dict[Value, Condition], Field(min_length=1)]

@@ -23,7 +23,7 @@ from pydantic import Field, model_validator
 
 from synth_core.arrays import Floats
 from synth_core.errors import SchemaError
-from synth_core.schema.columns.base import Declaration
+from synth_core.schema.columns.base import Declaration, Words
 from synth_core.schema.columns.inside import InsideBins
 from synth_core.schema.densities import Densities
 from synth_core.schema.exchange import exchange_numbers
@@ -55,7 +55,7 @@ Numbers = Mapping[str, Floats]
 class ValueRule(Declaration):
     """How numbers of a row compare: sums of columns on both sides, each perhaps with a factor."""
 
-    name: str = Field(min_length=1)
+    name: Words = Field(min_length=1)
     compare: str = Field(
         min_length=3, description="such as `children < people`; names that are no plain words stand in backticks"
     )

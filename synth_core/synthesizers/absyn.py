@@ -209,9 +209,7 @@ class ABSyn(OneWayFirst):
             return estimate_by_clique(domain, agreed, tools, total=total, level=self._level, max_passes=self.max_passes)
         settings = {"total": total, "until": self._level(domain, agreed), "max_passes": self.max_passes}
         model = tools.estimate(domain, agreed, **settings)
-        # Noisy tables have the same best model. What they disagree by adds half a unit of loss for each further cell.
-        beyond = 1 - _freedom(domain, agreed)
-        tools.note(model, Fit(domain, tuple(known), settings | {"until": settings["until"] + beyond}))
+        tools.note(model, Fit(domain, tuple(known), settings))
         return model
 
     def _level(self, domain: Domain, agreed: Sequence[Measurement]) -> float:

@@ -1,11 +1,12 @@
 """Replicates of a model: what the method would have fitted, had the noise of its answers been drawn again.
 
 The published model is taken for the truth: every noisy answer that was asked is what the model says, with fresh noise
-of the same standard deviation, and the last fit is made again. It ends at the weight of the entropy that the fit had
-found, if it balanced loss and entropy, and else at the level of loss that was its own. It begins with no potentials:
-those of the published model hold their share of the first noise, and a fit that begins there takes twice the passes.
-Which tables were asked and which codes were merged stays as it was. All of it is post-processing of public numbers, so
-it spends nothing, and is seeded like the sampling of rows.
+of the same standard deviation, and the last fit is made again. It ends where loss and entropy are nearly balanced, at
+the weight of the entropy that the model itself shows. It begins with no potentials: those of the published model hold
+their share of the first noise, and a fit that begins there takes more passes. Before it the tables are made to agree.
+That changes no model: what they disagree by adds a constant to the loss, but a fit would spend half its passes on
+finding multipliers for it that change no row. Which tables were asked and which codes were merged stays as it was. All
+of it is post-processing of public numbers, so it spends nothing, and is seeded like the sampling of rows.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from synth_core.models.mixture import Model
 from synth_core.models.refined import Refined
 from synth_core.synthesizers.base import Fit, Tools
 from synth_core.synthesizers.compression import code_shares
+from synth_core.synthesizers.consistency import make_consistent
 
-MAX_PASSES = 1000
-"""Upper limit of the passes of inference of a replicate's fit, which needs 70 to 250 to be within its noise."""
+MAX_PASSES = 150
+"""Upper limit of the passes of inference of a replicate's fit, which needs 50 to 150 to be within its noise."""
 STREAM = 26
 """Number of the replicates among the streams of random numbers that one public seed begins."""
 
@@ -116,17 +118,18 @@ class Redrawing:
         rng = np.random.default_rng([self.seed, STREAM, number])
         codes = {m.clique: _redrawn_codes(self.model, m, rng) for m in self.one_way}
         fresh = tuple(self._redrawn(m, codes, rng) for m in self.fit.measurements)
-        fitted = replace(self.fit, measurements=fresh, settings=self._settings(_total(fresh))).by(estimate)
+        tables = self._agreed(replace(self.fit, measurements=fresh).tables())
+        fitted = estimate(self.fit.domain, tables, total=_total(fresh), ridge=self.ridge, max_passes=MAX_PASSES)
         if not isinstance(self.model, Refined):
             return fitted
         return replace(self.model, field=fitted, shares=self._shares(codes))
 
-    def _settings(self, total: float | None) -> dict[str, Any]:
-        """Those of the fit, from no model on; where loss and entropy were balanced, the weight is known by now."""
-        if "gain" in self.fit.settings:
-            return {"total": total, "ridge": self.ridge, "max_passes": MAX_PASSES}
-        kept = {name: value for name, value in self.fit.settings.items() if name in ("until", "max_passes")}
-        return {"total": total, **kept}
+    def _agreed(self, tables: Sequence[Answered]) -> list[Answered]:
+        """The tables after they were made to agree, which needs all cells of each to be open."""
+        plain = [m for m in tables if isinstance(m, Measurement)]
+        if len(plain) < len(tables) or self.fit.domain.impossible:
+            return list(tables)
+        return list(make_consistent(plain, update=False))
 
     def _redrawn(self, m: Answered, codes: dict[Clique, Floats], rng: np.random.Generator) -> Answered:
         """The measurement with what the model expects, and fresh noise."""

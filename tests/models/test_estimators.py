@@ -144,7 +144,7 @@ def test_a_fit_whose_passes_are_dear_is_nearly_balanced_all_the_same(monkeypatch
 
     def watched(search, *, within):
         balance(search, within=within)
-        seen.append(search.problem.settled(search.best.gradient, maximum_entropy.NEARLY_BALANCED))
+        seen.append(search.problem.imbalance(search.best.gradient) <= maximum_entropy.NEARLY_BALANCED)
 
     monkeypatch.setattr(maximum_entropy._Search, "balance", watched)
     monkeypatch.setattr(maximum_entropy, "POLISH", (1, 500))
@@ -384,12 +384,12 @@ def test_the_direction_is_that_of_the_two_loops(monkeypatch, xp):
         known.append((step, curvature * step))
         pairs.append(*map(xp.asarray, known[-1]))
         found = np.asarray(pairs.direction(xp.asarray(gradient), xp.asarray(inverse)))
-        # Rounding of the products is multiplied by the condition of their triangle, below 1e3 here.
-        np.testing.assert_allclose(found, two_loops(known[-6:], gradient, inverse), rtol=1e-9, atol=1e-10)
+        # Rounding to single precision is multiplied by the condition of the products' triangle, below 1e3 here.
+        np.testing.assert_allclose(found, two_loops(known[-6:], gradient, inverse), rtol=1e-4, atol=1e-5)
     pairs.weigh_entropy(0.25)
     known = [(step, change - 0.25 * step) for step, change in known]
     found = np.asarray(pairs.direction(xp.asarray(gradient), xp.asarray(inverse)))
-    np.testing.assert_allclose(found, two_loops(known[-6:], gradient, inverse), rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(found, two_loops(known[-6:], gradient, inverse), rtol=1e-4, atol=1e-5)
     assert len(pairs) == 6
     pairs.clear()
     np.testing.assert_array_equal(

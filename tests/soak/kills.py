@@ -32,6 +32,9 @@ TIMES = 45
 KILLS = 3
 """Upper limit of the kills of one release, the last of which may fall on its second or third process."""
 
+RELEASE = {"uncertainty": 3, "replicates": 2, "csv": True, "quality_share": 0.05}
+"""What is asked for, so that every kind of file is written."""
+
 SECONDS = 240
 """Seconds after which a case begins no further release, and says how many processes it has killed."""
 
@@ -45,7 +48,7 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     def new_url() -> str | None:
         return create_schema(server) if server is not None else None
 
-    case = new_case(folder / "recorded", url=new_url())
+    case = new_case(folder / "recorded", url=new_url(), **RELEASE)
     process = case.begun(stopped=True)
     with watched(process.pid, *recording(), log=folder / "trace"):
         process.join()
@@ -88,7 +91,7 @@ def endless(moments: list[Moment]) -> Iterator[Moment]:
 
 def kill_and_finish(ahead: Iterator[Moment], folder: Path, url: str | None, tried: list[Moment]) -> tuple[int, int]:
     """How often a release was killed, and how many questions were paid again; `tried` gets the moments."""
-    case, killed = new_case(folder, url=url), 0
+    case, killed = new_case(folder, url=url, **RELEASE), 0
     for number in range(KILLS):
         tried.append(moment := next(ahead))
         process = case.begun(stopped=True)

@@ -60,6 +60,8 @@ def whole_or_text(value: object) -> object:
 
 
 Value: TypeAlias = Annotated[int | str, BeforeValidator(whole_or_text)]
+Words: TypeAlias = Annotated[str, AfterValidator(one_line)]
+"""Text that is shown on terminals and pages: a label, or the name of a group or rule."""
 
 TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 """Words for truth values; a schema file is read as text."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
 
 from synth_core.domain import Codes
-from synth_core.schema.columns.base import MISSING, OTHER, UNSEEN, ColumnBase, Declaration, Range, Value
+from synth_core.schema.columns.base import MISSING, OTHER, UNSEEN, ColumnBase, Declaration, Range, Value, Words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +77,7 @@ class Categorical(ColumnBase):
     kind: Literal["categorical"] = "categorical"
     unseen: Literal["refuse", "other"] = "refuse"
     values: tuple[Value, ...] = Field(min_length=1, max_length=MAX_VALUES)
-    labels: dict[Value, str] = Field(default={})
+    labels: dict[Value, Words] = Field(default={})
     recode: dict[Value, Value] = Field(
         default={},
         description="values of the source that are not declared, and the declared value each becomes",
@@ -86,7 +86,7 @@ class Categorical(ColumnBase):
         default=None,
         description="derives it from a comparison of numbers, where the source has none of its own name",
     )
-    hierarchy: dict[str, tuple[Value, ...]] | None = None
+    hierarchy: dict[Words, tuple[Value, ...]] | None = None
 
     @property
     def derived_from(self) -> tuple[str, ...]:

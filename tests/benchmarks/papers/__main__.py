@@ -14,9 +14,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.benchmarks.papers.costs import write_costs
 from tests.benchmarks.papers.figures import ROOT, load, run, write_page
 
-PAPERS = ("absyn", "pgm", "privbayes", "privmn", "privmrf")
+PAPERS = ("absyn", "pgm", "privbayes", "privmn", "privmrf", "epsilons")
 
 
 def main(arguments: Sequence[str], *, kept: Path = Path(__file__).parent, out: Path = ROOT / "docs") -> None:
@@ -38,6 +39,8 @@ def main(arguments: Sequence[str], *, kept: Path = Path(__file__).parent, out: P
                 for result in run(figure, path, runs=given.runs, deadline=deadline):
                     print(paper, figure.name, result.cell, result.values, flush=True)
         write_page(paper, module.TITLE, module.FIGURES, load(path), out)
+    modules = {paper: importlib.import_module(f"tests.benchmarks.papers.{paper}") for paper in PAPERS}
+    write_costs({paper: (module.FIGURES, load(kept / f"{paper}.jsonl")) for paper, module in modules.items()}, out)
 
 
 if __name__ == "__main__":

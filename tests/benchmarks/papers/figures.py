@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,10 @@ STYLE = {
     "axes.spines.right": False,
     "legend.frameon": False,
 }
-COLOURS = ("#0f766e", "#b45309", "#5f6b7a", "#7c3aed", "#be123c", "#1d4ed8", "#4d7c0f")
+COLOURS = (
+    *("#0f766e", "#b45309", "#5f6b7a", "#7c3aed", "#be123c", "#1d4ed8", "#4d7c0f"),
+    *("#d946ef", "#0891b2", "#111827", "#ca8a04"),
+)
 
 
 class Result(NamedTuple):
@@ -119,6 +123,18 @@ def ticks_at(axes: Any, values: Iterable[float]) -> None:
     axes.set_xticks([], minor=True)
 
 
+def plain_numbers(axis: Any) -> None:
+    """Label a logarithmic axis of y with plain numbers: powers of ten and twice and five times these, or all if few."""
+    low, high = axis.get_view_interval()
+    wanted = {1, 2, 5} if high > 3 * low else set(range(1, 10))
+
+    def label(value: float, _: int) -> str:
+        return f"{value:g}" if round(value / 10 ** math.floor(math.log10(value) + 1e-9)) in wanted else ""
+
+    axis.set_major_formatter(label)
+    axis.set_minor_formatter(label)
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table in Markdown."""
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {' | '.join(row)} |" for row in rows)]
@@ -137,6 +153,8 @@ def write_page(paper: str, title: str, figures: Sequence[Figure], results: Seque
         with rc_context(STYLE):
             picture = Picture(figsize=(6.4, 3.8), layout="constrained")
             figure.draw(axes := picture.subplots(), own)
+            if axes.get_yscale() == "log":
+                plain_numbers(axes.yaxis)
             if axes.get_legend_handles_labels()[0]:
                 picture.legend(loc="outside upper center", ncols=3, fontsize=7)
             picture.savefig(out / "images" / image, format="svg", metadata={"Date": None, "Creator": None})

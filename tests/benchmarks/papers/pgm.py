@@ -18,17 +18,13 @@ from synth_core.arrays import NUMPY
 from synth_core.domain import Domain
 from synth_core.errors import FeasibilityError
 from synth_core.evaluation import CodedTable
-from synth_core.ledger.memory import MemoryLedger
 from synth_core.models.calibration import split_tables
 from synth_core.models.inference import marginal_oracle
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.linear import estimate_total
 from synth_core.models.losses import AbsoluteLoss, SquaredLoss
 from synth_core.models.mirror_descent import Iterate, estimate_by_loss
-from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
-from synth_core.privacy.curator import Curator, Spending
-from synth_core.storage.counting import TableCounts
 from synth_core.synthesizers.hdmm import _measurement as measurement_of
 from synth_core.synthesizers.hdmm import choose_strategies
 from synth_core.synthesizers.workloads import Workload
@@ -40,6 +36,7 @@ from tests.benchmarks.papers.releases import (
     cell_text,
     draw_by_epsilon,
     marginal_errors,
+    public_curator,
     rising_steps,
     said_of_rises,
 )
@@ -229,13 +226,10 @@ def measure_loss(cell: dict[str, Any]) -> dict[str, float]:
     public = Public.load(cell["data"])
     domain = Domain.of(public.sizes)
     parts = Workload.parse(workload_of(public.sizes)).parts(domain)
-    ledger = MemoryLedger()
-    ledger.declare(Account(dataset="public", delta=DELTA, cap_epsilon=1.0), actor="benchmark")
-    counts = TableCounts({name: public.rows[name].to_numpy() for name in public.rows}, domain)
-    spending = Spending(dataset="public", snapshot="s", release="r", step="all")
-    curator = Curator(counts=counts, ledger=ledger, spending=spending)
+    price = mu2_of(1.0, DELTA)
     strategies, shares = choose_strategies(parts, domain)
-    answers = curator.answer(strategies, mu2_of(1.0, DELTA), purpose="strategy", weights=shares)
+    curator = public_curator(public.rows, domain, price)
+    answers = curator.answer(strategies, price, purpose="strategy", weights=shares)
     measured = [measurement_of(one) for one in answers]
     total = max(1.0, estimate_total(measured))
     losses = {name: kind.of(domain, measured, total=total) for name, kind in LOSSES.items()}

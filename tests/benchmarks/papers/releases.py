@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -13,12 +14,23 @@ import pandas as pd
 
 from synth_core import Schema, synthesize
 from synth_core.domain import Domain
+from synth_core.ledger.memory import MemoryLedger
+from synth_core.privacy.accounts import Account
+from synth_core.privacy.budget import epsilon_of
+from synth_core.privacy.curator import Curator, Spending
+from synth_core.storage.counting import TableCounts
 from tests.benchmarks.papers.figures import COLOURS, ROOT, Contestant, Result, means, table, ticks_at
 from tests.benchmarks.yardstick import mean_tvd, wrong_predictions
 
 DATA = ROOT.parent / "shared" / "data"
+DELTA = 1e-6
+"""Of accounts that only a benchmark has."""
 REAL = "real rows"
 """The contestant that publishes the confidential rows, for classifiers."""
+Maker = Callable[..., np.ndarray]
+"""Makes the rows of a release as `release` does."""
+Judge = Callable[[np.ndarray, np.ndarray, Domain], dict[str, float]]
+"""Errors by target of what was learned from rows, on other rows."""
 TEST_SHARE = 5
 """One row in so many is held out from synthesis and tests the classifiers."""
 
@@ -51,17 +63,30 @@ def release(rows: pd.DataFrame, sizes: dict[str, int], scheme: str, *, epsilon: 
     return made.table[list(sizes)].astype("int64").to_numpy()
 
 
-def marginal_errors(cell: dict[str, Any], *, delta: float, alphas: Iterable[int]) -> dict[str, float]:
+def public_curator(rows: pd.DataFrame, domain: Domain, mu2: Fraction) -> Curator:
+    """A curator of a public table, with an account that has as much to spend."""
+    ledger = MemoryLedger()
+    ledger.declare(Account(dataset="public", delta=DELTA, cap_epsilon=1.01 * epsilon_of(mu2, DELTA)), actor="benchmark")
+    counts = TableCounts({name: rows[name].to_numpy() for name in domain}, domain)
+    spending = Spending(dataset="public", snapshot="s", release="r", step="all")
+    return Curator(counts=counts, ledger=ledger, spending=spending)
+
+
+def marginal_errors(
+    cell: dict[str, Any], *, delta: float, alphas: Iterable[int], make: Maker = release
+) -> dict[str, float]:
     """Mean total variation (half of L1) of marginals of one release, and the CPU seconds that it took."""
     public, begun = Public.load(cell["data"]), time.process_time()
-    made = release(public.rows, public.sizes, cell["scheme"], epsilon=cell["epsilon"], delta=delta)
+    made = make(public.rows, public.sizes, cell["scheme"], epsilon=cell["epsilon"], delta=delta)
     seconds = time.process_time() - begun
     real, sizes = public.rows.to_numpy(), list(public.sizes.values())
     return {f"tvd{a}": mean_tvd(real, made, sizes, a) for a in alphas} | {"seconds": seconds}
 
 
-def svm_errors(cell: dict[str, Any], *, delta: float, targets: Sequence[str] = ()) -> dict[str, float]:
-    """Shares of held-out real rows that linear classifiers, learned from one release, get wrong: each, and their mean.
+def svm_errors(
+    cell: dict[str, Any], *, delta: float, make: Maker = release, judge: Judge = wrong_predictions
+) -> dict[str, float]:
+    """Shares of held-out real rows that classifiers, learned from one release, get wrong: each, and their mean.
 
     The synthesis does not see the rows that test it.
     """
@@ -72,10 +97,10 @@ def svm_errors(cell: dict[str, Any], *, delta: float, targets: Sequence[str] = (
     known = public.rows.iloc[rest]
     real = cell["scheme"] == REAL
     training = (
-        known.to_numpy() if real else release(known, public.sizes, cell["scheme"], epsilon=cell["epsilon"], delta=delta)
+        known.to_numpy() if real else make(known, public.sizes, cell["scheme"], epsilon=cell["epsilon"], delta=delta)
     )
     test = public.rows.iloc[tested].to_numpy()
-    errors = wrong_predictions(training, test, domain, targets)
+    errors = judge(training, test, domain)
     return errors | {"mean": float(np.mean(list(errors.values())))}
 
 
@@ -85,7 +110,12 @@ def cell_text(found: tuple[float, int] | None, digits: int = 4) -> str:
 
 
 def by_scheme(
-    results: Sequence[Result], value: str, schemes: Sequence[str], *, keys: Sequence[str] = ("data", "epsilon")
+    results: Sequence[Result],
+    value: str,
+    schemes: Sequence[str],
+    *,
+    keys: Sequence[str] = ("data", "epsilon"),
+    digits: int = 4,
 ) -> str:
     """A table with a line for each setting and a column for each scheme."""
     found = means(results, value, (*keys, "scheme"))
@@ -93,7 +123,7 @@ def by_scheme(
     places.sort(key=lambda place: [str(part) if isinstance(part, str) else f"{part:09.4f}" for part in place])
     rows = [
         [*(f"{part:g}" if isinstance(part, float | int) else part for part in place)]
-        + [cell_text(found.get((*place, scheme))) for scheme in schemes]
+        + [cell_text(found.get((*place, scheme)), digits) for scheme in schemes]
         for place in places
     ]
     return table([*keys, *schemes], rows)
@@ -145,17 +175,17 @@ def said_of_rises(found: tuple[list[tuple[str, str, float, float, float]], int])
 
 
 def draw_by_epsilon(
-    data: str, value: str, schemes: Sequence[str], label: str
+    data: str, value: str, schemes: Sequence[str], label: str, *, scale: str = "log"
 ) -> Callable[[Any, Sequence[Result]], None]:
     """A picture of one table's errors against epsilon."""
 
     def draw(axes: Any, results: Sequence[Result]) -> None:
         found = means(results, value, ("data", "epsilon", "scheme"))
-        for scheme, colour in zip(schemes, COLOURS, strict=False):
+        for scheme, colour in zip(schemes, COLOURS[: len(schemes)], strict=True):
             points = sorted((e, v) for (own, e, s), (v, _) in found.items() if (own, s) == (data, scheme))
             if points:
                 axes.plot(*zip(*points, strict=True), marker="o", color=colour, label=scheme)
-        axes.set(yscale="log", xlabel="epsilon", ylabel=f"{label}, {data}")
+        axes.set(yscale=scale, xlabel="epsilon", ylabel=f"{label}, {data}")
         ticks_at(axes, [epsilon for own, epsilon, _ in found if own == data])
 
     return draw

@@ -1,13 +1,18 @@
 """The papers' program: what is kept is not measured again, and pages say what reproduces and from how many runs."""
 
 import itertools
+import json
 import math
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from tests.benchmarks.papers import absyn, data, pgm, privbayes, privmn, privmrf
+from synth_core import Schema, synthesize
+from synth_core.domain import Domain
+from synth_core.measurement import Measurement
+from tests.benchmarks.papers import absyn, comparators, costs, data, epsilons, pgm, privbayes, privmn, privmrf
 from tests.benchmarks.papers.__main__ import main
 from tests.benchmarks.papers.figures import Contestant, Figure, Result, load, run, write_page
 from tests.benchmarks.papers.releases import DATA, by_scheme, count_best, rising_steps, said_of_rises
@@ -55,6 +60,31 @@ def test_runs_are_kept_and_go_on_where_they_stopped(tmp_path):
     assert "## Figure 1" in text
     assert "6 results" in text
     assert (tmp_path / "images" / "paper-paper-1.svg").read_text().startswith("<?xml")
+
+
+def test_every_method_by_epsilon_has_its_runs_and_a_rise_is_named():
+    text = epsilons.show([])
+    assert "| nltcs | 0.8 | 0.0065 (3) |" in text
+    assert "| adult | 3.2 | – |" in text, "refused there"
+    high = [Result("methods", {"scheme": "swift", "epsilon": 3.2, "data": "nltcs"}, 0, {"tvd3": 0.9})]
+    assert "`swift` on nltcs from 1.6 to 3.2" in epsilons.show(high)
+    assert "`swift` on nltcs" not in text
+    assert "| nltcs | 3.2 | 0.0053 (1) | 0.4509 (2) |" in epsilons.show(high)
+
+
+def test_costs_of_all_cells_follow_from_those_that_were_timed(tmp_path):
+    one = figure([])
+    results = [Result("1", {"k": 0}, run, {"seconds": 9.0}, cost) for run, cost in enumerate((2.0, 4.0))]
+    assert costs.costs(one, results) == (1, 9.0), "three cells of the one mean"
+    results.append(Result("1", {"k": 1}, 0, {"seconds": 1.0}))
+    assert costs.costs(one, results) == (2, 6.0)
+    assert costs.costs(one, []) == (0, 0.0)
+    (tmp_path / "papers").mkdir()
+    costs.write_costs({"paper": ([one], results), "other": ([one], [])}, tmp_path)
+    text = (tmp_path / "papers" / "costs.md").read_text()
+    assert "| paper | Figure 1 | 3 | 2 | 6 |" in text
+    assert "| other | Figure 1 | 3 | 0 | – |" in text
+    assert "about 6 CPU seconds" in text.replace("\n", " ")
 
 
 def timed(times):
@@ -181,17 +211,120 @@ def test_the_claim_of_privmn_can_fail_and_l2_is_that_of_shares():
 
     assert "**The claim reproduces**" in said(0.1)
     assert "**The claim does not reproduce**" in said(0.3)
-    one = np.array([[0, 0], [0, 0]])
-    assert privmn.mean_l2(one, np.array([[0, 0], [1, 1]]), [2, 2], 2) == pytest.approx(math.sqrt(0.5))
+    one, sizes = np.array([[0, 0], [0, 0]]), {"a": 2, "b": 2}
+    both = [privmn.counted(codes, sizes) for codes in (one, np.array([[0, 0], [1, 1]]))]
+    assert privmn.mean_l2(*both, list(sizes), 2) == pytest.approx(math.sqrt(0.5))
+
+
+def test_views_cover_every_pair_and_six_of_eight_cover_sixteen_columns():
+    for width, views in ((16, 6), (23, 14), (5, 1)):
+        found = comparators.cover_pairs(range(width))
+        assert len(found) == views
+        pairs = {pair for view in found for pair in itertools.combinations(view, 2)}
+        assert pairs == set(itertools.combinations(range(width), 2))
+
+
+def test_priview_answers_with_what_its_views_know_and_nothing_else():
+    """Of a chain a – b – c with views ab and bc: a and c are independent given b, as greatest entropy has it."""
+    domain = Domain.of({"a": 2, "b": 2, "c": 2})
+    rng = np.random.default_rng(1)
+    given_b = rng.dirichlet([1, 1], size=(2, 2))  # of a and of c, for each b
+    chain = np.einsum("b,ba,bc->abc", np.array([0.3, 0.7]), given_b[0], given_b[1])
+    views = [
+        Measurement(("a", "b"), 1000 * chain.sum(axis=2), 1.0),
+        Measurement(("b", "c"), 1000 * chain.sum(axis=0), 1.0),
+    ]
+    assert comparators.largest_entropy(domain, ("a", "b", "c"), views) == pytest.approx(chain, abs=1e-6)
+    assert comparators.largest_entropy(domain, ("a", "c"), views) == pytest.approx(
+        np.outer(chain.sum(axis=(1, 2)), chain.sum(axis=(0, 1))), abs=1e-6
+    ), "no view has both"
+
+
+def binary_rows(rows=4000):
+    """Six binary columns, each a noisy copy of the one before."""
+    rng = np.random.default_rng(2)
+    columns = [rng.integers(0, 2, rows)]
+    for _ in range(5):
+        columns.append(np.where(rng.random(rows) < 0.8, columns[-1], 1 - columns[-1]))
+    sizes = {f"a{k}": 2 for k in range(6)}
+    return pd.DataFrame(dict(zip(sizes, columns, strict=True))), sizes
+
+
+@pytest.mark.parametrize("delta", [1e-6, 0.0])
+def test_comparators_come_nearer_to_the_table_with_more_budget(delta):
+    rows, sizes = binary_rows()
+    real = privmn.counted(rows.to_numpy(), sizes)
+
+    def errors(epsilon):
+        answers = [comparators.priview(rows, sizes, epsilon=epsilon, delta=delta)]
+        if delta:
+            made = comparators.junction_tree_rows(rows, sizes, epsilon=epsilon, delta=delta)
+            answers.append(privmn.counted(made, sizes))
+        return np.array([privmn.mean_l2(real, answer, list(sizes), 3) for answer in answers])
+
+    assert (errors(5.0) < 0.03).all()
+    assert (errors(5.0) < errors(0.02) / 3).all()
+
+
+def test_pure_privmn_is_asked_for_as_much_as_loses_the_pure_epsilon_at_most():
+    rows, sizes = binary_rows()
+    asked = comparators.epsilon_for_pure(sizes, 1.0, delta=1e-6)
+    cost = synthesize(rows, Schema.from_sizes(sizes), method="privmn", preset="pure", epsilon=asked, delta=1e-6).cost
+    assert 0.7 < cost.pure <= 1.0, "what as many clusters as columns would lose is 1"
+
+
+def test_classes_are_those_of_the_papers_questions():
+    """A classifier of degrees sees no column that says the same; the others see every code."""
+    domain = Domain.of({"a3": 16, "a4": 16, "a5": 7, "a9": 2, "a14": 2})
+    rng = np.random.default_rng(3)
+    degree = rng.integers(0, 16, 2000)
+    table = np.column_stack(
+        [degree, degree, rng.integers(0, 7, 2000), np.isin(degree, [7, 8, 9, 10, 12, 14]), rng.integers(0, 2, 2000)]
+    )
+    errors = privmn.two_classes(table, table, domain)
+    assert errors["a9"] == 0, "told by the codes of a3"
+    assert errors["a3"] == 0, "a9 says whether it is a degree"
+    assert 0.05 < errors["a5"] < 0.2, "one of seven codes: guessing the others errs in a seventh"
 
 
 def test_the_table_in_place_of_colorados_has_its_columns_and_a_pay_gap():
-    rows, sizes = privbayes.colorado()
+    rows, sizes, *_ = privbayes.colorado()
     assert list(rows) == list(sizes)
     assert len(sizes) == privbayes.COLUMNS
     assert (rows.max() < list(sizes.values())).all()
     gaps = rows.groupby(["city", "sex"]).income.mean().unstack().diff(axis=1)[1]
     assert gaps.std() > 0.5, "areas differ"
+
+
+def test_a_radial_kernel_learns_what_no_linear_one_can():
+    """Whether two numbers of five codes are near each other, on the scale of their codes."""
+    domain = Domain.of({"a": 5, "b": 5, "near": 2})
+    rng = np.random.default_rng(4)
+    a, b = rng.integers(0, 5, (2, 3000))
+    table = np.column_stack([a, b, np.abs(a - b) <= 1]).astype(np.int64)
+    errors = {name: judge(table[:2000], table[2000:], domain)["near"] for name, judge in privmrf.KERNELS.items()}
+    assert errors["rbf"] < 0.02
+    assert errors["linear"] > 0.1
+    alone = np.column_stack([a, b, np.zeros(3000, dtype=np.int64)])
+    assert privmrf.KERNELS["rbf"](alone, table, domain)["near"] == pytest.approx(table[:, 2].mean()), "one class known"
+
+
+def test_the_challenges_pack_is_read_as_codes_in_the_order_of_its_values(tmp_path):
+    """A pack of the documented layout: values with gaps, a number with more values than codes."""
+    wages = np.arange(0, 5000, 10)
+    table = pd.DataFrame({"SEX": wages // 10 % 2 + 1, "INCWAGE": wages, "CITY": wages // 10 % 3 * 610})
+    table.to_csv(tmp_path / "colorado.csv", index=False)
+    specs = {name: {"type": "enum", "count": table[name].nunique(), "maxval": int(table[name].max())} for name in table}
+    (tmp_path / "colorado-specs.json").write_text(json.dumps(specs))
+    found = privbayes.read_pack(tmp_path)
+    assert found.sizes == {"SEX": 2, "INCWAGE": 100, "CITY": 3}
+    assert found.ordered == {"INCWAGE"}
+    assert found.rows.INCWAGE.is_monotonic_increasing
+    assert found.rows.INCWAGE.value_counts().eq(5).all(), "five neighbouring values a code"
+    assert (found.rows.CITY == table.CITY // 610).all()
+    (tmp_path / "colorado-specs.json").write_text(json.dumps(specs | {"SEX": specs["SEX"] | {"count": 3}}))
+    with pytest.raises(ValueError, match="SEX has 2 values and should have 3"):
+        privbayes.read_pack(tmp_path)
 
 
 def test_the_command_writes_a_page_without_measuring_anything_new(tmp_path, capsys):
