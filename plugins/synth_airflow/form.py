@@ -19,7 +19,11 @@ SECTIONS = {
         ("rows", "shards", "csv", "escape_formulas", "publish_answers", "uncertainty", "replicates", "seed"), OUTPUT
     ),
     **dict.fromkeys(
-        ("quality_share", "bins_share", "moments_share", "pairs_share", "protect", "protect_share", "reuse", "evaluate", "approval"),
+        ("quality_share", "bins_share", "moments_share", "pairs_share", "protect", "protect_share"),
+        GUARD,
+    ),
+    **dict.fromkeys(
+        ("reuse", "evaluate", "approval"),
         GUARD,
     ),
     **dict.fromkeys(("preset", "unit", "options", "workspace"), EXPERT),

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from synth_core.cluster import Cluster
@@ -64,6 +65,9 @@ Partition: TypeAlias = tuple[str, str]
 
 ORDERED_ROWS = 1_000_000
 """Rows of a piece that are put in order at once: bounds what a worker holds."""
+
+NO_HOUSEHOLDS = "no household has both a row and people; check the column that links the two sources"
+"""What is said of sources that have rows, and nothing that can be joined."""
 
 HASHES = 2**64
 """Number of values of the half of a hash that says in which range it is."""
@@ -129,7 +133,8 @@ def ingest_households(
         The digest of the households, which does not depend on files or partitions, and the partitions' names.
 
     Raises:
-        SourceError: a source has no rows or does not fit the schema; names the column, never a value.
+        SourceError: a source has no rows, or none that can be joined, or does not fit the schema; names the column,
+            never a value.
     """
     check_ingest(key, rows_per_partition)
     bound = household_bound(schema, key)
@@ -149,7 +154,10 @@ def ingest_households(
             progress("joining households and their people")
         number = -(-sum(piece.stop for piece in encoded["person"]) // rows_per_partition)
         names = _write_partitions(encoded, schema, building, number=number, bound=bound, cluster=cluster)
-        digest = _digest(partitions_of(building, names), schema, key)
+        partitions = partitions_of(building, names)
+        if not any(pq.read_metadata(household).num_rows for household, _ in partitions):
+            raise SourceError(NO_HOUSEHOLDS)
+        digest = _digest(partitions, schema, key)
     return Snapshot(digest, tuple(names))
 
 

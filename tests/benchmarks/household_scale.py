@@ -130,9 +130,9 @@ def page(known: Sequence[dict[str, Any]]) -> str:
     lines = [
         "# Households and their people beside one table",
         "",
-        "`tests/benchmarks/household_scale.py`: CPU seconds of one process on releases of the fictional population, method",
-        f"`{METHOD}`, from CSV; peak memory of the process after `sample`. One table has a row for each person with the",
-        "household's columns; its pairs of columns are of one person.",
+        "`tests/benchmarks/household_scale.py`: CPU seconds of one process on releases of the fictional population,",
+        f"method `{METHOD}`, from CSV; peak memory of the process after `sample`. One table has a row for each person",
+        "with the household's columns; its pairs of columns are of one person.",
         "",
         "| people | | ingest | score to fit | sample | the three | all pairs, 1 person | all pairs, 2 people | MB |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -143,8 +143,9 @@ def page(known: Sequence[dict[str, Any]]) -> str:
             fit = one["score"] + one["select"] + one["fit"]
             whole[one["kind"]] = one["ingest"] + fit + one["sample"]
             two = one.get("all pairs of columns, 2 at a time")
+            name = "one table" if one["kind"] == "flat" else "linked"
             lines.append(
-                f"| {people:,} | {'one table' if one['kind'] == 'flat' else 'linked'} | {one['ingest']:.1f} | {fit:.1f} | "
+                f"| {people:,} | {name} | {one['ingest']:.1f} | {fit:.1f} | "
                 f"{one['sample']:.1f} | {whole[one['kind']]:.1f} | {one['all pairs of columns, 1 at a time']:.2f} | "
                 f"{'–' if two is None else f'{two:.2f}'} | {one['sample, MB so far']:.0f} |"
             )
