@@ -17,6 +17,9 @@ RESERVED = frozenset({SIGNING_KEY, SNAPSHOT_KEY})
 MAX_UNIT_LETTERS = 100
 """Upper limit of the letters in the name of a unit of privacy."""
 
+TABLES = ("household", "person")
+"""The names of two linked tables."""
+
 
 def check_name(text: str) -> str:
     """Returns the name of an account, or of anything else that is a folder or a key; ValueError if it is none."""

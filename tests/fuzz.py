@@ -203,7 +203,8 @@ may be refused in one line before anything is charged; what `synth plan` accepts
 it has to end in a release: it verifies, costs no more than was asked, its tables are as declared and keep the rules,
 and it answers questions. It fails if not, if anything else is raised, a floating-point warning included, or if it needs
 more than {MAX_SECONDS} s of processor time; and all fail if a process needs more than {MAX_BYTES >> 30} GB. `steps` are
-releases as `synth run` makes them, `call` calls of `synthesize`, `linked` the same of two linked tables.
+releases as `synth run` makes them, `call` calls of `synthesize`, `linked` and `linked steps` the same
+of two linked tables.
 
 | release | cases | published | refused | failed |
 |---|---:|---:|---:|---:|

@@ -77,6 +77,15 @@ def test_the_cost_is_that_of_a_household_and_said_for_a_person(release):
     assert "<table" in release._repr_html_()
 
 
+def test_rules_that_no_household_of_the_rows_keeps_end_no_release():
+    """Before, all was paid and the release refused: the model knew of nobody whom a rule asked for."""
+    frames = linked_frames(120)
+    frames["person"]["relation"] = "child"
+    found = made(frames)
+    assert not any(rule.any() for rule in SCHEMA.violations(found.tables).values())
+    assert (found.tables["person"]["relation"] == "reference").sum() == len(found.tables["household"])
+
+
 def test_the_number_of_households_may_be_given():
     assert len(made(rows=123).tables["household"]) == 123
 

@@ -18,10 +18,8 @@ SECTIONS = {
     **dict.fromkeys(
         ("rows", "shards", "csv", "escape_formulas", "publish_answers", "uncertainty", "replicates", "seed"), OUTPUT
     ),
-    **dict.fromkeys(
-        ("quality_share", "bins_share", "moments_share", "protect", "protect_share", "reuse", "evaluate", "approval"),
-        GUARD,
-    ),
+    **dict.fromkeys(("quality_share", "bins_share", "moments_share", "pairs_share"), GUARD),
+    **dict.fromkeys(("protect", "protect_share", "reuse", "prior", "evaluate", "approval"), GUARD),
     **dict.fromkeys(("preset", "unit", "options", "workspace"), EXPERT),
 }
 """The section of each field, in the order of the form; what a spec says of its schedule is no part of it."""
@@ -37,7 +35,8 @@ BEGIN_WITH = {
 """Values that the form begins with where the spec has no default: those of the example."""
 
 NOTES = {
-    "source": "In the form a relative path starts at the workspace.",
+    "source": "In the form a relative path starts at the workspace, and linked tables are written in one line, "
+    "`{household: households.csv, person: people.csv}`.",
     "schema": "In the form a relative path starts at the workspace.",
     "method": "\n" + "".join(f"\n- **{name}**: {method.summary}" for name, method in METHODS.items()),
     "release": "Leave it **empty** for a new release, named after this run.",

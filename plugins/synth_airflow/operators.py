@@ -173,13 +173,27 @@ def release_name(dataset: str, run_id: str) -> str:
 
 def release_spec(params: Mapping[str, Any], *, run_id: str) -> tuple[dict[str, Any], Path]:
     """What the form asks for as a release spec, and the workspace to run it in."""
+    from synth_core.release.spec import read_source
+
     workspace = _workspace(params)
     spec = {key: value for key, value in params.items() if value not in (None, "") and key not in NOT_OF_THE_SPEC}
+    try:
+        spec["source"] = read_source(spec["source"])
+    except ValueError as wrong:
+        raise SpecError(f"source: {wrong}") from None
     for key in ("source", "schema"):
-        if "://" not in spec[key]:
-            spec[key] = os.path.join(workspace, spec[key])  # noqa: PTH118 — a glob is not a path
+        spec[key] = _placed(spec[key], workspace)
     spec.setdefault("release", release_name(spec["dataset"], run_id))
     return spec, Path(workspace)
+
+
+def _placed(address: Any, workspace: str) -> Any:
+    """An address that starts at the workspace, or a mapping of them."""
+    if isinstance(address, Mapping):
+        return {name: _placed(own, workspace) for name, own in address.items()}
+    if not isinstance(address, str) or "://" in address:
+        return address
+    return os.path.join(workspace, address)  # noqa: PTH118 — a glob is not a path
 
 
 def _workspace(params: Mapping[str, Any]) -> str:

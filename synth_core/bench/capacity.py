@@ -19,6 +19,9 @@ GPUS = (1, 8)
 PASSES = 2
 """Counting passes of a release: all pairs for the scores, and as much again for what is measured."""
 
+REPLICATES = 12
+"""Replicates of the model that a release has unless its spec says otherwise: so many tasks of a worker each."""
+
 GPU_SPEED = 10.0
 """Assumed, never run: how much faster one GPU fits a model than one core."""
 
@@ -105,6 +108,7 @@ def laws(results: Sequence[Result]) -> dict[str, Law]:
         "counting": law(results, "counting"),
         "select": law(results, "release", cost="select_cpu_s", of_counts=True),
         "fit": law(results, "release", cost="fit_cpu_s", of_counts=True),
+        "replicates": law(results, "release", cost="replicates_cpu_s", of_counts=True),
         "sampling": law(results, "sampling"),
         "evaluate": law(results, "release", cost="evaluate_cpu_s"),
         "publish": law(results, "release", cost="publish_cpu_s", of_counts=True),
@@ -128,6 +132,8 @@ def hours(found: dict[str, Law], size: tuple[int, int], *, workers: int, gpus: i
             of_records *= PASSES
         if part in SPREAD and workers > 1:
             of_records /= workers * useful
+        if part == "replicates" and workers > 1:
+            fixed *= math.ceil(REPLICATES / workers) / (REPLICATES * useful)
         taken[part] = (fixed + of_records) / 3600
     if gpus:
         taken["fit"] /= GPU_SPEED  # one model is fitted on one GPU; more serve strata

@@ -26,22 +26,32 @@ Workspace = Annotated[
 def init(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
     rows: Annotated[int, typer.Option(help="People in the fictional population.", min=100)] = 50_000,
+    households: Annotated[
+        int | None,
+        typer.Option(help="Write two linked tables instead, of so many households and of their people.", min=100),
+    ] = None,
 ) -> None:
     """Write an example: spec, schema, a fictional population, and its ledger account.
 
     Example: `synth init my-release && synth run my-release/release.yaml`
     """
+    from synth_core.example import households as linked
     from synth_core.example.population import declare_example_account, example_spec, write_example
 
     if directory.exists() and any(directory.iterdir()):
         raise SpecError(f"{directory} is not empty; name a new folder")
     directory.mkdir(parents=True, exist_ok=True)
     with report_progress("Writing a fictional population"):
-        write_example(directory, rows=rows)
-    example_spec().save(directory / "release.yaml")
-    declare_example_account(directory / "workspace")
+        if households is None:
+            write_example(directory, rows=rows)
+        else:
+            linked.write_linked_example(directory, households=households)
+    spec = example_spec() if households is None else linked.linked_example_spec()
+    spec.save(directory / "release.yaml")
+    declare = declare_example_account if households is None else linked.declare_linked_account
+    declare(directory / "workspace")
     typer.echo(f"{directory}/release.yaml   the release: what, by which method, at which price")
-    typer.echo(f"{directory}/schema.yaml    the public declaration of the columns")
+    typer.echo(f"{directory}/{spec.schema_:14} the public declaration of the columns")
     typer.echo(f"{directory}/data/          the confidential rows (fictional)")
     typer.echo(f"{directory}/workspace/     the ledger, with an account that has room for several releases")
     typer.echo(f"Next: synth plan {directory}/release.yaml")

@@ -15,7 +15,10 @@ import pandas as pd
 from synth_core.documents import parse_document
 from synth_core.errors import SpecError
 from synth_core.example.population import (
+    CAP_EPSILON,
     CHILD,
+    DELTA,
+    EPSILON,
     EXAMPLE_SEED,
     FARMER,
     HEAD,
@@ -26,7 +29,13 @@ from synth_core.example.population import (
     draw_people,
     in_words,
 )
+from synth_core.ledger.sql import open_ledger
+from synth_core.privacy.accounts import Account
+from synth_core.release.spec import ReleaseSpec
 from synth_core.schema.linked import LinkedSchema
+
+LINKED_DATASET = "fictional-households"
+"""The account of the example."""
 
 EXAMPLE_HOUSEHOLDS = 20_000
 """Households of the example, unless another number is asked for."""
@@ -105,6 +114,28 @@ def write_linked_example(
     (folder / "linked.yaml").write_text(_schema_text(), encoding="utf-8")
     for name, table in generate_households(households, seed).items():
         table.to_csv(folder / "data" / f"{name}.csv", index=False)
+
+
+def linked_example_spec() -> ReleaseSpec:
+    """A spec that runs as it is beside the example's schema and data."""
+    return ReleaseSpec.parse(
+        {
+            "release": "example",
+            "dataset": LINKED_DATASET,
+            "source": {"household": "data/household.csv", "person": "data/person.csv"},
+            "schema": "linked.yaml",
+            "epsilon": EPSILON,
+            "delta": DELTA,
+            "unit": "household",
+        }
+    )
+
+
+def declare_linked_account(workspace: Path) -> None:
+    """Declare the account of the example's households; declaring it again changes nothing."""
+    workspace.mkdir(parents=True, exist_ok=True)
+    account = Account(dataset=LINKED_DATASET, unit="household", delta=DELTA, cap_epsilon=CAP_EPSILON, largest_n=100_000)
+    open_ledger(workspace, create=True).declare(account, actor="example")
 
 
 def _schema_text() -> str:

@@ -114,8 +114,8 @@ class PublishedRelease(Askable):
         return Uncertain.load(self.folder)
 
     def _asking(self) -> Asking:
-        moments = self.folder / "moments.json"
-        return Asking(self.uncertain, self.schema, read_moments(moments) if moments.exists() else {})
+        schema, moments = self.schema, self.folder / "moments.json"  # the schema first: there may be two tables
+        return Asking(self.uncertain, schema, read_moments(moments) if moments.exists() else {})
 
 
 def load_release(folder: str | os.PathLike[str]) -> PublishedRelease:

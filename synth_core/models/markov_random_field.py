@@ -26,10 +26,10 @@ from synth_core.models.calibration import (
     inside_cliques,
     split_tables,
 )
-from synth_core.models.junction_tree import JunctionTree, junction_tree
+from synth_core.models.junction_tree import JunctionTree
 from synth_core.models.linear import Matrix, evidence
 from synth_core.models.sampling import MAX_REPRESENTATIVE_ROWS, representative_rows, sample_rows
-from synth_core.models.stored import PotentialModel, read_potentials
+from synth_core.models.stored import PotentialModel, read_potentials, read_tree
 
 
 class MarkovRandomField(PotentialModel):
@@ -116,7 +116,7 @@ class MarkovRandomField(PotentialModel):
     @classmethod
     def _restored(cls, header: Mapping[str, Any], stored: Mapping[str, NDArray[Any]]) -> Self:
         domain, cliques, potentials = read_potentials(header, stored)
-        return cls(junction_tree(domain, cliques), cliques, potentials, total=header["total"])
+        return cls(read_tree(domain, cliques), cliques, potentials, total=header["total"])
 
     @property
     def _calibrated(self) -> Calibration:

@@ -22,7 +22,7 @@ from synth_core.domain import Clique, Codes, Domain
 from synth_core.models.junction_tree import JunctionTree, junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField, rake
 from synth_core.models.sampling import code_type
-from synth_core.models.stored import FittedModel, domain_header, read_domain, read_potentials
+from synth_core.models.stored import FittedModel, domain_header, read_domain, read_potentials, read_tree
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +100,7 @@ class Refined(FittedModel):
         domain = read_domain(header)
         own, cliques, potentials = read_potentials(header["field"], stored)
         total = header["field"]["total"]
-        field = MarkovRandomField(junction_tree(own, cliques), cliques, potentials, total=total)
+        field = MarkovRandomField(read_tree(own, cliques), cliques, potentials, total=total)
         ends = np.cumsum(domain.sizes)[:-1]
         if len(stored["groups"]) != sum(domain.sizes) or len(stored["shares"]) != sum(domain.sizes):
             raise ValueError(domain.sizes)

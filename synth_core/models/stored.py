@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from synth_core.arrays import Floats
 from synth_core.documents import parse_json
 from synth_core.domain import Clique, Codes, Domain, Impossible
-from synth_core.errors import SchemaError, SourceError
+from synth_core.errors import FeasibilityError, SchemaError, SourceError
 from synth_core.files import atomic_write
+from synth_core.models.junction_tree import JunctionTree, junction_tree
 
 _READING = RLock()
 """NumPy reads an array's header with Python's parser, which two threads may not enter at once before Python 3.12:
@@ -79,6 +80,18 @@ UNREADABLE = (
     *(ValueError, ArithmeticError, LookupError, TypeError, SchemaError),
 )
 """What reading an archive that is none, or holds something else, raises."""
+
+
+MAX_TREE_CELLS = 2**28
+"""Upper limit of a stored model's junction tree in cells of 8 bytes: a small file may ask for any number of them."""
+
+
+def read_tree(domain: Domain, cliques: Iterable[Clique]) -> JunctionTree:
+    """Returns the junction tree of a stored model; SourceError if it is too large to be asked anything."""
+    try:
+        return junction_tree(domain, cliques, limit_cells=MAX_TREE_CELLS)
+    except FeasibilityError:
+        raise SourceError(f"a stored model has more than {MAX_TREE_CELLS:,} cells, which no memory holds") from None
 
 
 @contextmanager

@@ -53,6 +53,7 @@ from pydantic import (
 from synth_core.documents import Unreadable, parse_document, read_document
 from synth_core.domain import Domain, Impossible
 from synth_core.errors import SchemaError
+from synth_core.names import TABLES as TABLES
 from synth_core.names import one_line
 from synth_core.schema.checks import describe_errors
 from synth_core.schema.columns.base import Declaration, Words, read_truth
@@ -69,11 +70,9 @@ MAX_LARGEST = 10
 SIZE = "size"
 """The attribute that holds how many people a household has."""
 
+
 REFERENCE = "reference"
 """What tells the attributes of a reference person from those of any other place: `person.age@reference`."""
-
-TABLES = ("household", "person")
-"""The names of the two tables."""
 
 
 class CountRule(Declaration):

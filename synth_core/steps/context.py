@@ -18,12 +18,15 @@ from synth_core.events.office import Office, look_at_refusals
 from synth_core.files import atomic_write, sharing_work
 from synth_core.ledger.sql import SqlLedger, open_ledger
 from synth_core.measurement import EarlierRelease
+from synth_core.models.reference import Reference
 from synth_core.privacy.accounts import Account, Record, Runner
 from synth_core.privacy.budget import NONE, BudgetPlan
 from synth_core.privacy.curator import CountSource, Curator, Spending
 from synth_core.privacy.reading import count_refusals
 from synth_core.release.budget import ReleaseBudget, divide_budget
 from synth_core.release.paths import ReleasePaths
+from synth_core.release.prior import FrozenPrior
+from synth_core.release.public_rows import read_prior
 from synth_core.release.reuse import FrozenReuse, read_frozen
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
@@ -31,7 +34,7 @@ from synth_core.schema.linked import AnySchema, LinkedSchema, asked_domain, load
 from synth_core.storage.counting import PartitionCounts
 from synth_core.storage.household_partitions import Partition, PartitionTuples, partitions_of
 from synth_core.storage.ingest import Snapshot
-from synth_core.synthesizers.base import Synthesizer, silent
+from synth_core.synthesizers.base import Synthesizer, require_prior, silent
 from synth_core.synthesizers.households_first import households_first
 from synth_core.synthesizers.methods import synthesizer
 
@@ -87,6 +90,18 @@ class StepRun:
     def earlier(self) -> list[EarlierRelease]:
         """The noisy tables of these answers, read from the ledger."""
         return read_frozen(self.ledger, self.spec.dataset, self.reused, self.domain)
+
+    @property
+    def prior(self) -> FrozenPrior | None:
+        """The public table on which this release builds, as it was when it began."""
+        return FrozenPrior.load(self.paths.prior) if self.spec.prior else None
+
+    def learn_prior(self) -> Reference | None:
+        """What the method makes of it; the table is read again, and must be the same."""
+        if self.spec.prior is None or self.prior is None:
+            return None
+        self.progress("learning from the public table")
+        return require_prior(self.method).learn_prior(read_prior(self.spec.prior, self.prior, self.schema))
 
     @cached_property
     def plan(self) -> BudgetPlan:

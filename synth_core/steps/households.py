@@ -76,7 +76,7 @@ def _published(run: StepRun, folder: Path) -> list[Partition]:
     """Both tables as they were written, encoded and joined like a source."""
     files = {table: run.paths.shards(run.spec.shards, csv=False, table=table) for table in TABLES}
     sources = {table: list(map(str, own)) for table, own in files.items()}
-    snapshot = ingest_households(sources, run.linked, folder, key=PUBLIC_HASHES, cluster=run.cluster)
+    snapshot = ingest_households(sources, run.linked.as_decoded, folder, key=PUBLIC_HASHES, cluster=run.cluster)
     return partitions_of(folder, snapshot.partitions)
 
 
@@ -163,7 +163,7 @@ def some_published(paths: ReleasePaths, schema: LinkedSchema) -> Households:
             for group in range(homes.num_row_groups):
                 files = dict(zip(TABLES, (homes, people), strict=True))
                 frames = {name: file.read_row_group(group).to_pandas() for name, file in files.items()}
-                held.append(encode_households(frames, schema, PUBLIC_HASHES))
+                held.append(encode_households(frames, schema.as_decoded, PUBLIC_HASHES))
                 if sum(len(one.sizes) for one in held) >= JUDGED_HOUSEHOLDS:
                     return join_households(held)
     return join_households(held)

@@ -141,11 +141,11 @@ class PrivMN:
         if len(domain) > 1:
             lines.append(("noise on the dependence of a pair", f"sigma {sigmas['dependence']:.1f} records"))
         if (pure := self.pure_epsilon(domain, plan)) is not None:
-            lines.append(("epsilon without a delta", f"at most {loss_text(float(pure))}"))
+            lines.append(("epsilon of one record without a delta", f"at most {loss_text(float(pure))}"))
         return lines
 
     def pure_epsilon(self, domain: Domain, plan: BudgetPlan) -> Fraction | None:
-        """What all answers may lose at most without a delta; None where some have noise that needs one."""
+        """What all answers may lose of one record without a delta, at most; None where some have Gaussian noise."""
         losses = [asked.pure_epsilon() for asked in self._asked(domain, plan).values()]
         known = [loss for loss in losses if loss is not None]
         return sum(known, Fraction(0)) if len(known) == len(losses) else None

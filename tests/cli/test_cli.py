@@ -89,6 +89,26 @@ def example(tmp_path_factory, programs):
     return folder
 
 
+def test_households_from_init_to_a_verified_release(synth, tmp_path):
+    folder = tmp_path / "homes"
+    assert synth("init", folder, "--households", 1000)[0] == 0
+    spec = yaml.safe_load((folder / "release.yaml").read_text())
+    (folder / "release.yaml").write_text(yaml.safe_dump({**spec, "method": "independent", "evaluate": "quick"}))
+    code, out, _ = synth("plan", folder / "release.yaml")
+    assert code == 0
+    assert "pairs of people" in out
+    code, out, err = synth("run", folder / "release.yaml")
+    assert code == 0, err
+    assert "synthetic households" in out
+    assert "their people" in out
+    code, out, _ = synth("verify", folder / "workspace" / "public" / "example")
+    assert code == 0
+    assert "everybody has a household" in out
+    code, _, err = synth("ask", folder / "workspace" / "public" / "example", "--by", "size")
+    assert code == 2
+    assert "two linked tables are declared" in err
+
+
 def test_init_refuses_a_folder_with_files(synth, example):
     code, _, err = synth("init", example)
     assert code == 2

@@ -148,6 +148,7 @@ def made_up():
             d,
             select_cpu_s=0.01 * d**3,
             fit_cpu_s=0.1 * d**2,
+            replicates_cpu_s=0.6 * d**2,
             evaluate_cpu_s=0.5 * d**2 + 1e-5 * n,
             publish_cpu_s=0.2 * d,
         )
@@ -182,6 +183,8 @@ def test_capacity_follows_the_laws():
     two, many = (capacity.hours(found, (10**7, 40), workers=w, gpus=0, useful=useful) for w in (2, 128))
     assert two["ingest"] / many["ingest"] == pytest.approx(64)
     assert two["fit"] == many["fit"], "one model is fitted in one place"
+    assert many["replicates"] * 3600 == pytest.approx(0.6 * 40**2 / (12 * useful)), "each is a task of its own"
+    assert two["replicates"] == pytest.approx(6 * many["replicates"])
     fixed, of_records = found["evaluate"].parts(10**7, 40)
     assert many["evaluate"] * 3600 == pytest.approx(fixed + of_records / (128 * useful))
     assert capacity.hours(found, (10**7, 40), workers=2, gpus=1, useful=useful)["fit"] == pytest.approx(

@@ -10,11 +10,15 @@ from synth_core.errors import SourceError
 from synth_core.inference.expected import expected_counts, sampled_counts
 from synth_core.inference.replicates import Replicates, parameters
 from synth_core.inference.uncertain import Uncertain
-from synth_core.models import BayesianNetwork, MarkovRandomField, Mixture
+from synth_core.measurement import Measurement
+from synth_core.models import BayesianNetwork, MarkovRandomField, Mixture, estimate, maximum_entropy
 from synth_core.models.calibration import Factor
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.mixture import Component
 from synth_core.models.refined import Refined
+from synth_core.synthesizers import replicates
+from synth_core.synthesizers.base import Fit
+from synth_core.synthesizers.replicates import Redrawing
 
 DOMAIN = Domain.of({"a": 3, "b": 2, "c": 4, "d": 2})
 CLIQUES = (("a", "b"), ("b", "c"), ("d",))
@@ -177,3 +181,34 @@ def test_a_modelled_table_is_wider_by_what_measuring_changed_elsewhere():
     table = one.table(("a", "c"))
     np.testing.assert_allclose(table.extra, one.replicates.dependence * table.values)
     assert not one.table(("a", "b")).extra.any()
+
+
+@pytest.mark.parametrize("misled", [False, True])
+def test_replicates_of_tables_made_to_agree_are_those_of_the_tables(monkeypatch, misled):
+    """Tables of unequal noise that overlap; averaged as if it were equal, they would lead to other models."""
+    monkeypatch.setattr(maximum_entropy, "NEARLY_BALANCED", 1e-3)
+    monkeypatch.setattr("synth_core.synthesizers.replicates.MAX_PASSES", 3000)
+    domain, rng = Domain.of({"a": 3, "b": 4, "c": 2}), np.random.default_rng(0)
+    sigmas = {("a",): 2.0, ("a", "b"): 20.0, ("b", "c"): 5.0, ("a", "c"): 10.0}
+    tables = tuple(
+        Measurement(clique, 1000 / domain.cells(clique) + rng.normal(0, 60, domain.shape(clique)), sigma)
+        for clique, sigma in sigmas.items()
+    )
+    ridge = 0.05
+    fit = Fit(domain, tables, {"ridge": ridge})
+    redrawing = Redrawing(fit.by(estimate), fit, (), ridge, 0, {m.clique: m.noisy for m in tables})
+    if misled:
+        equal = lambda found, **_: [replace(m, sigma=7.0) for m in found]  # noqa: E731
+        agree = replicates.make_consistent
+        monkeypatch.setattr(
+            replicates,
+            "make_consistent",
+            lambda found, update: [
+                replace(m, sigma=own.sigma) for m, own in zip(agree(equal(found), update=update), found, strict=True)
+            ],
+        )
+    fast = redrawing.replicate(0)
+    monkeypatch.setattr(Redrawing, "_agreed", lambda self, found: list(found))
+    slow = redrawing.replicate(0)
+    gap = max(np.abs(fast.marginal(clique) - slow.marginal(clique)).max() for clique in sigmas)
+    assert (gap > 1) if misled else (gap < 0.1)

@@ -1,5 +1,6 @@
 """A published folder that somebody else made: what verifies and asks it is refused in one line, whatever lies there."""
 
+import itertools
 import json
 import os
 import shutil
@@ -14,6 +15,8 @@ from synth_core.errors import SourceError, SpecError, SynthError
 from synth_core.events.office import Office
 from synth_core.files import MAX_PUBLISHED
 from synth_core.inference.published import load_release
+from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.models.mixture import load_model
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.verify import check_release
 
@@ -142,6 +145,18 @@ def test_a_damaged_shard_has_no_rows_and_ends_no_page(released, tmp_path):
     paths.shard(0).write_bytes(b"no Parquet file at all, of some length")
     office = Office(paths.workspace)
     assert office.rows(office.manifest("r1")) == 0
+
+
+def test_a_small_model_of_any_number_of_cells_is_not_asked(tmp_path):
+    """Before, 120 KB of pairs that join all columns filled the memory of who asked."""
+    names, size = [f"c{number}" for number in range(9)], 20
+    pairs = list(itertools.combinations(names, 2))
+    header = {"attributes": names, "sizes": [size] * 9, "impossible": [], "cliques": pairs, "total": 10.0}
+    text = json.dumps({"format": MarkovRandomField.FORMAT} | header).encode()
+    potentials = np.zeros(len(pairs) * size**2)
+    np.savez(tmp_path / "model.npz", header=np.frombuffer(text, dtype=np.uint8), potentials=potentials)
+    with pytest.raises(SourceError, match="a stored model has more than 268,435,456 cells"):
+        load_model(tmp_path / "model.npz")
 
 
 ESCAPE = "\x1b]0;title\x07\x1b[2J"

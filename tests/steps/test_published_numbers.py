@@ -19,9 +19,11 @@ from typer.testing import CliRunner
 from synth_core import Schema, synthesize
 from synth_core.cli.ledger import app
 from synth_core.events.notices import lineage_event
+from synth_core.ledger.book import charged_records
 from synth_core.ledger.sql import SqlLedger, ledger_url
 from synth_core.privacy.accounts import Account, Runner, State
 from synth_core.privacy.budget import epsilon_of, group_mu2, mu2_of
+from synth_core.privacy.wording import loss_text
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.verify import verify_release
 from synth_core.steps import STEPS, context, prepare, run_step
@@ -308,6 +310,27 @@ def test_a_smaller_statement_is_found_by_the_ledger_and_without_it(site, tmp_pat
         for path in site.workspace.glob("ledger.sqlite*"):
             shutil.copy(path, tmp_path / change)
         assert any(problem.startswith("ledger: gives") for problem in verify_release(other))
+
+
+def test_a_release_of_laplace_noise_alone_says_what_it_loses_without_a_delta(site, tmp_path):
+    """The sum of all charged sensitivities over scales, in manifest, certificate and report; a smaller one is found."""
+    pure = {"method": "privmn", "preset": "pure", "quality_share": 0.0}
+    site.run("r1", **pure)
+    stated = site.manifest("r1")["guarantee"]["pure_epsilon"]
+    mechanisms = [r.mechanism for r in charged_records(site.ledger.records(release="r1")) if r.mu2]
+    exact = sum(m.count * m.sensitivity / m.scale for m in mechanisms)
+    assert exact <= stated < exact + Fraction(1, 10**6)
+    assert f"ε = {loss_text(stated)} and δ = 0" in site.paths("r1").public_report.read_text(encoding="utf-8")
+    assert verify_release(site.paths("r1").public) == []
+    forged = tmp_path / "forged" / "public" / "r1"
+    shutil.copytree(site.paths("r1").public, forged)
+    for name in ("manifest.json", "certificate.json"):
+        content = json.loads((forged / name).read_text())
+        content["guarantee"]["pure_epsilon"] = stated / 2
+        (forged / name).write_text(json.dumps(content))
+    assert any("a smaller epsilon without a delta" in problem for problem in verify_release(forged))
+    site.run("r2", **pure | {"quality_share": 0.02})
+    assert "pure_epsilon" not in site.manifest("r2")["guarantee"], "published quality has Gaussian noise"
 
 
 def test_a_plan_warns_of_an_account_without_a_largest_number_of_records(site):

@@ -97,15 +97,28 @@ def _require_paid(ledger: SqlLedger, epsilon: float) -> None:
 
 def _by_steps(draw: Draw, folder: Path) -> tuple[str, str]:
     """A release as `synth plan` and `synth run` make it."""
-    from synth_core.steps import cost, prepare
-
     table, spec = _drawn_release(draw, folder)
     ledger = _account(draw, folder, epsilon=spec["epsilon"], **_unit(draw, table))
     table = _with_units(draw, table)
     spec |= _files(draw, table, folder)
+    return _released(draw, folder, spec, ledger, records=max(1, len(table.frame)), check=_check_published)
+
+
+def _released(
+    draw: Draw,
+    folder: Path,
+    spec: Mapping[str, Any],
+    ledger: SqlLedger,
+    *,
+    records: int,
+    check: Callable[[Draw, str, Mapping[str, Any]], None],
+) -> tuple[str, str]:
+    """Plan, make and check a release."""
+    from synth_core.steps import cost, prepare
+
     workspace = folder / "workspace"
     try:
-        cost(spec, workspace=workspace, records=max(1, len(table.frame)))
+        cost(spec, workspace=workspace, records=records)
         planned = True
     except SynthError as refusal:
         _require_untouched(ledger, refusal)
@@ -122,7 +135,7 @@ def _by_steps(draw: Draw, folder: Path) -> tuple[str, str]:
     if not planned:
         return "failed", "the plan was refused, and the release was made"
     _require_paid(ledger, spec["epsilon"])
-    _check_published(draw, address, spec)
+    check(draw, address, spec)
     return "taken", ""
 
 
@@ -293,11 +306,8 @@ def _quiet(_: str) -> None:
     """Say nothing."""
 
 
-def _linked(draw: Draw, folder: Path) -> tuple[str, str]:
-    """A release of two linked tables by `synthesize`, paid from a ledger."""
-    from synth_core import synthesize
-    from synth_core.schema.linked import LinkedSchema
-
+def _households(draw: Draw) -> tuple[dict[str, Any], dict[str, pd.DataFrame], list[dict[str, Any]]]:
+    """What is declared of two linked tables, the tables, and the names of some of their attributes."""
     homes = draw.pick([0, 1, 2, 20, 100, 300])
     largest = draw.pick([1, 2, 3, 4, 6])
     sizes = draw.rng.integers(draw.pick([0, 1, 1, 1]), draw.pick([2, largest + 1, largest + 3]), homes)
@@ -308,14 +318,23 @@ def _linked(draw: Draw, folder: Path) -> tuple[str, str]:
     declared = {"link": "hid", "largest": largest, "household": household.declared, "person": person.declared}
     if together := [rule for number in range(draw.pick([0, 0, 1, 2])) if (rule := _together(draw, person, number))]:
         declared["together"] = together
-    epsilon = _epsilon(draw)
-    ledger = _account(draw, folder, epsilon=epsilon, unit="household")
     names = np.arange(homes)
     frames = {
         "household": household.frame.assign(hid=names),
         "person": person.frame.assign(hid=np.repeat(names, sizes)),
     }
     columns = [{"name": f"person.{column['name']}"} for column in person.columns()]
+    return declared, frames, columns
+
+
+def _linked(draw: Draw, folder: Path) -> tuple[str, str]:
+    """A release of two linked tables by `synthesize`, paid from a ledger."""
+    from synth_core import synthesize
+    from synth_core.schema.linked import LinkedSchema
+
+    declared, frames, columns = _households(draw)
+    epsilon = _epsilon(draw)
+    ledger = _account(draw, folder, epsilon=epsilon, unit="household")
     said: dict[str, Any] = draw_method(draw, columns)
     said |= {"pairs_share": draw.pick([0.0, 0.01, 0.5])} if draw.chance(0.5) else {}
     rows = draw.pick([None, None, 1, 50])
@@ -339,6 +358,46 @@ def _linked(draw: Draw, folder: Path) -> tuple[str, str]:
     return "taken", ""
 
 
+def _linked_by_steps(draw: Draw, folder: Path) -> tuple[str, str]:
+    """A release of two linked tables as `synth plan` and `synth run` make it."""
+    declared, frames, columns = _households(draw)
+    spec: dict[str, Any] = {"release": "r1", "dataset": "people", "unit": "household", "delta": DELTA}
+    spec |= {"epsilon": _epsilon(draw), "rows": draw.pick(["noisy", "noisy", 1, 50]), "shards": draw.pick([1, 1, 3])}
+    spec |= draw_method(draw, columns) | {"evaluate": draw.pick(["none", "quick", "full"])}
+    spec |= {"quality_share": draw.pick([0.0, 0.0, 0.1]), "publish_answers": draw.chance(0.8)}
+    for key in ("csv", "escape_formulas", "approval"):
+        spec[key] = draw.chance(0.2)
+    spec |= {"pairs_share": draw.pick([0.0, 0.01, 0.5])} if draw.chance(0.5) else {}
+    ledger = _account(draw, folder, epsilon=spec["epsilon"], unit="household")
+    (folder / "schema.yaml").write_text(yaml.safe_dump({"tables": declared}, allow_unicode=True, sort_keys=False))
+    for name, frame in frames.items():
+        frame.to_csv(folder / f"{name}.csv", index=False)
+    spec |= {"schema": str(folder / "schema.yaml")}
+    spec |= {"source": {name: str(folder / f"{name}.csv") for name in frames}}
+    return _released(draw, folder, spec, ledger, records=max(1, len(frames["person"])), check=_check_linked)
+
+
+def _check_linked(_: Draw, address: str, spec: Mapping[str, Any]) -> None:
+    """The release verifies, which counts the households that break a rule."""
+    from synth_core.release.paths import ReleasePaths
+    from synth_core.release.verify import check_release
+    from synth_core.schema.linked import LinkedSchema
+
+    paths = ReleasePaths.of_address(address)
+    if problems := check_release(paths.public).problems:
+        raise Broken(f"it does not verify: {problems[0]}")
+    schema = LinkedSchema.load(paths.public / "schema.yaml")
+    tables = {
+        name: pd.concat([pd.read_parquet(path) for path in sorted((paths.extract / name).glob("*.parquet"))])
+        for name in ("household", "person")
+    }
+    for name, broken in schema.violations(tables).items():
+        if broken.any():
+            raise Broken(f"{broken.sum()} households break {name}")
+    _check_table(tables["household"].drop(columns="hid"), schema.household, rows=spec["rows"])
+    _check_table(tables["person"].drop(columns="hid"), schema.person, rows="noisy")
+
+
 def _together(draw: Draw, person: Table, number: int) -> dict[str, Any] | None:
     listed, numbers = person.columns("categorical"), person.numbers()
     if not listed:
@@ -356,6 +415,7 @@ _MAKERS: dict[str, Callable[[Draw, Path], tuple[str, str]]] = {
     "steps": _by_steps,
     "call": _by_call,
     "linked": _linked,
+    "linked steps": _linked_by_steps,
 }
-KINDS = ("steps", "steps", "call", "linked")
+KINDS = ("steps", "steps", "call", "linked", "linked steps")
 """What a case makes, by its number."""

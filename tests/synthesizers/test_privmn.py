@@ -125,7 +125,7 @@ def test_the_printed_algorithm_is_refused_in_two_sentences():
         ({"algorithm": "fast"}, "must be 'sound'"),
         ({"one_way": 0.95}, "something left over"),
         ({"alpha": 0.0}, "must be positive"),
-        ({"usefulness": -1.0}, "must be positive"),
+        ({"usefulness": -1.0}, "must be a number from 1e-06"),
     ],
 )
 def test_wrong_options_are_refused(options, message):
@@ -198,10 +198,12 @@ def test_pure_asks_with_laplace_noise_alone_and_states_what_that_loses():
     assert str(costs["pure"]).endswith(f"without a delta {loss_text(pure)}")
     method = synthesizer("privmn", "pure")
     lines = dict(method.preview(domain, method.plan(domain, mu2_of(2.0, DELTA))))
-    most = float(lines["epsilon without a delta"].removeprefix("at most "))
+    most = float(lines["epsilon of one record without a delta"].removeprefix("at most "))
     assert pure < most < 2 * pure, "one cluster of two was measured, and as many as columns may be"
     gaussian = synthesizer("privmn")
-    assert "epsilon without a delta" not in dict(gaussian.preview(domain, gaussian.plan(domain, mu2_of(2.0, DELTA))))
+    assert "epsilon of one record without a delta" not in dict(
+        gaussian.preview(domain, gaussian.plan(domain, mu2_of(2.0, DELTA)))
+    )
 
 
 def dependent_pair():

@@ -15,7 +15,7 @@ PAGE = """# What these figures cost
 
 Written by `python -m tests.benchmarks.papers`. CPU seconds of one thread are those of whole cells, release and
 comparison; of results that were kept before this was, those of the release alone. A cell that was not timed counts as
-the mean of its figure.
+the mean of its figure, and a figure without any timed cell is not in the sum.
 
 {table}
 

@@ -12,7 +12,7 @@ import pytest
 from synth_core import Schema, synthesize
 from synth_core.domain import Domain
 from synth_core.measurement import Measurement
-from tests.benchmarks.papers import absyn, comparators, costs, data, pgm, privbayes, privmn, privmrf
+from tests.benchmarks.papers import absyn, comparators, costs, data, epsilons, pgm, privbayes, privmn, privmrf
 from tests.benchmarks.papers.__main__ import main
 from tests.benchmarks.papers.figures import Contestant, Figure, Result, load, run, write_page
 from tests.benchmarks.papers.releases import DATA, by_scheme, count_best, rising_steps, said_of_rises
@@ -60,6 +60,16 @@ def test_runs_are_kept_and_go_on_where_they_stopped(tmp_path):
     assert "## Figure 1" in text
     assert "6 results" in text
     assert (tmp_path / "images" / "paper-paper-1.svg").read_text().startswith("<?xml")
+
+
+def test_every_method_by_epsilon_has_its_runs_and_a_rise_is_named():
+    text = epsilons.show([])
+    assert "| nltcs | 0.8 | 0.0065 (3) |" in text
+    assert "| adult | 3.2 | – |" in text, "refused there"
+    high = [Result("methods", {"scheme": "swift", "epsilon": 3.2, "data": "nltcs"}, 0, {"tvd3": 0.9})]
+    assert "`swift` on nltcs from 1.6 to 3.2" in epsilons.show(high)
+    assert "`swift` on nltcs" not in text
+    assert "| nltcs | 3.2 | 0.0053 (1) | 0.4509 (2) |" in epsilons.show(high)
 
 
 def test_costs_of_all_cells_follow_from_those_that_were_timed(tmp_path):
