@@ -27,7 +27,7 @@ from synth_core.cluster import Cluster
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SourceError
 from synth_core.files import atomic_write
-from synth_core.models.tuples import Households, attribute_place, count_tuples, first_place, join_households
+from synth_core.models.tuples import Anchor, Households, attribute_place, count_tuples, first_place, join_households
 from synth_core.privacy.queries import Counts
 from synth_core.privacy.wall import wall
 from synth_core.schema import Schema
@@ -148,6 +148,9 @@ def ingest_households(
             files = distinct_files(sources[table])
             found = encode_pieces(files, reading, folder, cluster=cluster, bound=bound)
             encoded[table] = [piece for piece in found if piece.stop]
+            for piece in found:
+                if not piece.stop:  # a file without rows
+                    piece.path.unlink()
             if not encoded[table]:
                 raise SourceError(NO_ROWS)
         if progress is not None:
@@ -198,10 +201,17 @@ class PartitionTuples(CachedCounts):
         super().__init__(schema.domain(places))
         self.scale = count_scale(places, schema.largest)
         self._places, self._partitions, self._cluster = places, list(partitions), cluster
+        self._anchor = schema.anchor
 
     def _count(self, cliques: Sequence[Clique]) -> list[Counts]:
         return count_partitions(
-            self._partitions, self._domain, cliques, self._cluster, places=self._places, scale=self.scale
+            self._partitions,
+            self._domain,
+            cliques,
+            self._cluster,
+            places=self._places,
+            scale=self.scale,
+            anchor=self._anchor,
         )
 
 
@@ -213,6 +223,7 @@ def count_partitions(
     *,
     places: int,
     scale: int,
+    anchor: Anchor | None = None,
 ) -> list[Counts]:
     """Exact tables of the tuple relation over all partitions.
 
@@ -223,38 +234,48 @@ def count_partitions(
         cluster: where partitions are counted.
         places: people of a tuple.
         scale: units of a household's weight.
+        anchor: who is a reference person, for tables of these.
 
     Returns:
         Integer tables in units of 1/scale, one axis for each attribute.
     """
     found: list[Counts] = []
     for batch in batched_cliques(cliques, domain.cells, room=CELLS_PER_PASS):
-        asked: dict[str, Any] = {"domain": domain, "cliques": tuple(batch), "places": places, "scale": scale}
+        asked: dict[str, Any] = {
+            "domain": domain,
+            "cliques": tuple(batch),
+            "places": places,
+            "scale": scale,
+            "anchor": anchor,
+        }
         counted = cluster.map_reduce(_count_some, partitions, add_counts, **asked)
         found += split_tables(counted, domain, batch)
     return found
 
 
 def _count_some(
-    partitions: Sequence[Partition], *, domain: Domain, cliques: Sequence[Clique], places: int, scale: int
+    partitions: Sequence[Partition],
+    *,
+    domain: Domain,
+    cliques: Sequence[Clique],
+    places: int,
+    scale: int,
+    anchor: Anchor | None,
 ) -> NDArray[np.int64]:
     """The tables of some partitions, one after the other; runs on a worker."""
     with wall():
-        attributes = list(dict.fromkeys(first_place(name) for clique in cliques for name in clique))
+        needed = [first_place(name) for clique in cliques for name in clique] + ([anchor[0]] if anchor else [])
+        attributes = list(dict.fromkeys(needed))
         out = np.zeros(sum(map(domain.cells, cliques)), dtype=np.int64)
-        count = _count_people if places == 1 else _count_places
         for start in range(0, len(partitions), PARTITIONS_AT_ONCE):
             some = partitions[start : start + PARTITIONS_AT_ONCE]
             held = join_households([read_households(one, attributes=attributes) for one in some])
-            tables = count(held, domain, cliques, places=places, scale=scale)
+            if places == 1:
+                tables = _count_people(held, domain, cliques, places=places, scale=scale)
+            else:
+                tables = count_tuples(held, domain, cliques, places=places, scale=scale, anchor=anchor)
             out += np.concatenate([np.zeros(0, np.int64), *(table.ravel() for table in tables)])
         return out
-
-
-def _count_places(
-    held: Households, domain: Domain, cliques: Sequence[Clique], *, places: int, scale: int
-) -> list[Counts]:
-    return count_tuples(held, domain, cliques, places=places, scale=scale)
 
 
 def _count_people(
