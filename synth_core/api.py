@@ -45,6 +45,7 @@ from synth_core.storage.counting import TableCounts
 from synth_core.storage.households import TupleCounts
 from synth_core.synthesizers.base import Conversation, Progress, Tools, require_prior, require_reuse, run_phases
 from synth_core.synthesizers.companions import check_together
+from synth_core.synthesizers.households_first import households_first
 from synth_core.synthesizers.methods import synthesizer
 from synth_core.synthesizers.moments import Moments, ask_moments, count_errors, require_answerable, summed_domain
 from synth_core.synthesizers.pooled_numbers import pool_numbers
@@ -304,7 +305,7 @@ def _synthesize_linked(
         check_household_account(account)
     price = mu2_of(spec.epsilon, spec.delta)
     budget = divide_budget(spec, has_pairs=schema.has_pairs)
-    built = synthesizer(spec.method, spec.preset, spec.options)
+    built = households_first(synthesizer(spec.method, spec.preset, spec.options), schema)
     plan = built.plan(schema.domain(1), budget.method)
     snapshot = f"frame {secrets.token_hex(16)}"
     with live_progress("Synthesizing", wanted=progress is None) as advance:

@@ -35,6 +35,7 @@ from synth_core.storage.counting import PartitionCounts
 from synth_core.storage.household_partitions import Partition, PartitionTuples, partitions_of
 from synth_core.storage.ingest import Snapshot
 from synth_core.synthesizers.base import Synthesizer, require_prior, silent
+from synth_core.synthesizers.households_first import households_first
 from synth_core.synthesizers.methods import synthesizer
 
 T = TypeVar("T")
@@ -78,7 +79,7 @@ class StepRun:
     @cached_property
     def method(self) -> Synthesizer:
         """The synthesizer that the spec names."""
-        return release_method(self.spec)
+        return release_method(self.spec, self.declared)
 
     @cached_property
     def reused(self) -> FrozenReuse:
@@ -188,9 +189,10 @@ class StepRun:
         return path
 
 
-def release_method(spec: ReleaseSpec) -> Synthesizer:
-    """The synthesizer that a spec names, with the tables that it protects."""
-    return synthesizer(spec.method, spec.preset, spec.options, protect=spec.protect, protect_share=spec.protect_share)
+def release_method(spec: ReleaseSpec, declared: AnySchema | None = None) -> Synthesizer:
+    """The synthesizer that a spec names, with the tables that it protects; of linked tables, households come first."""
+    method = synthesizer(spec.method, spec.preset, spec.options, protect=spec.protect, protect_share=spec.protect_share)
+    return households_first(method, declared) if isinstance(declared, LinkedSchema) else method
 
 
 def this_runner() -> Runner:

@@ -55,7 +55,7 @@ def prepare_release(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: 
 def _prepared(wanted: ReleaseSpec, paths: ReleasePaths, runner: Runner) -> str:
     schema = load_schema(Path(wanted.schema_))
     check_declared(wanted, schema)
-    method = release_method(wanted)
+    method = release_method(wanted, schema)
     files = {table: source_files(own) for table, own in wanted.sources.items()}
     paths.check_writable()
     ledger = open_ledger(paths.workspace, dataset=wanted.dataset)

@@ -56,7 +56,7 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path, record
     spec = _load_spec(wanted) if isinstance(wanted, Path) else ReleaseSpec.parse(dict(wanted))
     declared = load_schema(Path(spec.schema_))
     check_declared(spec, declared)
-    schema, method = planned_schema(declared), release_method(spec)
+    schema, method = planned_schema(declared), release_method(spec, declared)
     check_replicates(spec, schema)
     balance: Balance | None = None
     reused, prior = FrozenReuse(), check_prior(spec, declared, ReleasePaths(workspace.resolve(), spec.release))

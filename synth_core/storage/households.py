@@ -17,10 +17,14 @@ table of any marginal over household attributes, size and person attributes of a
 with |v|_1 <= 1, and |v|_2 <= |v|_1. That holds whatever the size, and it is attained by a household all of whose people
 are alike. A linear query changes by at most its largest column, by convexity; of other queries see `privacy.queries`.
 
+**The reference person's relation** gives a household with exactly one reference person and s - 1 others s - 1 pairs of
+the weight 1 / (s - 1), and any other household none. Weights are positive and sum to 1 or to 0, so the same holds.
+
 **Exchangeable places.** A permutation of the places maps the tuples of a household onto one another and keeps their
 weights, so the table of a marginal over place 2 is the one of the same attributes of place 1, and that over age of
 place 1 and sex of place 2 is the transposed one of sex of place 1 and age of place 2. Every question therefore has a
-form in which places are as low as can be (`canonical_clique`); asked once, it is known for all places.
+form in which places are as low as can be (`canonical_clique`); asked once, it is known for all places. Those of the
+reference person's relation cannot be exchanged, and its tables are questions of their own.
 
 Counts are exact integers in units of 1/`scale`: a multiple of every s! / (s - t)! up to the largest household.
 """
@@ -35,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
-from synth_core.models.tuples import Households, count_tuples
+from synth_core.models.tuples import Anchor, Households, count_tuples
 from synth_core.privacy.noise import GRID
 from synth_core.privacy.queries import Counts
 from synth_core.schema.cells import frame_cells
@@ -148,15 +152,20 @@ def _groups(*names: Mapping[str, NDArray[np.uint64]]) -> list[NDArray[np.int64]]
 class TupleCounts(CachedCounts):
     """Counts of the tuple relation of households in memory."""
 
-    def __init__(self, households: Households, domain: Domain, *, places: int, largest: int) -> None:
-        """Count tuples of `places` people over the `domain` that the schema gives for them."""
+    def __init__(
+        self, households: Households, domain: Domain, *, places: int, largest: int, anchor: Anchor | None = None
+    ) -> None:
+        """Count tuples of `places` people over the `domain` that the schema gives for them, as it does the `anchor`."""
         super().__init__(domain)
         self.scale = count_scale(places, largest)
         self._places = places
         self._households = households
+        self._anchor = anchor
 
     def _count(self, cliques: Sequence[Clique]) -> list[Counts]:
-        return count_tuples(self._households, self._domain, cliques, places=self._places, scale=self.scale)
+        return count_tuples(
+            self._households, self._domain, cliques, places=self._places, scale=self.scale, anchor=self._anchor
+        )
 
 
 def count_scale(places: int, largest: int) -> int:
