@@ -16,6 +16,9 @@ from synth_core.schema.codec import decode_table, guess_densities, to_frame
 from synth_core.schema.densities import Densities
 from synth_core.schema.linked import SIZE, CountRule, GapRule, LinkedSchema
 
+LEAST_DECODED = 500
+"""Households that are decoded at least where numbers may break a rule, for a few of them may all break it."""
+
 REDRAWS = 20
 """Times that numbers inside bins are drawn anew where they break a rule across people."""
 
@@ -38,10 +41,13 @@ def draw_tables(
         FeasibilityError: hardly any household of some size keeps the rules.
     """
     schema, densities = model.schema, _guess_densities(model)
-    for held in model.portions(households, rng):
+    least = LEAST_DECODED if any(isinstance(rule, GapRule) for rule in schema.together) else 0
+    for held in model.portions(max(households, least), rng):
         codes = _matrix(held.attributes, len(held.sizes))
         table = decode_table(codes, schema.household, rng, densities["household"])
         people, sizes = _decode_people(schema, held, rng, densities["person"])
+        sizes = sizes[:households]  # of the first portion, and the only one, there may be more
+        table, people = table.slice(0, len(sizes)), people.slice(0, int(sizes.sum()))
         names = np.arange(first, first + len(sizes))
         first += len(sizes)
         yield {

@@ -26,7 +26,7 @@ from synth_core.privacy.curator import Curator
 from synth_core.release.household_check import check_shards, shard_files
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.verify import check_release
-from synth_core.steps import STEPS, cost, finished_steps, prepare, run_step, summary
+from synth_core.steps import STEPS, ask_approval, cost, finished_steps, prepare, run_step, summary
 from synth_core.steps.sample import Recipe, write_shard
 from synth_core.storage.ingest import read_codes
 
@@ -357,6 +357,17 @@ def test_nothing_confidential_is_in_public_files_logs_or_events(tmp_path):
     assert left == {"encoded", "evaluation.json", "release.yaml", "report.html", "snapshot.json"}
     held = [read_codes(path) for path in (paths.encoded / "household").iterdir()]
     assert sum(len(codes["size"]) for codes in held) == HOUSEHOLDS, "that is where they are"
+
+
+def test_who_approves_is_told_what_it_means_for_one_person(tmp_path):
+    spec = write_linked_release(tmp_path, method="independent", approval=True, evaluate="quick")
+    address = prepare(spec, workspace=tmp_path / "workspace")
+    for step in STEPS[:-1]:
+        run_step(step, address)
+    _, certificate = ask_approval(address)
+    assert "| Protects | one household, with all its people;" in certificate
+    assert "| One person | ε 4.31" in certificate
+    assert "| Synthetic households |" in certificate
 
 
 def test_a_workspace_is_not_needed_to_verify(paths, tmp_path):

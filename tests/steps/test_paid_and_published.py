@@ -2,6 +2,8 @@
 
 import pandas as pd
 import pytest
+from support.linked_release import write_linked_release
+from support.linked_tables import linked_frames, linked_schema
 from support.small_release import SCHEMA, people, run_all, write_release
 
 from synth_core.errors import SpecError
@@ -40,3 +42,21 @@ def test_strata_are_refused_by_the_plan_as_by_the_release(tmp_path):
         with pytest.raises(SpecError, match="only an account with one row per unit can be stratified"):
             refused(spec, workspace=tmp_path / "workspace")
     assert not open_ledger(tmp_path / "workspace").balance("people").held_mu2
+
+
+def test_fewer_households_than_files_are_published(tmp_path):
+    """Before, a file without rows left its encoded piece behind, and the release could not be judged."""
+    spec = write_linked_release(tmp_path, households=60, method="independent", evaluate="none", rows=1, shards=3)
+    address = run_all(spec, tmp_path / "workspace")
+    assert check_release(ReleasePaths.of_address(address).public).sound
+
+
+def test_linked_tables_take_unseen_numbers_and_none_is_missing(tmp_path):
+    rooms = {"name": "rooms", "kind": "categorical", "values": [1, 2], "unseen": "other"}
+    schema = linked_schema(household={"columns": [rooms]})
+    frames = linked_frames(120)
+    frames["household"] = frames["household"][["hid"]].assign(rooms=lambda table: table.hid % 3 + 1)
+    spec = write_linked_release(tmp_path, schema=schema, frames=frames, method="independent", evaluate="quick")
+    paths = ReleasePaths.of_address(run_all(spec, tmp_path / "workspace"))
+    assert check_release(paths.public).sound
+    assert pd.read_parquet(paths.extract / "household")["rooms"].isna().any()
