@@ -139,10 +139,7 @@ def show(results: Sequence[Result]) -> str:
     default = [r for r in results if r.cell["scheme"] == SCHEMES[-1] and r.cell["epsilon"] == last]
     if spread := sorted(r.values[SCORES[0]] for r in default):
         shown = ", ".join(f"{score:,.0f}" for score in spread)
-        parts.append(
-            f"Single runs of `{SCHEMES[-1]}` at {last:g} had {SCORES[0]} scores of {shown}. Where these differ much, "
-            "the cause has not been found yet."
-        )
+        parts.append(f"Single runs of `{SCHEMES[-1]}` at {last:g} had {SCORES[0]} scores of {shown}.")
     return "\n\n".join(parts)
 
 
