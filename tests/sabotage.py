@@ -398,7 +398,7 @@ FAULTS = (
         "if not (ledger.head() in kept_heads(heads)[0] and _has_charged(ledger, since)):", "if True:",
         ("tests/ledger/test_restore_postgres.py",)),
     Fault("households: weights of tuples that do not sum to 1", "synth_core/models/tuples.py",
-        "scale // math.perm(size, used)", "scale // max(1, used)",
+        "else math.perm(size, used))", "else max(1, used))",
         ("tests/privacy/test_tuple_sensitivities.py",)),
     Fault("households: noise in units of the usual grid on counts of a finer one", "synth_core/privacy/noise.py",
         "discrete_gaussian(variance * scale**2,", "discrete_gaussian(variance * GRID**2,",

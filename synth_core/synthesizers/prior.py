@@ -43,6 +43,10 @@ LARGEST_TABLE = 2**15
 """Number of records of a public table for each of these the noise grows by one record, so that tables stay small."""
 LEAST_SHARE = 1e-6
 """Share of a code whose noisy count is not positive, so that its logarithm exists."""
+LEAST_GAIN = 0.2
+"""Least share of what would be left of all pairs without a prior that it has to take off."""
+MOST_UNEXPLAINED = 0.4
+"""A prior is set aside if it is shown to leave more than this share of the dependence of pairs unexplained."""
 LIGHTEST, HEAVIEST = 1e-3, 1.0
 """Limits of the weight of the relative entropy."""
 
@@ -146,17 +150,30 @@ def left_over(domain: Domain, misfits: Mapping[Clique, float], *, sigma: float, 
 
 
 def bears_out(
-    domain: Domain, with_prior: Mapping[Clique, float], without: Mapping[Clique, float], *, sigma: float, mu2: Fraction
+    domain: Domain,
+    with_prior: Mapping[Clique, float],
+    without: Mapping[Clique, float],
+    *,
+    sigma: float,
+    mu2: float | Fraction,
 ) -> bool:
     """Whether pairs would be known better after measuring with the prior than without, by more than chance explains.
 
+    Two things more are asked, as a fit beside a reference is worse than another where it has to unlearn much, or where
+    the reference says nothing of most columns: that the prior takes a share of all that would be left (`LEAST_GAIN`),
+    and that it is not shown to leave most of the dependence unexplained (`MOST_UNEXPLAINED`).
+
     Args:
-        domain: the attributes.
-        with_prior: noisy misfit of each pair with the public model, in records.
+        domain: the attributes, those that the prior lacks among them.
+        with_prior: noisy misfit with the public model, in records, of each pair that the prior has.
         without: the same with independence.
         sigma: standard deviation of the noise on a misfit, in records.
-        mu2: what pairs could be measured with.
+        mu2: what all pairs could be measured with.
     """
+    share = Fraction(len(with_prior), len(domain) * (len(domain) - 1) // 2)
     chance = sigma * math.sqrt(2 * len(with_prior))
-    left = [left_over(domain, misfits, sigma=sigma, mu2=mu2) for misfits in (with_prior, without)]
-    return left[0] + chance < left[1]
+    own = Fraction(mu2) * share
+    prior, alone = (left_over(domain, misfits, sigma=sigma, mu2=own) for misfits in (with_prior, without))
+    gained = alone - prior > max(chance, LEAST_GAIN * alone / float(share))
+    explained = sum(with_prior.values()) - 2 * chance < MOST_UNEXPLAINED * sum(without.values())
+    return gained and explained

@@ -182,7 +182,7 @@ class PrivMRF(OneWayFirst):
             dict(zip(pairs, found[: len(pairs)], strict=True)),
             dict(zip(pairs, found[len(pairs) :], strict=True)),
             sigma=noise_sigma(budget, count=len(queries)),
-            mu2=self._rest(plan, scores).mu2("marginals") * Fraction(len(pairs), len(all_pairs(domain))),
+            mu2=self._rest(plan, scores).mu2("marginals"),
         )
         return self._trusting(curator, plan, scores, prior) if trusted else scores
 

@@ -48,6 +48,15 @@ def test_manifest_certificate_and_report_name_the_public_table(published):
     assert verify_release(paths.public) == []
 
 
+def test_no_public_file_says_where_the_table_lies(published):
+    """Its name and digest are published; its address, like that of the source, is the agency's own."""
+    _, paths, spec = published
+    folder = spec["prior"]["source"].rpartition("/")[0].encode()
+    files = [path for path in paths.public.rglob("*") if path.is_file()]
+    assert paths.prior in files
+    assert [path.name for path in files if folder in path.read_bytes()] == []
+
+
 def test_a_release_without_a_prior_says_nothing_of_one(tmp_path):
     workspace, spec = asked(tmp_path, prior=None)
     paths = ReleasePaths.of_address(run_all(spec, workspace))

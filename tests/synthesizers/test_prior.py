@@ -195,6 +195,11 @@ def test_a_prior_is_trusted_where_it_leaves_less_than_independence():
     assert not bears_out(domain, far, near, sigma=10.0, mu2=mu2)
     assert not bears_out(domain, near, near, sigma=10.0, mu2=mu2)
     assert not bears_out(domain, near, far, sigma=4000.0, mu2=mu2)  # chance may explain it
+    half = dict.fromkeys(pairs, 200.0)
+    assert not bears_out(domain, half, far, sigma=1.0, mu2=mu2)  # half of the dependence is left unexplained
+    few = pairs[:2]
+    known = ({pair: misfits[pair] for pair in few} for misfits in (near, far))
+    assert not bears_out(domain, *known, sigma=1.0, mu2=mu2)  # of most pairs it says nothing
 
 
 def test_columns_that_a_reference_lacks_get_their_measured_shares():
