@@ -81,7 +81,8 @@ def _summed_out(uncertain: Uncertain, cliques: Sequence[Clique], each: Each) -> 
     tables = []
     for clique, counts, sampled, own_draws in zip(cliques, own.counts, own.sampled, draws, strict=True):
         measured = uncertain.measured(clique)
-        extra = counts * (uncertain.modelled_variance(measured=measured) + (uncertain.model.total / ROWS) * sampled)
+        variance = uncertain.modelled_variance(measured=measured) + (uncertain.model.total / ROWS) * sampled
+        extra = np.maximum(counts, 0.0) * variance
         tables.append(UncertainTable(clique, counts, _stacked(own_draws, counts.shape), extra, measured, sampled))
     return tables
 

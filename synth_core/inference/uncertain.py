@@ -171,7 +171,7 @@ class Uncertain:
             values = sampled_counts(self.model, names, known)
             draws = [sampled_counts(one, names, known) for one in self._few[:2]]
         measured = self.measured((*names, *known))
-        extra = values * self.modelled_variance(measured=measured)
+        extra = np.maximum(values, 0.0) * self.modelled_variance(measured=measured)  # a count may round below 0
         if sampled:
             extra = extra + values * (self.model.total / SAMPLE_ROWS)
         found = np.array(draws, dtype=np.float64).reshape(len(draws), *values.shape)

@@ -81,11 +81,12 @@ def draw_households(model: Model, schema: LinkedSchema, households: int, rng: np
     taken = np.full(len(owner), -1, dtype=np.int64)
     left = np.arange(len(owner))
     shared = [SIZE, *ranked]
-    alike = _group_rows(rows[:, [domain.position(name) for name in schema.person_attributes()]])
+    alike = _number_rows(rows[:, [domain.position(name) for name in schema.person_attributes()]])
+    sorted_rows = _stable_order(alike, rng.permutation(len(rows)))
     while len(left):
-        kind = _group_rows(rows[:, [domain.position(name) for name in shared]])
+        kind = _number_rows(rows[:, [domain.position(name) for name in shared]])
         last = len(shared) == 1
-        taken[left] = _take(kind[owner[left]], kind, alike, rng, enough=0 if last else ENOUGH)
+        taken[left] = _take(kind[owner[left]], kind, sorted_rows, rng, enough=0 if last else ENOUGH)
         left = np.flatnonzero(taken < 0)
         shared.pop()
     people = rows[taken]
@@ -116,18 +117,17 @@ def rank_attributes(model: Model, schema: LinkedSchema) -> list[str]:
     return sorted(dependence, key=lambda name: -dependence[name])
 
 
-def _take(wanted: Index, kinds: Index, alike: Index, rng: np.random.Generator, *, enough: float) -> Index:
+def _take(wanted: Index, kinds: Index, rows: Index, rng: np.random.Generator, *, enough: float) -> Index:
     """For each kind that is wanted a row of that kind, -1 if there are too few of it.
 
-    The rows of a kind are taken at even distances from its list, in which `alike` says which come together: so every
-    sort of people is taken as often as it should be, up to rounding, and at random otherwise.
+    The rows of a kind are taken at even distances from its list, in the order of `rows`, where people who are alike
+    come together: so every sort of people is taken as often as it should be, up to rounding, and at random otherwise.
     """
     number = int(kinds.max()) + 1
     there, asked = np.bincount(kinds, minlength=number), np.bincount(wanted, minlength=number)
     starts = np.cumsum(there) - there
-    rows = np.lexsort((rng.random(len(kinds)), alike, kinds))
-    shuffled = rng.permutation(len(wanted))
-    order = shuffled[np.argsort(wanted[shuffled], kind="stable")]
+    rows = _stable_order(kinds, rows)
+    order = _stable_order(wanted, rng.permutation(len(wanted)))
     kind = wanted[order]
     turn = np.arange(len(order)) - np.repeat(np.cumsum(asked) - asked, asked)
     places = ((turn + rng.random(number)[kind]) * (there[kind] / asked[kind])).astype(np.int64)
@@ -136,13 +136,39 @@ def _take(wanted: Index, kinds: Index, alike: Index, rng: np.random.Generator, *
     return found
 
 
-def _group_rows(codes: Codes) -> Index:
+MAX_NUMBER = 1 << 22
+"""Rows are numbered without regard to which numbers occur as long as there are at most as many."""
+
+
+def _number_rows(codes: Codes) -> Index:
     """A number for each row, equal for equal rows and for no others."""
-    groups = np.zeros(len(codes), dtype=np.int64)
+    numbers, most = np.zeros(len(codes), dtype=np.int64), 1
     for column in codes.T:
-        joint = groups * (int(column.max(initial=0)) + 1) + column
-        groups = np.unique(joint, return_inverse=True)[1].astype(np.int64)
-    return groups
+        size = int(column.max(initial=0)) + 1
+        if most * size > MAX_NUMBER:
+            numbers = _without_gaps(numbers)
+            most = int(numbers.max(initial=0)) + 1
+        numbers = numbers * size + column
+        most *= size
+    return numbers
+
+
+def _group_rows(codes: Codes) -> Index:
+    """The same with no number left out."""
+    return _without_gaps(_number_rows(codes))
+
+
+def _without_gaps(numbers: Index) -> Index:
+    return np.unique(numbers, return_inverse=True)[1].astype(np.int64)
+
+
+def _stable_order(keys: Index, order: Index) -> Index:
+    """The order in which keys do not fall and, where they are equal, that of before; by sixteen bits at a time."""
+    highest = int(keys.max(initial=0))
+    for shift in range(0, max(1, highest.bit_length()), 16):
+        part = (keys[order] >> shift).astype(np.uint16)  # which keeps the lowest sixteen bits
+        order = order[np.argsort(part, kind="stable")]
+    return order
 
 
 def encode_rules(schema: LinkedSchema, people: Mapping[str, Codes]) -> CodeRules:

@@ -251,7 +251,8 @@ class LinkedSchema(Declaration):
             For each attribute what its codes stand for, in words.
         """
         placed = [name.rpartition("@") for name in clique if name.startswith("person.") and "@" in name]
-        places, own = max([1, *(int(place) for *_, place in placed)]), {f"{a}@{k}": a for a, _, k in placed}
+        own = {f"{name}@{place}": name for name, _, place in placed}
+        places = max([1, *(2 if place == REFERENCE else int(place) for *_, place in placed)])
         named = [(name, self.flat.column(own.get(name, name)).captions) for name in clique]
         return [words[places - 1 :] if name == SIZE else words for name, words in named]
 

@@ -108,19 +108,30 @@ def join_tables(
     rows = encoded["person"]
     homes = encoded["household"] if "household" in encoded else _repeated_rows(rows, schema.household.domain.attributes)
     people = {name: rows[name] for name in (*schema.person.domain.attributes, *UNIT_COLUMNS)}
-    (kept,) = kept_rows([people], bound)
-    household, person = _groups(homes, {name: people[name][kept] for name in UNIT_COLUMNS})
+    household, person = _groups(homes, people)
     number, living = np.bincount(household), np.bincount(person)
     length = max(len(number), len(living))
     number, living = np.pad(number, (0, length - len(number))), np.pad(living, (0, length - len(living)))
+    kept = np.flatnonzero(_kept_people(people, living[person] > bound.most, bound))
+    living = np.minimum(living, bound.most)
     whole = (number == 1) & (living > 0)
-    homes_at, people_at = (_sorted_where(whole, groups) for groups in (household, person))
-    own = np.flatnonzero(kept)[people_at]
+    homes_at, people_at = (_sorted_where(whole, groups) for groups in (household, person[kept]))
+    own = kept[people_at]
     return Households(
         {f"household.{name}": homes[name][homes_at] for name in schema.household.domain.attributes},
         {f"person.{name}": people[name][own] for name in schema.person.domain.attributes},
         living[whole].astype(np.int64),
     )
+
+
+def _kept_people(
+    people: Mapping[str, NDArray[Any]], crowded: NDArray[np.bool_], bound: ContributionBound
+) -> NDArray[np.bool_]:
+    """Who is kept: everybody but some of those of too large a household, about whom the keyed rule is asked."""
+    kept = np.ones(len(crowded), dtype=np.bool_)
+    if crowded.any():
+        (kept[crowded],) = kept_rows([{name: own[crowded] for name, own in people.items()}], bound)
+    return kept
 
 
 def _repeated_rows(rows: Mapping[str, NDArray[Any]], columns: Sequence[str]) -> dict[str, NDArray[Any]]:

@@ -212,3 +212,14 @@ def test_otherwise_it_has_none(more):
     schema = LinkedSchema.model_validate(changed(**more))
     assert schema.anchor is None
     assert schema.reference_attributes() == ()
+
+
+def test_codes_of_every_place_have_words():
+    ages = SCHEMA.person.column("age").captions
+    assert SCHEMA.captions(("size", "person.age")) == [("1", "2", "3", "4"), ages]
+    assert SCHEMA.captions(("size", "person.age@2")) == [("2", "3", "4"), ages]
+    assert SCHEMA.captions(("size", "person.age@reference")) == [("2", "3", "4"), ages]
+    assert SCHEMA.captions(("household.tenure",)) == [("owned", "rented")]
+    domain = SCHEMA.domain(2)
+    for name in domain.attributes:
+        assert len(SCHEMA.captions((name, "person.age@2"))[0]) == domain.size(name), name
