@@ -197,6 +197,9 @@ def test_a_reference_person_has_attributes_where_a_rule_says_there_is_exactly_on
     assert schema.reference_attributes() == ("person.age@reference",)
     assert schema.domain(2).size("person.age@reference") == schema.domain(2).size("person.age")
     assert "person.age@reference" not in schema.domain(1)
+    sizes, ages = schema.captions(("size", "person.age@reference"))
+    assert sizes == ("2", "3", "4"), "pairs are of households of two and more"
+    assert ages == schema.captions(("person.age",))[0]
 
 
 @pytest.mark.parametrize(
