@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 import shutil
 from fractions import Fraction
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.linked_release import DELTA, write_linked_release
 from support.linked_tables import SCHEMA, linked_frames, linked_schema
+from support.logs import all_logged
 from support.small_release import run_all, write_release
 from support.strata_release import with_the_same_answers
 
@@ -327,19 +327,9 @@ def test_nothing_confidential_is_in_public_files_logs_or_events(tmp_path):
     frames = linked_frames(HOUSEHOLDS)
     frames["household"].loc[17, "tenure"] = CANARY
     spec = write_linked_release(tmp_path, frames=frames, schema=schema, method="independent")
-    said, handler = [], logging.Handler(logging.NOTSET)
-    handler.emit = lambda record: said.append(record.getMessage() + str(record.exc_info or ""))
-    root = logging.getLogger()
-    level = root.level
-    root.addHandler(handler)
-    root.setLevel(logging.DEBUG)
-    try:
+    with all_logged() as said:
         address = prepare(spec, workspace=tmp_path / "workspace")
-        for step in STEPS:
-            said.append(run_step(step, address, progress=said.append))
-    finally:
-        root.removeHandler(handler)
-        root.setLevel(level)
+        said += [run_step(step, address, progress=said.append) for step in STEPS]
     paths = ReleasePaths.of_address(address)
     secrets = {CANARY, str(HOUSEHOLDS), str(len(frames["person"]))}
     texts = {
