@@ -16,6 +16,7 @@ from synth_core.privacy.budget import BudgetPlan, epsilon_of, mu2_of, mu_of
 from synth_core.privacy.wording import exact_text, left_text, loss_text
 from synth_core.release.budget import ReleaseBudget
 from synth_core.release.estimate import Shape, describe, estimate_release
+from synth_core.release.expected_tree import expected_tree
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.prior import FrozenPrior
 from synth_core.release.reuse import FrozenReuse
@@ -35,6 +36,7 @@ from synth_core.steps.preparation import (
     check_reuse,
     check_strata,
     may_refit,
+    model_domains,
     planned_budget,
 )
 
@@ -187,6 +189,9 @@ def _what_it_takes(spec: ReleaseSpec, schema: Schema, *, records: int | None) ->
         refits=spec.refits if may_refit(spec, schema) else 0,
         tables=1 + spec.replicates,
         csv=spec.csv,
+        tree=expected_tree(
+            model_domains(spec, schema)[0], records=records / models, mu2=float(mu2_of(spec.epsilon, spec.delta))
+        ),
     )
     return describe(shape, estimate_release(shape))
 
