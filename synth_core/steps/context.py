@@ -30,7 +30,7 @@ from synth_core.release.public_rows import read_prior
 from synth_core.release.reuse import FrozenReuse, read_frozen
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
-from synth_core.schema.linked import AnySchema, LinkedSchema, asked_domain, load_schema
+from synth_core.schema.linked import AnySchema, LinkedSchema, load_schema
 from synth_core.storage.counting import PartitionCounts
 from synth_core.storage.household_partitions import Partition, PartitionTuples, partitions_of
 from synth_core.storage.ingest import Snapshot
@@ -74,7 +74,7 @@ class StepRun:
     @cached_property
     def domain(self) -> Domain:
         """The public domain of these columns."""
-        return asked_domain(self.declared if self.spec.linked else self.schema)
+        return self.linked.domain(1) if self.spec.linked else self.schema.domain  # with the bins that were bought
 
     @cached_property
     def method(self) -> Synthesizer:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
+from synth_core.errors import SpecError
 from synth_core.measurement import total_by_inverse_variance
 from synth_core.models.mixture import Model
 from synth_core.privacy.budget import BudgetPlan, exact_share
@@ -113,7 +114,10 @@ class OneWayFirst:
     def _divided(self, total_mu2: Fraction) -> BudgetPlan:
         shares, rest = self._shares()
         exact = [(name, exact_share(share)) for name, share in shares.items()]
-        return BudgetPlan(total_mu2, (*exact, (rest, 1 - sum((share for _, share in exact), Fraction(0)))))
+        left = 1 - sum((share for _, share in exact), Fraction(0))
+        if left <= 0:
+            raise SpecError(f"options: the shares of the budget leave nothing for {rest}; lower one of them")
+        return BudgetPlan(total_mu2, (*exact, (rest, left)))
 
     @abstractmethod
     def _shares(self) -> tuple[Shares, str]:

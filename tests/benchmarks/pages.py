@@ -38,7 +38,8 @@ Written by `python tests/benchmarks/pages.py` on a machine that had other work.
 ## Time
 
 CPU milliseconds of a page right after a release of {small} questions was added, the chain's verification left out (it
-takes at most a hundredth of the time): median of releases 6 to 55 and of the last 50 of {releases}.
+takes at most a hundredth of the time): median of releases 6 to 55, and of the last 50 of {releases} in another ledger.
+The two are asked in turns.
 
 | page | first | last | last / first |
 |---|---:|---:|---:|
@@ -131,22 +132,40 @@ def client_of(workspace: Path) -> tuple[Any, Any]:
     return TestClient(app), office
 
 
-def growth(releases: int) -> dict[str, list[float]]:
-    """CPU seconds of each page after each release."""
-    found: dict[str, list[float]] = {page: [] for page in PAGES}
-    with TemporaryDirectory() as folder:
-        ledger = Growing(Path(folder))
-        client, office = client_of(Path(folder))
+class Watched:
+    """A ledger that grows while its pages are open."""
+
+    def __init__(self, workspace: Path, releases: int) -> None:
+        self.ledger, self.releases = Growing(workspace), 0
+        for _ in range(releases):
+            self._add()
+        self.client, office = client_of(workspace)
         status = office.chain_status()
         office.chain_status = lambda **_: status
-        for number in range(releases):
-            ledger.add(f"r{number}", SMALL)
-            client.get("/metrics")  # what is new is read by the first page that is asked for
-            for page in PAGES:
-                began = time.process_time()
-                assert client.get(page.replace("r1", f"r{number}")).status_code == 200
-                found[page].append(time.process_time() - began)
-    return found
+
+    def _add(self) -> None:
+        self.ledger.add(f"r{self.releases}", SMALL)
+        self.releases += 1
+
+    def after_one_more(self) -> dict[str, float]:
+        """CPU seconds of each page right after a release was added."""
+        self._add()
+        self.client.get("/metrics")  # what is new is read by the first page that is asked for
+        found = {}
+        for page in PAGES:
+            began = time.process_time()
+            assert self.client.get(page.replace("r1", f"r{self.releases - 1}")).status_code == 200
+            found[page] = time.process_time() - began
+        return found
+
+
+def growth(releases: int) -> dict[str, tuple[list[float], list[float]]]:
+    """CPU seconds of each page with few and with many releases, asked in turns, so that other work weighs on both."""
+    rounds = min(50, releases // 2)
+    with TemporaryDirectory() as few, TemporaryDirectory() as many:
+        both = Watched(Path(few), 5), Watched(Path(many), releases - rounds)
+        seen = [[one.after_one_more() for one in both] for _ in range(rounds)]
+    return {page: tuple([found[side][page] for found in seen] for side in (0, 1)) for page in PAGES}
 
 
 def long(workspace: Path) -> None:
@@ -197,7 +216,7 @@ def main() -> int:
     times = growth(releases)
     text = HEAD.format(small=SMALL, releases=releases)
     for page, seconds in times.items():
-        first, last = (1000 * median(part) for part in (seconds[5:55], seconds[-50:]))
+        first, last = (1000 * median(part) for part in seconds)
         text += f"| `{page}` | {first:.1f} | {last:.1f} | {last / first:.2f} |\n"
     text += LONG.format(records=records, releases=releases, megabytes=size, start=seen[0]["peak"])
     for one in seen[1:]:

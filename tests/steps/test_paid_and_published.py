@@ -8,8 +8,10 @@ from support.small_release import SCHEMA, people, run_all, write_release
 
 from synth_core.errors import SpecError
 from synth_core.ledger.sql import open_ledger
+from synth_core.models.mixture import load_model
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.verify import check_release
+from synth_core.schema import Schema
 from synth_core.steps import cost, prepare
 
 
@@ -60,3 +62,24 @@ def test_linked_tables_take_unseen_numbers_and_none_is_missing(tmp_path):
     paths = ReleasePaths.of_address(run_all(spec, tmp_path / "workspace"))
     assert check_release(paths.public).sound
     assert pd.read_parquet(paths.extract / "household")["rooms"].isna().any()
+
+
+def test_fewer_bins_than_asked_are_published(tmp_path):
+    """Where many records share a number there are fewer; the model had as many as were asked, and the extract fewer."""
+    declared = SCHEMA.replace("bins: 5", "bins: {private_quantiles: 8}, unseen: clip")
+    rows = people().assign(age=lambda table: table.age.where(table.age % 3 == 0, 40))
+    paths = released(
+        tmp_path, declared=declared, frame=rows, method="independent", bins_share=0.1, epsilon=3.0, cap=4.0
+    )
+    assert check_release(paths.public).sound
+    schema = Schema.load(paths.public / "schema.yaml")
+    assert schema.column("age").size < 8
+    assert load_model(paths.public / "model.npz").domain == schema.domain
+
+
+def test_shares_that_leave_nothing_are_refused_by_the_plan(tmp_path):
+    """Before, a third of the budget was paid, and the last question refused."""
+    spec = write_release(tmp_path, method="mst", preset="paper", options={"one_way": 0.6667})
+    for refused in (cost, prepare):
+        with pytest.raises(SpecError, match="the shares of the budget leave nothing for pairs"):
+            refused(spec, workspace=tmp_path / "workspace")
