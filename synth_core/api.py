@@ -33,6 +33,7 @@ from synth_core.privacy.curator import Curator, Spending
 from synth_core.privacy.reading import count_refusals
 from synth_core.progress import Advance, live_progress
 from synth_core.release.budget import divide_budget
+from synth_core.release.prior import FrozenPrior, say_prior
 from synth_core.release.reuse import FrozenReuse, freeze, read_frozen, say_reuse
 from synth_core.release.spec import ReleaseSpec
 from synth_core.result import Release
@@ -42,8 +43,9 @@ from synth_core.schema.linked import LinkedSchema
 from synth_core.storage.contribution import bound_for, bounded_frame
 from synth_core.storage.counting import TableCounts
 from synth_core.storage.households import TupleCounts
-from synth_core.synthesizers.base import Conversation, Progress, Tools, require_reuse, run_phases
+from synth_core.synthesizers.base import Conversation, Progress, Tools, require_prior, require_reuse, run_phases
 from synth_core.synthesizers.companions import check_together
+from synth_core.synthesizers.households_first import households_first
 from synth_core.synthesizers.methods import synthesizer
 from synth_core.synthesizers.moments import Moments, ask_moments, count_errors, require_answerable, summed_domain
 from synth_core.synthesizers.pooled_numbers import pool_numbers
@@ -51,6 +53,8 @@ from synth_core.synthesizers.replicates import LastFit, Redrawing
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from synth_core.release.public_rows import PublicRows
 
 IN_MEMORY = "in-memory"
 """Name of account and release where no ledger is given."""
@@ -94,6 +98,8 @@ def synthesize(
     protect: Sequence[Sequence[str]] = ...,
     protect_share: float = ...,
     reuse: Sequence[str] = ...,
+    prior: pd.DataFrame | str | Path | None = ...,
+    public_because: str = ...,
     **common: Unpack[_Common],
 ) -> Release: ...
 
@@ -134,6 +140,8 @@ def synthesize(
     protect: Sequence[Sequence[str]] = (),
     protect_share: float = 0.1,
     reuse: Sequence[str] = (),
+    prior: pd.DataFrame | str | Path | None = None,
+    public_because: str = "",
     pairs_share: float | None = None,
 ) -> Release | LinkedRelease:
     """Synthesize a frame in memory, or two linked ones, at (epsilon, delta).
@@ -188,6 +196,10 @@ def synthesize(
         reuse: earlier releases of the account, made from the same rows with the same schema; their noisy answers are
             used again, which costs nothing. Both are declared by naming them: nothing looks at the rows. A release
             whose answers disagree with the new ones is set aside.
+        prior: a public table with some or all of the columns, such as an earlier extract: a frame, a CSV or Parquet
+            file, or the folder of a published release. What it says is taken over as far as noisy answers bear it out.
+            Its rows must not be confidential: the promise does not cover them.
+        public_because: who says that it is public, and why; needed with `prior`.
         pairs_share: of linked tables, the share of the budget that measures who lives with whom, 0.1 if left out; with
             0, the people of a household are independent given the household.
 
@@ -218,12 +230,15 @@ def synthesize(
             "protect": protect,
             "protect_share": protect_share,
             "reuse": reuse,
+            "prior": None if prior is None else {"source": _named(prior), "public_because": public_because},
             **({} if pairs_share is None else {"pairs_share": pairs_share}),
         },
         where="synthesize",
     )
     if isinstance(schema, LinkedSchema):
-        _refuse_unlinked(moments_share=moments_share, rows_per_unit=rows_per_unit, protect=protect, reuse=reuse)
+        _refuse_unlinked(
+            moments_share=moments_share, rows_per_unit=rows_per_unit, protect=protect, reuse=reuse, prior=spec.prior
+        )
         if not isinstance(frame, Mapping):
             raise SpecError('two linked tables are given as {"household": …, "person": …}, and no others')
         check_tables(frame)
@@ -245,6 +260,7 @@ def synthesize(
         _refuse_given(cap=cap, rows_per_unit=rows_per_unit, largest_n=largest_n)
         book, account = _existing_account(ledger, spec)
     frozen = _reused(book, spec, schema)
+    known, public = _public_rows(prior, spec, frame, schema, ledger)
     if bool(summed := summed_columns(schema)) != bool(moments_share):
         raise SpecError("moments_share= buys the sums of columns with moments: true; give both, or neither")
     if summed:
@@ -252,7 +268,7 @@ def synthesize(
     with live_progress("Synthesizing", wanted=progress is None) as advance:
         earlier = read_frozen(book, spec.dataset, frozen, schema.domain)
         talk, moments, redrawing = _conversation(
-            frame, schema, spec, book, account, earlier=earlier, advance=advance, progress=progress
+            frame, schema, spec, book, account, earlier=earlier, public=public, advance=advance, progress=progress
         )
         model = talk.model
         advance("drawing rows", SHARES["sample"])
@@ -263,7 +279,8 @@ def synthesize(
     records = book.records(dataset=spec.dataset, release=spec.release)
     reused = tuple(say_reuse(frozen, talk.scores.set_aside))
     again = replace(redrawing, seed=seed) if redrawing else None
-    return Release(table, records, model, account.unit, schema, (epsilon, delta), reused, moments, again)
+    said = say_prior(known, used=talk.scores.reference is not None)
+    return Release(table, records, model, account.unit, schema, (epsilon, delta), reused, moments, again, said)
 
 
 def _synthesize_linked(
@@ -288,7 +305,7 @@ def _synthesize_linked(
         check_household_account(account)
     price = mu2_of(spec.epsilon, spec.delta)
     budget = divide_budget(spec, has_pairs=schema.has_pairs)
-    built = synthesizer(spec.method, spec.preset, spec.options)
+    built = households_first(synthesizer(spec.method, spec.preset, spec.options), schema)
     plan = built.plan(schema.domain(1), budget.method)
     snapshot = f"frame {secrets.token_hex(16)}"
     with live_progress("Synthesizing", wanted=progress is None) as advance:
@@ -381,6 +398,41 @@ def _reused(book: LedgerVerbs, spec: ReleaseSpec, schema: Schema) -> FrozenReuse
     return freeze(book, spec, schema.domain)
 
 
+def _named(prior: pd.DataFrame | str | Path) -> str:
+    return str(prior) if isinstance(prior, str | Path) else "a frame in memory"
+
+
+def _public_rows(
+    prior: pd.DataFrame | str | Path | None,
+    spec: ReleaseSpec,
+    frame: pd.DataFrame,
+    schema: Schema,
+    ledger: str | Path | None,
+) -> tuple[FrozenPrior | None, PublicRows | None]:
+    """What a public table says, and what is said of it; without any, nothing."""
+    if prior is None or spec.prior is None:
+        return None, None
+    from synth_core.release.public_rows import freeze_frame, freeze_prior, prior_files, read_prior, require_public
+
+    if spec.protect or spec.reuse:
+        raise SpecError("prior= is not offered together with protect= and reuse=; leave one of them out")
+    if prior is frame:
+        raise SpecError("prior= is the confidential frame itself; give a public table")
+    if not isinstance(prior, str | Path):
+        check_frame(prior, source="the prior")
+        return freeze_frame(prior, schema, public_because=spec.prior.public_because)
+    files = prior_files(str(prior))
+    zones = [] if ledger is None or "://" in str(ledger) else [_home_of(ledger) / "confidential"]
+    require_public(files, sources=(), zones=zones)
+    known = freeze_prior(spec.prior, files, schema)
+    return known, read_prior(spec.prior, known, schema)
+
+
+def _home_of(ledger: str | Path) -> Path:
+    path = Path(ledger).resolve()
+    return path if path.is_dir() else path.parent
+
+
 def _conversation(
     frame: pd.DataFrame,
     schema: Schema,
@@ -389,6 +441,7 @@ def _conversation(
     account: Account,
     *,
     earlier: Sequence[EarlierRelease],
+    public: PublicRows | None,
     advance: Advance,
     progress: Progress | None,
 ) -> tuple[Conversation, dict[str, Moments], Redrawing | None]:
@@ -399,6 +452,8 @@ def _conversation(
     plan = built.plan(schema.domain, budget.method)
     if spec.reuse:
         require_reuse(built)
+    if spec.prior:
+        require_prior(built)
     check_frame(frame, source="the frame")
     bound = bound_for(schema, account, secrets.token_bytes(32))
     # Rows have no name here by which they could be known again: every call measures anew, and is charged.
@@ -422,7 +477,8 @@ def _conversation(
 
         watched = LastFit()
         tools = watched.observing(Tools(progress=progress or (lambda said: advance(said, SHARES["fit"]))))
-        talk = run_phases(built, plan, curator, tools, earlier=earlier)
+        learned = require_prior(built).learn_prior(public) if public else None
+        talk = run_phases(built, plan, curator, tools, earlier=earlier, prior=learned)
         model, known = talk.model, talk.structure.scores.mergeable
         redrawing = Redrawing.where_known(model, watched.of(model), known, seed=0)
         if not budget.moments:

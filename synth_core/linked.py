@@ -170,7 +170,7 @@ def count_households(
     one = TupleCounts(held, schema.domain(1), places=1, largest=schema.largest)
     if schema.largest == 1:
         return one, None
-    return one, TupleCounts(held, schema.domain(2), places=2, largest=schema.largest)
+    return one, TupleCounts(held, schema.domain(2), places=2, largest=schema.largest, anchor=schema.anchor)
 
 
 def converse(

@@ -77,6 +77,8 @@ class Release(Askable):
         reused: which answers of earlier releases the model knows, by release, and whether they were used.
         moments: bought sums of numbers, by column.
         redrawing: how replicates of the model are made; None for a model that has none.
+        prior: which public table the model builds on, who says that it is public, and whether the noisy answers bore it
+            out; None without one.
     """
 
     table: pd.DataFrame
@@ -88,6 +90,7 @@ class Release(Askable):
     reused: tuple[dict[str, Any], ...] = ()
     moments: Mapping[str, Moments] = field(default_factory=dict)
     redrawing: Redrawing | None = None
+    prior: dict[str, Any] | None = None
     _replicates: list[Replicates] = field(default_factory=list)
 
     @property
@@ -124,6 +127,10 @@ class Release(Askable):
             for one in self.reused
             if one["used"]
         ]
+        if self.prior:
+            files = ", ".join(f"{file['name']} ({file['sha256'][:12]}…)" for file in self.prior["files"])
+            aside = "" if self.prior["used"] else "; not borne out by the noisy answers, and set aside"
+            lines.append(f"public     {files}, {self.prior['rows']:,} records{aside}")
         if self.schema.rules:
             broken = sum(int(rows.sum()) for rows in self.schema.violations(self.table).values())
             lines.append(f"rules      {len(self.schema.rules)} declared, {broken:,} rows that break one")

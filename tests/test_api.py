@@ -174,3 +174,42 @@ def test_a_call_refuses_what_it_cannot_build_on(url, changes, refusal):
     common = {"epsilon": 0.4, "delta": 1e-6, "ledger": url, "dataset": "census", "reuse": ["first"]}
     with pytest.raises(SpecError, match=refusal):
         synthesize(frame(), PEOPLE, **{**common, **changes})
+
+
+BESIDE = {"epsilon": 1.0, "delta": 1e-6}
+
+
+def test_a_call_builds_on_a_public_table(tmp_path):
+    """A frame, a file and the summary that names it; nothing beyond the price is charged."""
+    reason = {"public_because": "the office published it in 2025"}
+    public = frame(seed=9)
+    release = synthesize(frame(), PEOPLE, **BESIDE, prior=public, **reason)
+    assert (release.prior["rows"], release.prior["public_because"]) == (len(public), reason["public_because"])
+    assert f"public     a table in memory, by its codes ({release.prior['files'][0]['sha256'][:12]}…)" in (
+        release.summary()
+    )
+    public.to_csv(tmp_path / "public.csv", index=False)
+    again = synthesize(frame(), PEOPLE, **BESIDE, prior=tmp_path / "public.csv", **reason)
+    assert (again.prior["rows"], again.prior["files"][0]["name"]) == (len(public), "public.csv")
+    assert again.cost.epsilon == BESIDE["epsilon"]
+    assert synthesize(frame(), PEOPLE, **BESIDE).prior is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "refusal"),
+    [
+        ({"public_because": ""}, "prior.public_because: "),
+        ({"method": "absyn"}, "prior: the method does not build on a public table; use privmrf, or leave it out"),
+        ({"protect": [["a"]]}, "prior= is not offered together with protect= and reuse="),
+    ],
+)
+def test_a_call_refuses_a_prior_it_cannot_build_on(changes, refusal):
+    arguments = {"prior": frame(seed=9), "public_because": "the office published it in 2025", **changes}
+    with pytest.raises(SpecError, match=refusal):
+        synthesize(frame(), PEOPLE, **{**BESIDE, **arguments})
+
+
+def test_the_confidential_frame_is_no_prior():
+    rows = frame()
+    with pytest.raises(SpecError, match="prior= is the confidential frame itself; give a public table"):
+        synthesize(rows, PEOPLE, **BESIDE, prior=rows, public_because="the office published it in 2025")

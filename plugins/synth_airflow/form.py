@@ -19,7 +19,7 @@ SECTIONS = {
         ("rows", "shards", "csv", "escape_formulas", "publish_answers", "uncertainty", "replicates", "seed"), OUTPUT
     ),
     **dict.fromkeys(("quality_share", "bins_share", "moments_share", "pairs_share"), GUARD),
-    **dict.fromkeys(("protect", "protect_share", "reuse", "evaluate", "approval"), GUARD),
+    **dict.fromkeys(("protect", "protect_share", "reuse", "prior", "evaluate", "approval"), GUARD),
     **dict.fromkeys(("preset", "unit", "options", "workspace"), EXPERT),
 }
 """The section of each field, in the order of the form; what a spec says of its schedule is no part of it."""

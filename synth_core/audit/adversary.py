@@ -40,6 +40,9 @@ Worlds = tuple[CountSource, CountSource]
 HOT_MU2 = Fraction(9)
 """The budget of an audited step: mu = 3 is where few runs separate right from wrong."""
 
+MIN_RUNS = 100
+"""Lower limit of the conversations of an audit."""
+
 RUNS = 2000
 """Conversations of an audit, half of them with the canary."""
 
@@ -54,8 +57,8 @@ def run_audit(
     curator: Callable[..., Curator] = Curator,
 ) -> AuditCertificate:
     """Run the experiment `runs` times, half in each world, and certify what it loses of `granted_mu2`."""
-    if runs < 100:
-        raise SpecError("an audit needs at least 100 runs; 2000 detect all known faults")
+    if runs < MIN_RUNS:
+        raise SpecError(f"an audit needs at least {MIN_RUNS} runs; 2000 detect all known faults")
     entropy = SystemEntropy()
     evidence: tuple[list[Evidence], list[Evidence]] = ([], [])
     for run in range(runs):

@@ -9,6 +9,7 @@ from functools import partial
 
 from synth_core.audit.adversary import HOT_MU2, Experiment, run_audit
 from synth_core.audit.cases import DOMAIN, HOSTILE_LINES, PLANTED_FAULTS, canary_codes, file_worlds, verb_experiments
+from synth_core.audit.households import household_cases
 from synth_core.audit.verdict import AuditCertificate
 from synth_core.ledger.memory import MemoryLedger
 from synth_core.models.maximum_entropy import estimate
@@ -32,6 +33,7 @@ def audits(
     runs: int,
     faults: bool,
     files: bool,
+    households: bool,
     progress: Callable[[str], None],
     known: Container[str] = (),
 ) -> Iterator[AuditCertificate]:
@@ -42,6 +44,7 @@ def audits(
         runs: conversations for each certificate.
         faults: also plant known faults, each of which must be caught.
         files: also begin with neighbouring files, whose lines are ingested, for the first of the methods.
+        households: also begin with linked tables, of which one has a household of eight people more.
         progress: called with the title of each audit before it begins.
         known: titles of audits that are left out, because their certificates are there.
 
@@ -71,11 +74,22 @@ def audits(
                 progress(title)
                 whole = _steps(synthesizer(methods[0]), neighbours[0])["all steps"]
                 yield run_audit(title, whole, worlds=neighbours, runs=runs)
+    if households:
+        yield from _household_audits(runs=runs, faults=faults, progress=progress, known=known)
     for fault, curator in PLANTED_FAULTS.items() if faults else ():
         title = f"planted fault: {fault}"
         if title not in known:
             progress(title)
             yield run_audit(title, verbs["measure"], worlds=worlds, runs=runs, curator=curator)
+
+
+def _household_audits(
+    *, runs: int, faults: bool, progress: Callable[[str], None], known: Container[str]
+) -> Iterator[AuditCertificate]:
+    for case in household_cases(faults=faults):
+        if case.title not in known:
+            progress(case.title)
+            yield run_audit(case.title, case.experiment, worlds=case.worlds, runs=runs, curator=case.curator)
 
 
 def _steps(method: Synthesizer, table: CountSource) -> dict[str, Experiment]:

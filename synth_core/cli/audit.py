@@ -20,9 +20,12 @@ def audit(
     faults: Annotated[
         bool, typer.Option("--faults", help="Also plant known faults, each of which must be caught.")
     ] = False,
+    households: Annotated[
+        bool, typer.Option("--households", help="Also begin with linked tables, one with a household of eight more.")
+    ] = False,
     full: Annotated[
         bool,
-        typer.Option("--full", help="Also plant the faults, and begin with files that differ by one hostile line."),
+        typer.Option("--full", help="All of that, and begin with files that differ by one hostile line."),
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Write the certificates as JSON.")] = None,
 ) -> None:
@@ -46,6 +49,7 @@ def audit(
                 runs=runs,
                 faults=faults or full,
                 files=full,
+                households=full or households,
                 progress=progress,
             )
         )

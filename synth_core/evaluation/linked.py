@@ -9,7 +9,7 @@ have at least m people who meet another, as a relative error with a sanity bound
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, product
 from typing import Any
@@ -44,7 +44,7 @@ class TupleTable:
     ) -> None:
         self.domain = schema.domain(places)
         self._partitions, self._cluster, self._places = list(partitions), cluster, places
-        self._scale = count_scale(places, schema.largest)
+        self._scale, self._anchor = count_scale(places, schema.largest), schema.anchor
 
     @cached_property
     def rows(self) -> int:
@@ -69,8 +69,16 @@ class TupleTable:
         Returns:
             Counts of each, in households.
         """
-        asked = {"places": self._places, "scale": self._scale}
-        for table in count_partitions(self._partitions, self.domain, cliques, self._cluster, **asked):
+        counted = count_partitions(
+            self._partitions,
+            self.domain,
+            cliques,
+            self._cluster,
+            places=self._places,
+            scale=self._scale,
+            anchor=self._anchor,
+        )
+        for table in counted:
             yield table / self._scale
 
 
@@ -106,11 +114,11 @@ class LinkedErrors:
     couples: float | None = None
     parents_and_children: float | None = None
     broken: int = 0
-    targets: tuple[TargetError, ...] = ()
-    of_pairs: tuple[tuple[float, ...], ...] = ()
-    across: tuple[tuple[float, ...], ...] = ()
-    real: HouseholdShares
-    synthetic: HouseholdShares
+    targets: tuple[TargetError, ...] = field(default=(), repr=False)
+    of_pairs: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
+    across: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
+    real: HouseholdShares = field(repr=False)
+    synthetic: HouseholdShares = field(repr=False)
 
     @property
     def numbers(self) -> dict[str, float]:

@@ -15,7 +15,6 @@ import pandas as pd
 from synth_core.documents import parse_document
 from synth_core.errors import SpecError
 from synth_core.example.population import (
-    CAP_EPSILON,
     CHILD,
     DELTA,
     EPSILON,
@@ -24,13 +23,12 @@ from synth_core.example.population import (
     HEAD,
     PARTNER,
     Indices,
+    declare_example_account,
     describe_people,
     draw_by_odds,
     draw_people,
     in_words,
 )
-from synth_core.ledger.sql import open_ledger
-from synth_core.privacy.accounts import Account
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema.linked import LinkedSchema
 
@@ -133,9 +131,7 @@ def linked_example_spec() -> ReleaseSpec:
 
 def declare_linked_account(workspace: Path) -> None:
     """Declare the account of the example's households; declaring it again changes nothing."""
-    workspace.mkdir(parents=True, exist_ok=True)
-    account = Account(dataset=LINKED_DATASET, unit="household", delta=DELTA, cap_epsilon=CAP_EPSILON, largest_n=100_000)
-    open_ledger(workspace, create=True).declare(account, actor="example")
+    declare_example_account(workspace, dataset=LINKED_DATASET, unit="household")
 
 
 def _schema_text() -> str:

@@ -216,10 +216,10 @@ def example_spec() -> ReleaseSpec:
     )
 
 
-def declare_example_account(workspace: Path) -> None:
-    """Declare the example's account; declaring it again changes nothing."""
+def declare_example_account(workspace: Path, *, dataset: str = DATASET, unit: str = "person") -> None:
+    """Declare the account of an example; declaring it again changes nothing."""
     workspace.mkdir(parents=True, exist_ok=True)
-    account = Account(dataset=DATASET, unit="person", delta=DELTA, cap_epsilon=CAP_EPSILON, largest_n=100_000)
+    account = Account(dataset=dataset, unit=unit, delta=DELTA, cap_epsilon=CAP_EPSILON, largest_n=100_000)
     open_ledger(workspace, create=True).declare(account, actor="example")
 
 

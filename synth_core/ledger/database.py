@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -203,8 +204,23 @@ def _engine(url: URL) -> Engine:
 
 
 def _prepare_sqlite(connection: Any, _: object) -> None:
-    connection.execute("PRAGMA journal_mode=WAL")
+    _write_ahead(connection)
     connection.execute("PRAGMA synchronous=FULL")
+
+
+def _write_ahead(connection: Any) -> None:
+    """Switch to a journal that is written ahead; a new file of which another process is the first writer refuses that
+    at once, whatever the time-out, so it is tried for as long as any other lock is waited for.
+    """
+    end = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in SQLITE_BUSY or time.monotonic() > end:
+                raise
+        time.sleep(PAUSES[0])
 
 
 def _prepare_postgresql(connection: Any, _: object) -> None:

@@ -33,7 +33,17 @@ from synth_core.errors import FeasibilityError
 from synth_core.measurement import Measurement
 from synth_core.models.arrangement_kernels import CodeRules, Homes, PairTables, broken_households, exchange_people
 from synth_core.models.mixture import Model
-from synth_core.models.tuples import UNITS, Households, attribute_place, count_tuples, joint_codes, member_rows, reorder
+from synth_core.models.tuples import (
+    UNITS,
+    Households,
+    attribute_place,
+    count_tuples,
+    first_place,
+    is_anchored,
+    joint_codes,
+    member_rows,
+    reorder,
+)
 from synth_core.schema.linked import SIZE, CountRule, GapRule, LinkedSchema
 
 POOL = 16
@@ -42,11 +52,11 @@ POOL = 16
 ENOUGH = 1
 """People of a kind drawn for each one wanted; where there are fewer, less alike households share theirs."""
 
-STRATUM = 60
+STRATUM = 300
 """Mean number of people of a kind of households between which exchanges are made."""
 
-PASSES = 12
-"""Exchanges tried for each person; more brought the measured tables hardly nearer."""
+PASSES = 40
+"""Exchanges tried for each person; with 12 age differences of couples were twice as far off, with 100 hardly less."""
 
 
 def draw_households(model: Model, schema: LinkedSchema, households: int, rng: np.random.Generator) -> Households:
@@ -71,11 +81,12 @@ def draw_households(model: Model, schema: LinkedSchema, households: int, rng: np
     taken = np.full(len(owner), -1, dtype=np.int64)
     left = np.arange(len(owner))
     shared = [SIZE, *ranked]
-    alike = _group_rows(rows[:, [domain.position(name) for name in schema.person_attributes()]])
+    alike = _number_rows(rows[:, [domain.position(name) for name in schema.person_attributes()]])
+    sorted_rows = _stable_order(alike, rng.permutation(len(rows)))
     while len(left):
-        kind = _group_rows(rows[:, [domain.position(name) for name in shared]])
+        kind = _number_rows(rows[:, [domain.position(name) for name in shared]])
         last = len(shared) == 1
-        taken[left] = _take(kind[owner[left]], kind, alike, rng, enough=0 if last else ENOUGH)
+        taken[left] = _take(kind[owner[left]], kind, sorted_rows, rng, enough=0 if last else ENOUGH)
         left = np.flatnonzero(taken < 0)
         shared.pop()
     people = rows[taken]
@@ -106,18 +117,17 @@ def rank_attributes(model: Model, schema: LinkedSchema) -> list[str]:
     return sorted(dependence, key=lambda name: -dependence[name])
 
 
-def _take(wanted: Index, kinds: Index, alike: Index, rng: np.random.Generator, *, enough: float) -> Index:
+def _take(wanted: Index, kinds: Index, rows: Index, rng: np.random.Generator, *, enough: float) -> Index:
     """For each kind that is wanted a row of that kind, -1 if there are too few of it.
 
-    The rows of a kind are taken at even distances from its list, in which `alike` says which come together: so every
-    sort of people is taken as often as it should be, up to rounding, and at random otherwise.
+    The rows of a kind are taken at even distances from its list, in the order of `rows`, where people who are alike
+    come together: so every sort of people is taken as often as it should be, up to rounding, and at random otherwise.
     """
     number = int(kinds.max()) + 1
     there, asked = np.bincount(kinds, minlength=number), np.bincount(wanted, minlength=number)
     starts = np.cumsum(there) - there
-    rows = np.lexsort((rng.random(len(kinds)), alike, kinds))
-    shuffled = rng.permutation(len(wanted))
-    order = shuffled[np.argsort(wanted[shuffled], kind="stable")]
+    rows = _stable_order(kinds, rows)
+    order = _stable_order(wanted, rng.permutation(len(wanted)))
     kind = wanted[order]
     turn = np.arange(len(order)) - np.repeat(np.cumsum(asked) - asked, asked)
     places = ((turn + rng.random(number)[kind]) * (there[kind] / asked[kind])).astype(np.int64)
@@ -126,13 +136,39 @@ def _take(wanted: Index, kinds: Index, alike: Index, rng: np.random.Generator, *
     return found
 
 
-def _group_rows(codes: Codes) -> Index:
+MAX_NUMBER = 1 << 22
+"""Rows are numbered without regard to which numbers occur as long as there are at most as many."""
+
+
+def _number_rows(codes: Codes) -> Index:
     """A number for each row, equal for equal rows and for no others."""
-    groups = np.zeros(len(codes), dtype=np.int64)
+    numbers, most = np.zeros(len(codes), dtype=np.int64), 1
     for column in codes.T:
-        joint = groups * (int(column.max(initial=0)) + 1) + column
-        groups = np.unique(joint, return_inverse=True)[1].astype(np.int64)
-    return groups
+        size = int(column.max(initial=0)) + 1
+        if most * size > MAX_NUMBER:
+            numbers = _without_gaps(numbers)
+            most = int(numbers.max(initial=0)) + 1
+        numbers = numbers * size + column
+        most *= size
+    return numbers
+
+
+def _group_rows(codes: Codes) -> Index:
+    """The same with no number left out."""
+    return _without_gaps(_number_rows(codes))
+
+
+def _without_gaps(numbers: Index) -> Index:
+    return np.unique(numbers, return_inverse=True)[1].astype(np.int64)
+
+
+def _stable_order(keys: Index, order: Index) -> Index:
+    """The order in which keys do not fall and, where they are equal, that of before; by sixteen bits at a time."""
+    highest = int(keys.max(initial=0))
+    for shift in range(0, max(1, highest.bit_length()), 16):
+        part = (keys[order] >> shift).astype(np.uint16)  # which keeps the lowest sixteen bits
+        order = order[np.argsort(part, kind="stable")]
+    return order
 
 
 def encode_rules(schema: LinkedSchema, people: Mapping[str, Codes]) -> CodeRules:
@@ -241,11 +277,14 @@ def arrange(
         return households
     held = _sorted_by_kind(households, ranked)
     domain, scale = schema.domain(min(2, schema.largest)), len(held.households.sizes) / max(total, 1.0)
-    tables = [_pair_table(held.households, domain, one, scale) for one in measured]
+    tables = [_pair_table(held.households, domain, one, scale, schema) for one in measured]
     for name, other in product(held.free, schema.person_attributes()):
         tables.append(_own_table(held.households, schema, name, other))
+    leads = np.zeros(int(held.households.sizes.sum()), np.bool_)
+    if schema.anchor:
+        leads = schema.anchor[1][held.households.people[schema.anchor[0]]]
     rules = encode_rules(schema, held.households.people)
-    member = _exchange(held, tables, rules, rng, passes=passes)
+    member = _exchange(held, tables, rules, leads, rng, passes=passes)
     moved = {name: codes[member] for name, codes in held.households.people.items()}
     return Households(held.households.attributes, moved, held.households.sizes)
 
@@ -344,24 +383,27 @@ class _Table:
     first: Index  # where in it the cells of a first person begin
     second: Index
     pairs: bool
+    led: bool  # of the reference person and another alone
     counts: Floats
     wanted: Floats
     weights: Floats
 
 
-def _pair_table(held: Households, domain: Domain, measured: Measurement, scale: float) -> _Table:
+def _pair_table(held: Households, domain: Domain, measured: Measurement, scale: float, schema: LinkedSchema) -> _Table:
     clique = measured.clique
     parts = [tuple(a for a in clique if attribute_place(a) == place) for place in range(3)]
     order = [clique.index(a) for part in parts for a in part]
-    wanted = np.maximum(np.transpose(measured.noisy, order).ravel(), 0.0) * scale
+    wanted = np.transpose(measured.noisy, order).ravel() * scale  # cut off at 0, noise would add up in empty cells
     shared = held.attributes | {SIZE: np.maximum(held.sizes - 2, 0)}
-    people = {a: held.people[a.partition("@")[0]] for a in parts[1] + parts[2]}
-    (counts,) = count_tuples(held, domain, [parts[0] + parts[1] + parts[2]], places=2, scale=UNITS)
+    people = {a: held.people[first_place(a)] for a in parts[1] + parts[2]}
+    asked = [parts[0] + parts[1] + parts[2]]
+    (counts,) = count_tuples(held, domain, asked, places=2, scale=UNITS, anchor=schema.anchor, strict=False)
     return _Table(
         joint_codes(shared, domain, parts[0], len(held.sizes)) * domain.cells(parts[1] + parts[2]),
         joint_codes(people, domain, parts[1], int(held.sizes.sum())) * domain.cells(parts[2]),
         joint_codes(people, domain, parts[2], int(held.sizes.sum())),
         True,
+        is_anchored(clique),
         counts.ravel() / UNITS,
         wanted,
         np.full(wanted.size, 1.0 / ((measured.sigma * scale) ** 2 + 1.0)),
@@ -377,6 +419,7 @@ def _own_table(held: Households, schema: LinkedSchema, name: str, other: str) ->
         held.people[other].astype(np.int64),
         np.zeros(len(held.people[other]), dtype=np.int64),
         False,
+        False,
         present,
         present.copy(),
         1.0 / (present + 1.0),
@@ -384,7 +427,13 @@ def _own_table(held: Households, schema: LinkedSchema, name: str, other: str) ->
 
 
 def _exchange(
-    held: _Held, tables: Sequence[_Table], rules: CodeRules, rng: np.random.Generator, *, passes: int
+    held: _Held,
+    tables: Sequence[_Table],
+    rules: CodeRules,
+    leads: NDArray[np.bool_],
+    rng: np.random.Generator,
+    *,
+    passes: int,
 ) -> Index:
     """Which person is in each place after exchanges within kinds, and then, for rules alone, between them."""
     sizes = held.households.sizes
@@ -396,6 +445,8 @@ def _exchange(
         first=_side_by_side([table.first for table in tables], people),
         second=_side_by_side([table.second for table in tables], people),
         pairs=np.array([table.pairs for table in tables], dtype=np.bool_),
+        led=np.array([table.led for table in tables], dtype=np.bool_),
+        leads=leads,
     )
     distance = np.concatenate([none, *(table.counts - table.wanted for table in tables)])
     weights = np.concatenate([none, *(table.weights for table in tables)])

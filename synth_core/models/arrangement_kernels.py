@@ -61,12 +61,16 @@ class PairTables(NamedTuple):
         first: what the first person adds.
         second: what the second one adds.
         pairs: whether the table is about pairs of people, or about single ones.
+        led: whether pairs are those of a reference person, the first, and of another who is none.
+        leads: whether each person is a reference person.
     """
 
     own: NDArray[np.int32]
     first: NDArray[np.int32]
     second: NDArray[np.int32]
     pairs: NDArray[np.bool_]
+    led: NDArray[np.bool_]
+    leads: NDArray[np.bool_]
 
 
 @compiled
@@ -145,10 +149,11 @@ def _list_touched(
     parts: Floats,
 ) -> int:
     """List the cells that change by the exchange just made, and what each gets; return how many there are."""
-    own, first, second, pairs = tables
+    own, first, second, pairs, led, leads = tables
     touched = 0
     for t in range(pairs.size):
-        if first[member[p], t] == first[member[q], t] and second[member[p], t] == second[member[q], t]:
+        alike = first[member[p], t] == first[member[q], t] and second[member[p], t] == second[member[q], t]
+        if alike and (not led[t] or leads[member[p]] == leads[member[q]]):
             continue
         for side in range(2):
             household, place, old, new = (h, p, member[q], member[p]) if side == 0 else (g, q, member[p], member[q])
@@ -158,15 +163,19 @@ def _list_touched(
                 cells[touched + 1], parts[touched + 1] = row + first[new, t], 1.0 / size
                 touched += 2
                 continue
-            part = 1.0 / (size * (size - 1))
+            part = 1.0 / (size - 1) if led[t] else 1.0 / (size * (size - 1))
             for k in range(homes.starts[household], homes.starts[household] + size):
-                if k != place:
-                    before, after = row + first[member[k], t], row + second[member[k], t]
-                    cells[touched], parts[touched] = after + first[old, t], -part
-                    cells[touched + 1], parts[touched + 1] = before + second[old, t], -part
-                    cells[touched + 2], parts[touched + 2] = after + first[new, t], part
-                    cells[touched + 3], parts[touched + 3] = before + second[new, t], part
-                    touched += 4
+                if k == place:
+                    continue
+                other = leads[member[k]]
+                before, after = row + first[member[k], t], row + second[member[k], t]
+                for person, sign in ((old, -part), (new, part)):
+                    if not led[t] or (leads[person] and not other):
+                        cells[touched], parts[touched] = after + first[person, t], sign
+                        touched += 1
+                    if not led[t] or (other and not leads[person]):
+                        cells[touched], parts[touched] = before + second[person, t], sign
+                        touched += 1
     return touched
 
 

@@ -25,7 +25,7 @@ from synth_core.schema.linked import LinkedSchema
 MIN_DRAWN = 2_000
 """Lower limit of the households drawn at once where there are rules: of a few of one size, none may keep them."""
 
-CHUNK = 250_000
+CHUNK = 50_000
 """Households drawn and arranged at a time."""
 
 

@@ -23,6 +23,7 @@ from synth_core.models.calibration import split_tables
 from synth_core.models.inference import Oracle
 from synth_core.models.linear import Answered, LinearMeasurement, Queries, Vector
 from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.models.reference import Reference
 
 
 class Loss(Protocol):
@@ -259,10 +260,21 @@ class Problem:
         """The diagonal of Q diag(mu) Qᵀ / sigma^2: variances of the answers if counts were Poisson."""
         return (marginals if self.plain else self.queries.squared().answers(marginals)) / self.sigmas**2
 
-    def multipliers(self, warm: MarkovRandomField | None) -> Vector:
-        """Multipliers of a model's potentials where it has potentials on measured tables, 0 elsewhere."""
+    @property
+    def cells(self) -> int:
+        """Cells of all measured cliques together."""
+        return sum(map(self.queries.domain.cells, self.cliques))
+
+    def multipliers(self, warm: MarkovRandomField | None, reference: Reference | None = None) -> Vector:
+        """Multipliers of a model's potentials where it has potentials on measured tables, 0 elsewhere.
+
+        What the reference has put there is taken off.
+        """
         values = np.zeros(int(self.starts[-1]))
         known = {} if warm is None else dict(split_tables(warm.domain, warm.cliques, warm.potentials))
+        for clique, table in reference.tables if reference else ():
+            if clique in known:
+                known[clique] = known[clique] - table
         for (table, matrices), begin, end in zip(self.queries.blocks, self.starts, self.starts[1:], strict=False):
             if matrices is None and self.cliques[table] in known:
                 values[begin:end] = known[self.cliques[table]].ravel()

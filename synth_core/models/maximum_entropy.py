@@ -37,6 +37,7 @@ from synth_core.models.junction_tree import junction_tree
 from synth_core.models.linear import Answered, Vector, estimate_total
 from synth_core.models.losses import Problem
 from synth_core.models.markov_random_field import MarkovRandomField
+from synth_core.models.reference import Reference, RelativeOracle, with_reference
 
 RIDGE = 3e-3
 """Least weight of the entropy against the loss, in nats for each unit of weighted squared loss."""
@@ -100,6 +101,7 @@ def estimate(
     until: float = 1.0,
     gain: float | None = None,
     ridge: float | None = None,
+    reference: Reference | None = None,
     max_passes: int = 3000,
     limit_cells: int | None = None,
     progress: Callable[[FitProgress], None] | None = None,
@@ -113,12 +115,14 @@ def estimate(
         domain: the attributes, their sizes and their rules.
         measurements: noisy marginals, or noisy answers to linear queries.
         total: number of records; estimated from the measurements if it is None.
-        warm: a model whose potentials the fit starts from; what it converges to does not depend on them.
+        warm: a model whose potentials the fit starts from; what it converges to does not depend on them. With a
+            reference, a model that was fitted with it.
         until: stop when the loss is at most `until` times its expectation under noise alone, and no single measurement
             is left out.
         gain: if given, weigh the loss against the entropy instead: the entropy's weight is halved as long as that
             lowers the loss by at least this share (see `balance_entropy`).
         ridge: if given, the entropy's weight, as an earlier fit has found it (see `entropy_weight`).
+        reference: if given, what the model departs from as little as possible, instead of the uniform distribution.
         max_passes: upper limit of the passes of belief propagation.
         limit_cells: upper limit of the junction tree in cells; None sets none.
         progress: called with where the fit stands, before each step.
@@ -137,10 +141,17 @@ def estimate(
     arrays = arrays or default_backend()
     n = max(estimate_total(measurements) if total is None else total, 1.0)
     problem = Problem.of(domain, measurements, total=n, arrays=arrays)
-    tree = junction_tree(domain, problem.cliques, limit_cells=limit_cells)
-    oracle = marginal_oracle(tree, problem.cliques, arrays)
-    problem = problem.within_rules(oracle)
-    start = problem.multipliers(warm)
+    cliques = with_reference(problem.cliques, reference)
+    tree = junction_tree(domain, cliques, limit_cells=limit_cells)
+    oracle = marginal_oracle(tree, cliques, arrays)
+    base = arrays.xp.zeros(sum(map(domain.cells, cliques)))
+    if reference is not None:
+        problem = problem.within_rules(RelativeOracle(oracle, base, problem.cells))
+        base = arrays.xp.asarray(reference.on(domain, cliques))
+        oracle = RelativeOracle(oracle, base, problem.cells)
+    else:
+        problem = problem.within_rules(oracle)
+    start = problem.multipliers(warm, reference)
     if ridge is not None:
         found = settle(problem, oracle, start, ridge=ridge, max_passes=max_passes, progress=progress)
     elif gain is None:
@@ -149,7 +160,12 @@ def estimate(
         found = balance_entropy(
             problem, oracle, start, gain=gain, cells=tree.cells, max_passes=max_passes, progress=progress
         )
-    return MarkovRandomField(tree, problem.cliques, to_numpy(problem.potentials(found)), total=n)
+    potentials = to_numpy(problem.potentials(found))
+    if reference is not None:
+        whole = to_numpy(base).copy()
+        whole[: potentials.size] += potentials
+        potentials = whole
+    return MarkovRandomField(tree, cliques, potentials, total=n)
 
 
 def maximum_entropy(

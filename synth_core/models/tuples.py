@@ -4,6 +4,11 @@ For t places, a household of s >= t people stands for its s! / (s - t)! ordered 
 the weight (s - t)! / s!; a smaller household stands for nothing (see `schema.linked`). Two people in a household of
 three, say, are one of six pairs: with ages 40, 38 and 5, the cell (40, 5) of the table of both places' ages gets 1/6,
 and (5, 40) as well.
+
+In the relation of the reference person, a household of s >= 2 people of whom exactly one is the reference person
+stands for the s - 1 pairs of that person and another, each with the weight 1 / (s - 1); any other household stands for
+nothing. If 40 is the reference person's age above, the cells (40, 38) and (40, 5) get 1/2 each. Its first place is
+named by `REFERENCE`, its second is the second place.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +25,17 @@ from numpy.typing import NDArray
 from synth_core.arrays import Index
 from synth_core.compiled import compiled
 from synth_core.domain import Clique, Codes, Domain
-from synth_core.schema.linked import SIZE, place_name
+from synth_core.schema.linked import REFERENCE, SIZE, place_name
 
 MAX_PLACES = 3
 """Upper limit of the people of a tuple."""
 
 UNITS = 2520
 """Units of the weight of public households: a multiple of s and s (s - 1) for every size s up to 10."""
+
+
+Anchor: TypeAlias = tuple[str, NDArray[np.bool_]]
+"""The attribute of roles, and which of its codes are reference persons."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -120,7 +129,14 @@ def member_rows(sizes: NDArray[np.int64], source: NDArray[np.int64]) -> NDArray[
 
 
 def count_tuples(
-    households: Households, domain: Domain, cliques: Sequence[Clique], *, places: int, scale: int
+    households: Households,
+    domain: Domain,
+    cliques: Sequence[Clique],
+    *,
+    places: int,
+    scale: int,
+    anchor: Anchor | None = None,
+    strict: bool = True,
 ) -> list[NDArray[np.int64]]:
     """Tables of the tuple relation, in units of 1/scale.
 
@@ -130,39 +146,82 @@ def count_tuples(
         cliques: attributes of the tables.
         places: people of a tuple.
         scale: units of a household's weight.
+        anchor: who is a reference person; without it no table of that relation is counted.
+        strict: whether a household of none or several reference persons stands for nothing in that relation, as it
+            must among confidential ones; otherwise each of its pairs has its weight.
 
     Returns:
         Integer tables, one axis for each attribute.
     """
-    sizes = households.sizes
-    large = sizes >= places
-    weights = np.zeros(len(sizes), dtype=np.int64)
-    starts = np.cumsum(sizes) - sizes
-    tables: dict[Clique, tuple[NDArray[np.int64], list[str]]] = {}
-    for clique in dict.fromkeys(canonical_clique(domain, clique)[0] for clique in cliques):
-        used = max(map(attribute_place, clique), default=0)
-        for size in range(places, int(sizes.max(initial=0)) + 1):
-            weights[sizes == size] = scale // math.perm(size, used)
-        parts = [[a for a in clique if attribute_place(a) == place] for place in range(MAX_PLACES + 1)]
-        shared = {SIZE: (sizes - places) * large} if SIZE in clique else {}
-        own = joint_codes(households.attributes | shared, domain, parts[0], len(sizes))
-        number = int(sizes.sum())
-        first, second, third = (
-            joint_codes({a: households.people[first_place(a)] for a in part}, domain, part, number)
-            for part in parts[1:]
-        )
-        cells = [domain.cells(part) for part in parts]
-        table = np.zeros(math.prod(cells), dtype=np.int64)
-        _add_tuples(own, first, second, third, starts, sizes * large, weights, np.array(cells), used, table)
-        order = [attribute for part in parts for attribute in part]
-        tables[clique] = np.reshape(table, domain.shape(order)), order
+    counted = _Counting(households, domain, places, scale, anchor, strict)
+    tables = {known: counted.table(known) for known in {canonical_clique(domain, clique)[0] for clique in cliques}}
     found = []
     for clique in cliques:
         known, back = canonical_clique(domain, clique)
-        counted, order = tables[known]
+        table, order = tables[known]
         axes = [order.index(back[attribute]) for attribute in clique]
-        found.append(np.array(np.transpose(counted, axes), order="C"))
+        found.append(np.array(np.transpose(table, axes), order="C"))
     return found
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Counting:
+    """What is counted, of whom."""
+
+    households: Households
+    domain: Domain
+    places: int
+    scale: int
+    anchor: Anchor | None
+    strict: bool
+
+    def table(self, clique: Clique) -> tuple[NDArray[np.int64], list[str]]:
+        """One table, and the order of its axes: the household's own attributes, then place by place."""
+        sizes, people = self.households.sizes, self.households.people
+        anchored = is_anchored(clique)
+        lead, led = self._leads(clique)
+        number, counted = int(sizes.sum()), sizes * (led & (sizes >= self.places))
+        used = 2 if anchored else max(map(attribute_place, clique), default=0)
+        weights = np.zeros(len(sizes), dtype=np.int64)
+        for size in range(self.places, int(sizes.max(initial=0)) + 1):
+            weights[sizes == size] = self.scale // (size - 1 if anchored else math.perm(size, used))
+        parts = [[a for a in clique if attribute_place(a) == place] for place in range(MAX_PLACES + 1)]
+        shared = {SIZE: (sizes - self.places) * (sizes >= self.places)} if SIZE in clique else {}
+        own = joint_codes(self.households.attributes | shared, self.domain, parts[0], len(sizes))
+        first, second, third = (
+            joint_codes({a: people[first_place(a)] for a in part}, self.domain, part, number) for part in parts[1:]
+        )
+        cells = [self.domain.cells(part) for part in parts]
+        table = np.zeros(math.prod(cells), dtype=np.int64)
+        starts = np.cumsum(sizes) - sizes
+        _add_tuples(own, first, second, third, starts, counted, weights, np.array(cells), used, lead, table)
+        order = [attribute for part in parts for attribute in part]
+        return np.reshape(table, self.domain.shape(order)), order
+
+    def _leads(self, clique: Clique) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Who may be in the first place, nobody where anybody may, and which households count."""
+        sizes = self.households.sizes
+        if not is_anchored(clique):
+            return np.zeros(0, np.bool_), np.ones(len(sizes), np.bool_)
+        if self.anchor is None:
+            raise ValueError("a table of reference persons needs to know who they are")
+        name, codes = self.anchor
+        lead = codes[self.households.people[name]]
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        number = np.bincount(owner[lead], minlength=len(sizes))
+        return lead, (number == 1) | (not self.strict)
+
+
+def is_anchored(clique: Clique) -> bool:
+    """Decide whether a table is one of reference persons with others.
+
+    Args:
+        clique: attributes of two places.
+
+    Returns:
+        Whether an attribute of the reference person is among them.
+    """
+    return any(attribute.endswith(f"@{REFERENCE}") for attribute in clique)
 
 
 def attribute_place(attribute: str) -> int:
@@ -181,15 +240,16 @@ def attribute_place(attribute: str) -> int:
 
 
 def first_place(attribute: str) -> str:
-    """Name the same attribute of the first place.
+    """Name the same attribute in the first place.
 
     Args:
-        attribute: an attribute of a tuple.
+        attribute: a name of the flattened domain.
 
     Returns:
-        Its name in the first place; the household's own attributes keep theirs.
+        The name that the codes of people have.
     """
-    return attribute if attribute_place(attribute) < 2 else attribute.rpartition("@")[0]
+    named = attribute_place(attribute) > 1 or attribute.endswith(f"@{REFERENCE}")
+    return attribute.rpartition("@")[0] if named else attribute
 
 
 def canonical_clique(domain: Domain, clique: Clique) -> tuple[Clique, dict[str, str]]:
@@ -200,8 +260,11 @@ def canonical_clique(domain: Domain, clique: Clique) -> tuple[Clique, dict[str, 
         clique: some of them.
 
     Returns:
-        The canonical clique, and which of its attributes stands for each of the given ones.
+        The canonical clique, and which of its attributes stands for each of the given ones; a table of reference
+        persons is its own, because its places differ.
     """
+    if is_anchored(clique):
+        return domain.clique(clique), {a: a for a in clique}
     used = sorted({attribute_place(a) for a in clique} - {0})
     tried = []
     for order in permutations(range(1, len(used) + 1)):
@@ -242,9 +305,13 @@ def _add_tuples(
     weights: Index,
     cells: Index,
     places: int,
+    lead: NDArray[np.bool_],
     table: Index,
 ) -> None:
-    """Add the weight of each tuple of `places` different people of a household to its cell, household by household."""
+    """Add the weight of each tuple of `places` different people of a household to its cell, household by household.
+
+    Where there is a `lead`, pairs are of one who leads and one who does not.
+    """
     for h in range(sizes.size):
         if sizes[h] == 0:
             continue
@@ -258,7 +325,7 @@ def _add_tuples(
                 table[one] += weight
                 continue
             for j in range(begin, end):
-                if j == i:
+                if j == i or (lead.size > 0 and (lead[j] or not lead[i])):
                     continue
                 two = one * cells[2] + second[j]
                 if places == 2:

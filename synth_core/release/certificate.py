@@ -212,15 +212,18 @@ def certificate(
     """The guarantee of a manifest's release with every charged question, in the order in which they were asked.
 
     Snapshots are numbered: prices add up over them, and their digests would reveal whether two releases saw equal rows.
-    `reused` are the answers of earlier releases that it was built on, which these have paid for.
+    Public information that went into the release is named. `reused` are the answers of earlier releases that it was
+    built on, which these have paid for.
     """
     charged = charged_records(records)
     numbers = snapshot_numbers(record.snapshot for record in charged)
+    public = {"public_information": manifest["public_information"]} if "public_information" in manifest else {}
     linked = ("tables",) if "tables" in manifest else ()
     keys = ("release", "dataset", "schema_digest", "guarantee", "domain", "method", *linked)
     return {
         "format": FORMAT,
         **{key: manifest[key] for key in keys},
+        **public,
         **({"reused": list(reused)} if reused else {}),
         "spends": [
             {

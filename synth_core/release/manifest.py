@@ -92,6 +92,7 @@ def build(
     quality: dict[str, Any],
     previous: dict[str, Any] | None,
     reused: Sequence[dict[str, Any]] = (),
+    prior: dict[str, Any] | None = None,
     linked: LinkedFacts | None = None,
 ) -> dict[str, Any]:
     """The manifest of a release, still without its artifacts.
@@ -108,6 +109,7 @@ def build(
         quality: The public quality in short.
         previous: The manifest of the release before, if there was one.
         reused: What `release.reuse.say_reuse` says of the earlier answers that it was built on.
+        prior: What `release.prior.say_prior` says of the public table that it was built on.
         linked: What there is to say of two linked tables.
 
     Returns:
@@ -137,6 +139,7 @@ def build(
             **({"protected": [list(table) for table in spec.protect]} if spec.protect else {}),
         },
         **({"reused": list(reused)} if reused else {}),
+        **({"public_information": prior} if prior else {}),
         "strata": spec.strata.model_dump(mode="json") if spec.strata else None,
         "rows": spec.rows,
         "seed": spec.seed,

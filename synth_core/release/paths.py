@@ -115,6 +115,8 @@ class ReleasePaths:
     """How a release with strata is divided."""
     reuse = _File(_home, "reuse.json")
     """The answers of earlier releases that this one builds on, where its spec names some."""
+    prior = _File(_home, "prior.json")
+    """The public table that this release builds on, where its spec names one: files, digests, who says it is public."""
     scores = _File(_home, "scores.json")
     """Result of the step `score`."""
     agreed = _File(_home, "scores.json")
@@ -201,7 +203,7 @@ class ReleasePaths:
         """
         parts = self.strata(spec) if self.division.exists() else []
         return {
-            "ingest": [self.schema, *([self.reuse] if spec.reuse else [])],
+            "ingest": [self.schema, *([self.reuse] if spec.reuse else []), *([self.prior] if spec.prior else [])],
             "score": [self.scores, *([self.division] if spec.strata else []), *(one.scores for one in parts)],
             "select": [self.structure, *(path for one in parts for path in (one.agreed, one.structure))],
             "fit": [

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from synth_core.documents import Unreadable, find_line, parse_document, read_document
 from synth_core.errors import SpecError
 from synth_core.names import NAME, TABLES, check_name, check_release_name, check_unit, one_line, suggest
+from synth_core.release.prior import Prior
 from synth_core.release.schedule import Schedule
 from synth_core.release.strata import Strata
 
@@ -302,6 +303,13 @@ class ReleaseSpec(BaseModel):
         (),
         examples=[["2026-q1"]],
     )
+    prior: Prior | None = _field(
+        "Public prior",
+        "a public table with some or all of the columns, such as an earlier extract: what it says is taken over as "
+        "far as noisy answers bear it out, else it is set aside. For privmrf, without strata, `protect` and `reuse`",
+        None,
+        examples=["public/2025.parquet because the office published it as a public-use file in 2025"],
+    )
     approval: bool = _field(
         "Approval",
         "whether a person must approve the release before it is published, after seeing the certificate",
@@ -367,7 +375,7 @@ class ReleaseSpec(BaseModel):
         return spec.placed(lambda address: _beside(path, address))
 
     def placed(self, place: Callable[[str], str]) -> ReleaseSpec:
-        """The spec with other addresses of source and schema.
+        """The spec with other addresses of source, schema and prior.
 
         Args:
             place: gives the address that stands for one of the spec's.
@@ -384,7 +392,8 @@ class ReleaseSpec(BaseModel):
             source = LinkedSource.model_validate({name: each(own) for name, own in self.source.addresses.items()})
         else:
             source = each(self.source)
-        return self.model_copy(update={"source": source, "schema_": place(self.schema_)})
+        prior = self.prior and self.prior.model_copy(update={"source": place(self.prior.source)})
+        return self.model_copy(update={"source": source, "schema_": place(self.schema_), "prior": prior})
 
     @property
     def linked(self) -> bool:
@@ -433,7 +442,7 @@ class ReleaseSpec(BaseModel):
         path.write_text(yaml.safe_dump(self.dump(), sort_keys=False, allow_unicode=True), encoding="utf-8")
 
 
-_OWNERS: dict[str, type[BaseModel]] = {"strata": Strata, "source": LinkedSource}
+_OWNERS: dict[str, type[BaseModel]] = {"strata": Strata, "source": LinkedSource, "prior": Prior}
 """What the keys below a key of the spec belong to."""
 
 

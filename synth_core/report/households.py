@@ -203,7 +203,7 @@ def judge_pairs(schema: LinkedSchema, synthetic: Households, model: HouseholdMod
     cliques = [measured.clique for measured in model.pairs]
     if not cliques:
         return []
-    counted = count_tuples(synthetic, schema.domain(2), cliques, places=2, scale=UNITS)
+    counted = count_tuples(synthetic, schema.domain(2), cliques, places=2, scale=UNITS, anchor=schema.anchor)
     scale = model.total / len(synthetic.sizes) / UNITS
     judged = zip(model.pairs, counted, strict=True)
     return [judge_answer(measured, table.astype(np.float64) * scale, model.total) for measured, table in judged]

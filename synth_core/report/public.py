@@ -67,7 +67,7 @@ def public_report(
         facts={"Method": f"{manifest['method']['name']}, preset {manifest['method']['preset']}"},
         guarantee=guarantee,
         account=account_sentence(stated["account"], symbol="ε"),
-        reused=reuse_sentence(manifest),
+        reused=" ".join(filter(None, (reuse_sentence(manifest), prior_sentence(manifest)))),
         headline=headline(schema, quality, asked=asked),
         tiles=_tiles(quality, guarantee, columns=len(schema.columns)),
         budget=exhibits.budget_exhibit(spends, mu=guarantee.mu),
@@ -101,6 +101,17 @@ def reuse_sentence(manifest: dict[str, Any]) -> str:
     if aside:
         said.append(f"The noisy answers of {' and '.join(aside)} disagree with those of now and were not used.")
     return " ".join(said)
+
+
+def prior_sentence(manifest: dict[str, Any]) -> str:
+    """Which public table went into the model, and who says that it is public; empty without any."""
+    prior = manifest.get("public_information")
+    if not prior:
+        return ""
+    files = " and ".join(f"{file['name']} (SHA-256 {file['sha256'][:12]}…)" for file in prior["files"])
+    said = f"Public information used: {files}, {prior['rows']:,} records; public because: {prior['public_because']}."
+    aside = "" if prior["used"] else " The noisy answers do not bear it out, so the model does not build on it."
+    return said + aside
 
 
 def measured_pairs(quality: PublicQuality) -> set[frozenset[str]]:

@@ -71,6 +71,10 @@ SIZE = "size"
 """The attribute that holds how many people a household has."""
 
 
+REFERENCE = "reference"
+"""What tells the attributes of a reference person from those of any other place: `person.age@reference`."""
+
+
 class CountRule(Declaration):
     """How many people of a household may meet some conditions, all of them."""
 
@@ -247,7 +251,8 @@ class LinkedSchema(Declaration):
             For each attribute what its codes stand for, in words.
         """
         placed = [name.rpartition("@") for name in clique if name.startswith("person.") and "@" in name]
-        places, own = max([1, *(int(place) for *_, place in placed)]), {f"{a}@{k}": a for a, _, k in placed}
+        own = {f"{name}@{place}": name for name, _, place in placed}
+        places = max([1, *(2 if place == REFERENCE else int(place) for *_, place in placed)])
         named = [(name, self.flat.column(own.get(name, name)).captions) for name in clique]
         return [words[places - 1 :] if name == SIZE else words for name, words in named]
 
@@ -308,6 +313,30 @@ class LinkedSchema(Declaration):
         """
         return tuple(place_name(f"person.{column.name}", place) for column in self.person.columns)
 
+    @cached_property
+    def anchor(self) -> tuple[str, NDArray[np.bool_]] | None:
+        """The attribute of roles and which of its codes are reference persons, where a household has exactly one.
+
+        That must be a rule of the schema: then pairs of the reference person and another have a relation of their own.
+        """
+        if self.roles is None or self.largest == 1:
+            return None
+        reference = {self.roles.column: self.roles.reference}
+        counts = [rule for rule in self.together if isinstance(rule, CountRule)]
+        if not any(rule.exactly == 1 and rule.people == reference for rule in counts):
+            return None
+        return f"person.{self.roles.column}", self.meeting_codes(reference)[self.roles.column]
+
+    def reference_attributes(self) -> tuple[str, ...]:
+        """Name the attributes of the reference person in pairs with another: all but the role.
+
+        Returns:
+            Their names, in the order of the columns; none where no rule says that there is exactly one.
+        """
+        if self.anchor is None:
+            return ()
+        return tuple(f"{name}@{REFERENCE}" for name in self.person_attributes() if name != self.anchor[0])
+
     def domain(self, places: int) -> Domain:
         """The attributes of the tuple relation; every place has the same rules, and the sizes begin at `places`.
 
@@ -315,7 +344,8 @@ class LinkedSchema(Declaration):
             places: how many people a tuple has, from 1 up to the largest household.
 
         Returns:
-            The domain: household attributes, the size, and the person attributes of each place.
+            The domain: household attributes, the size, and the person attributes of each place; for two places also
+            those of the reference person, in whose relation with others it stands for the first place.
         """
         household, person = self.household.domain, self.person.domain
         names = [*self.household_attributes, SIZE]
@@ -331,6 +361,16 @@ class LinkedSchema(Declaration):
             sizes += person.sizes
             excluded += [_renamed(one, own) for one in person.impossible]
             coarser += [(own(name), groups) for name, groups in person.coarser]
+        if places == 2:
+            own_of = {name: person.size(name.removeprefix("person.")) for name in self.person_attributes()}
+            anchored = self.reference_attributes()
+            names += anchored
+            sizes += [own_of[name.removesuffix(f"@{REFERENCE}")] for name in anchored]
+            coarser += [
+                (f"person.{name}@{REFERENCE}", groups)
+                for name, groups in person.coarser
+                if f"person.{name}@{REFERENCE}" in anchored
+            ]
         return Domain(tuple(names), tuple(sizes), tuple(excluded), tuple(coarser))
 
     def violations(self, tables: Mapping[str, pd.DataFrame]) -> dict[str, NDArray[np.bool_]]:

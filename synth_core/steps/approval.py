@@ -27,6 +27,7 @@ from synth_core.privacy.accounts import Record
 from synth_core.privacy.budget import epsilon_of
 from synth_core.privacy.wording import exact_text, loss_text
 from synth_core.release.certificate import promised_mu2
+from synth_core.release.manifest import person_statement
 from synth_core.release.spec import ROUTINE
 from synth_core.steps.context import StepRun
 
@@ -172,16 +173,19 @@ def _in_words(run: StepRun, records: list[Record], quality: PublicQuality) -> st
     total = sum(costs.values(), Fraction(0))
     promised = promised_mu2(records)
     balance = run.ledger.balance(spec.dataset)
+    loss = max(spec.epsilon, epsilon_of(promised, account.delta))
+    person = person_statement({"epsilon": loss, "delta": account.delta})
     whole = "with all its people" if spec.linked else f"up to {account.rows_per_unit} record(s)"
     rows = [
         ("Release", spec.release),
         ("Data set", spec.dataset),
         (
             "Privacy loss",
-            f"ε {loss_text(max(spec.epsilon, epsilon_of(promised, account.delta)))} "
+            f"ε {loss_text(loss)} "
             f"at δ {exact_text(account.delta)}, spent {loss_text(epsilon_of(total, account.delta))}",
         ),
         ("Protects", f"one {account.unit}, {whole}; {account.neighbours}"),
+        *([("One person", f"ε {loss_text(person['epsilon'])} at the same δ. {person['says']}")] if spec.linked else []),
         ("Spent by step", ", ".join(f"{step} {float(mu2 / total):.1%}" for step, mu2 in costs.items())),
         (
             "Account so far",
@@ -190,7 +194,8 @@ def _in_words(run: StepRun, records: list[Record], quality: PublicQuality) -> st
             f"cap {exact_text(account.cap_epsilon)}",
         ),
         ("Method", f"{spec.method}, preset {spec.preset}"),
-        ("Synthetic records", f"{quality.rows:,} in {spec.shards} file(s)"),
+        (f"Synthetic {'households' if spec.linked else 'records'}", f"{quality.rows:,} in {spec.shards} file(s)"),
+        *([("Their people", f"{quality.people:,}")] if spec.linked else []),
         *(
             (f"Mean error, {e.alpha}-way", f"{e.mean:.2%} ± {100 * e.margin:.2f} points (bought)")
             for e in quality.bought

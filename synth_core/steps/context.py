@@ -18,12 +18,15 @@ from synth_core.events.office import Office, look_at_refusals
 from synth_core.files import atomic_write, sharing_work
 from synth_core.ledger.sql import SqlLedger, open_ledger
 from synth_core.measurement import EarlierRelease
+from synth_core.models.reference import Reference
 from synth_core.privacy.accounts import Account, Record, Runner
 from synth_core.privacy.budget import NONE, BudgetPlan
 from synth_core.privacy.curator import CountSource, Curator, Spending
 from synth_core.privacy.reading import count_refusals
 from synth_core.release.budget import ReleaseBudget, divide_budget
 from synth_core.release.paths import ReleasePaths
+from synth_core.release.prior import FrozenPrior
+from synth_core.release.public_rows import read_prior
 from synth_core.release.reuse import FrozenReuse, read_frozen
 from synth_core.release.spec import ReleaseSpec
 from synth_core.schema import Schema
@@ -31,7 +34,8 @@ from synth_core.schema.linked import AnySchema, LinkedSchema, load_schema
 from synth_core.storage.counting import PartitionCounts
 from synth_core.storage.household_partitions import Partition, PartitionTuples, partitions_of
 from synth_core.storage.ingest import Snapshot
-from synth_core.synthesizers.base import Synthesizer, silent
+from synth_core.synthesizers.base import Synthesizer, require_prior, silent
+from synth_core.synthesizers.households_first import households_first
 from synth_core.synthesizers.methods import synthesizer
 
 T = TypeVar("T")
@@ -75,7 +79,7 @@ class StepRun:
     @cached_property
     def method(self) -> Synthesizer:
         """The synthesizer that the spec names."""
-        return release_method(self.spec)
+        return release_method(self.spec, self.declared)
 
     @cached_property
     def reused(self) -> FrozenReuse:
@@ -86,6 +90,18 @@ class StepRun:
     def earlier(self) -> list[EarlierRelease]:
         """The noisy tables of these answers, read from the ledger."""
         return read_frozen(self.ledger, self.spec.dataset, self.reused, self.domain)
+
+    @property
+    def prior(self) -> FrozenPrior | None:
+        """The public table on which this release builds, as it was when it began."""
+        return FrozenPrior.load(self.paths.prior) if self.spec.prior else None
+
+    def learn_prior(self) -> Reference | None:
+        """What the method makes of it; the table is read again, and must be the same."""
+        if self.spec.prior is None or self.prior is None:
+            return None
+        self.progress("learning from the public table")
+        return require_prior(self.method).learn_prior(read_prior(self.spec.prior, self.prior, self.schema))
 
     @cached_property
     def plan(self) -> BudgetPlan:
@@ -173,9 +189,10 @@ class StepRun:
         return path
 
 
-def release_method(spec: ReleaseSpec) -> Synthesizer:
-    """The synthesizer that a spec names, with the tables that it protects."""
-    return synthesizer(spec.method, spec.preset, spec.options, protect=spec.protect, protect_share=spec.protect_share)
+def release_method(spec: ReleaseSpec, declared: AnySchema | None = None) -> Synthesizer:
+    """The synthesizer that a spec names, with the tables that it protects; of linked tables, households come first."""
+    method = synthesizer(spec.method, spec.preset, spec.options, protect=spec.protect, protect_share=spec.protect_share)
+    return households_first(method, declared) if isinstance(declared, LinkedSchema) else method
 
 
 def this_runner() -> Runner:

@@ -44,9 +44,11 @@ GPU_CELLS = 300_000
 
 def score(run: StepRun) -> Path:
     """Let the method ask its first questions and keep the answers."""
-    scores = ask_first(run.method, run.curator("score"), run.plan, run.earlier)
+    scores = ask_first(run.method, run.curator("score"), run.plan, run.earlier, run.learn_prior())
     for release in scores.set_aside:
         run.progress(f"answers of release {release} disagree with those of now and are set aside")
+    if run.spec.prior and scores.reference is None:
+        run.progress("the noisy answers do not bear out the public table, which is set aside")
     return run.finish("score", run.paths.scores, partial(save_scores, scores))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from synth_core.domain import Domain
-from synth_core.errors import PublishError, SpecError
+from synth_core.errors import PublishError, SourceError, SpecError
 from synth_core.events.journal import record_outcome
 from synth_core.files import atomic_write
 from synth_core.ledger.book import charged_records
@@ -23,6 +23,8 @@ from synth_core.privacy.reading import require_refusals_left
 from synth_core.release.budget import ReleaseBudget, divide_budget
 from synth_core.release.certificate import last_turn
 from synth_core.release.paths import ReleasePaths
+from synth_core.release.prior import FrozenPrior
+from synth_core.release.public_rows import freeze_prior, prior_files, require_public
 from synth_core.release.reuse import FrozenReuse, freeze, require_same_codes
 from synth_core.release.spec import MAX_FILES, PAIRS_SHARE, REDRAWN, ROUTINE, ReleaseSpec
 from synth_core.release.strata import divide_strata, lay_out_strata
@@ -33,11 +35,11 @@ from synth_core.steps.context import PUBLISHED, release_method, this_runner
 from synth_core.storage.contribution import check_unit_declared
 from synth_core.storage.household_partitions import reading_schemas
 from synth_core.storage.locations import source_files
-from synth_core.synthesizers.base import has_replicates, require_reuse
+from synth_core.synthesizers.base import has_replicates, require_prior, require_reuse
 from synth_core.synthesizers.companions import check_together
 from synth_core.synthesizers.moments import require_answerable
 
-NOT_LINKED = ("strata", "protect", "reuse", "replicates", "bins_share", "moments_share")
+NOT_LINKED = ("strata", "protect", "reuse", "prior", "replicates", "bins_share", "moments_share")
 """Keys of a spec that are refused where two linked tables are released."""
 
 
@@ -53,7 +55,7 @@ def prepare_release(spec: Mapping[str, Any] | Path, *, workspace: Path, runner: 
 def _prepared(wanted: ReleaseSpec, paths: ReleasePaths, runner: Runner) -> str:
     schema = load_schema(Path(wanted.schema_))
     check_declared(wanted, schema)
-    method = release_method(wanted)
+    method = release_method(wanted, schema)
     files = {table: source_files(own) for table, own in wanted.sources.items()}
     paths.check_writable()
     ledger = open_ledger(paths.workspace, dataset=wanted.dataset)
@@ -71,8 +73,17 @@ def _prepared(wanted: ReleaseSpec, paths: ReleasePaths, runner: Runner) -> str:
     _refuse_unsigned(wanted, paths, ledger)
     paths.adopt_unsigned()
     differing = _differing_settings(wanted, schema, paths)
-    begun = not differing and paths.reuse.is_file()  # what a begun release builds on stays as it was
-    reused = FrozenReuse.load(paths.reuse) if wanted.reuse and begun else check_reuse(wanted, schema, ledger, paths)
+
+    def begun_with(file: Path) -> bool:
+        return not differing and file.is_file()  # what a begun release builds on stays as it was
+
+    known = wanted.reuse and begun_with(paths.reuse)
+    reused = FrozenReuse.load(paths.reuse) if known else check_reuse(wanted, schema, ledger, paths)
+    prior = (
+        FrozenPrior.load(paths.prior)
+        if wanted.prior and begun_with(paths.prior)
+        else check_prior(wanted, schema, paths)
+    )
     if differing:
         _begin_again(wanted, paths, ledger, differing=differing, runner=runner)
     if not paths.snapshot.exists():
@@ -81,7 +92,7 @@ def _prepared(wanted: ReleaseSpec, paths: ReleasePaths, runner: Runner) -> str:
     if not paths.published:  # a published release has all its answers, and needs nothing set aside
         ledger.hold(wanted.dataset, wanted.release, mu2=mu2_of(wanted.epsilon, wanted.delta), runner=runner)
     try:
-        _write_settings(wanted, schema, paths, reused)
+        _write_settings(wanted, schema, paths, reused, prior)
     except BaseException:
         reason = "it could not be prepared"
         ledger.close(wanted.dataset, wanted.release, reason=reason, runner=runner, only_unmeasured=True)
@@ -101,7 +112,13 @@ def _check_headers(files: Mapping[str, Sequence[str]], schema: AnySchema) -> Non
             pieces(address, reading[table])
 
 
-def _write_settings(wanted: ReleaseSpec, schema: AnySchema, paths: ReleasePaths, reused: FrozenReuse) -> None:
+def _write_settings(
+    wanted: ReleaseSpec,
+    schema: AnySchema,
+    paths: ReleasePaths,
+    reused: FrozenReuse,
+    prior: FrozenPrior | None,
+) -> None:
     """Make the zones and keep what is to be run in them."""
     paths.create()
     if not paths.spec.exists() and not paths.published:  # a begun release's schema may hold bins that it has bought
@@ -109,6 +126,8 @@ def _write_settings(wanted: ReleaseSpec, schema: AnySchema, paths: ReleasePaths,
             schema.save(temporary)
         if wanted.reuse:
             reused.save(paths.reuse)
+        if prior is not None:
+            prior.save(paths.prior)
     with atomic_write(paths.spec) as temporary:
         wanted.save(temporary)
 
@@ -205,6 +224,34 @@ def check_reuse(spec: ReleaseSpec, schema: AnySchema, ledger: Ledger, paths: Rel
             raise SpecError(f"reuse: the schema of release {name!r} is not in this workspace; leave the release out")
     require_same_codes(schema.planned, {name: DeclaredSchema.load(home) for name, home in homes.items()})
     return frozen
+
+
+def check_prior(spec: ReleaseSpec, schema: AnySchema, paths: ReleasePaths) -> FrozenPrior | None:
+    """The public table that the release builds on; refused where it is confidential by where it lies."""
+    if spec.prior is None or isinstance(schema, LinkedSchema):
+        return None
+    beside = [name for name in ("strata", "protect", "reuse") if getattr(spec, name)]
+    if beside:
+        raise SpecError(f"prior: it is not offered together with {beside[0]}; leave one of them out")
+    if schema.private_bin_columns:
+        raise SpecError(
+            f"prior: the bins of column {schema.private_bin_columns[0]!r} are to be bought, so its codes are not known "
+            "yet; write edges as bins: [...]"
+        )
+    require_prior(release_method(spec))
+    files = prior_files(spec.prior.source)
+    others = [ReleaseSpec.load(path) for path in sorted(paths.confidential.parent.glob(f"*/{paths.spec.name}"))]
+    sources = [file for one in (spec, *others) for own in one.sources.values() for file in _files_left(own)]
+    require_public(files, sources=sources, zones=[paths.confidential.parent])
+    return freeze_prior(spec.prior, files, schema.planned)
+
+
+def _files_left(source: str | Sequence[str]) -> list[str]:
+    """The files of a source that are still there."""
+    try:
+        return source_files(source)
+    except SourceError:
+        return [source] if isinstance(source, str) else list(source)
 
 
 def check_replicates(spec: ReleaseSpec, schema: Schema) -> None:

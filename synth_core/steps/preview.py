@@ -18,6 +18,7 @@ from synth_core.release.budget import ReleaseBudget
 from synth_core.release.estimate import Shape, describe, estimate_release
 from synth_core.release.expected_tree import expected_tree
 from synth_core.release.paths import ReleasePaths
+from synth_core.release.prior import FrozenPrior
 from synth_core.release.reuse import FrozenReuse
 from synth_core.release.spec import ReleaseSpec
 from synth_core.release.strata import divide_strata, lay_out_strata, most_parts
@@ -30,6 +31,7 @@ from synth_core.steps.preparation import (
     check_account,
     check_declared,
     check_moments,
+    check_prior,
     check_replicates,
     check_reuse,
     check_strata,
@@ -56,10 +58,10 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path, record
     spec = _load_spec(wanted) if isinstance(wanted, Path) else ReleaseSpec.parse(dict(wanted))
     declared = load_schema(Path(spec.schema_))
     check_declared(spec, declared)
-    schema, method = planned_schema(declared), release_method(spec)
+    schema, method = planned_schema(declared), release_method(spec, declared)
     check_replicates(spec, schema)
     balance: Balance | None = None
-    reused = FrozenReuse()
+    reused, prior = FrozenReuse(), check_prior(spec, declared, ReleasePaths(workspace.resolve(), spec.release))
     try:
         ledger = open_ledger(workspace, dataset=spec.dataset)
         balance = ledger.balance(spec.dataset)
@@ -86,7 +88,7 @@ def preview_release(wanted: Mapping[str, Any] | Path, *, workspace: Path, record
     outlook = foresee(spec, schema, domain, method=method, plan=plan, records=known)
     where = " in each stratum" if strata else ""
     return [
-        (f"Release {spec.release}", [*_release_lines(spec, schema), *_reuse_lines(spec, reused)]),
+        (f"Release {spec.release}", [*_release_lines(spec, schema), *_reuse_lines(spec, reused), *_prior_lines(prior)]),
         ("How the budget is shared", _share_lines(plan, budget)),
         (f"What to expect{where}", method.preview(domain, plan)),
         (f"What the noise leaves{where}", outlook.counts),
@@ -130,6 +132,17 @@ def _reuse_lines(spec: ReleaseSpec, reused: FrozenReuse) -> list[tuple[str, str]
     worth = loss_text(epsilon_of(mu2_of(spec.epsilon, spec.delta) + reused.mu2, spec.delta), 3)
     known = [f"{sum(a.tables for a in own)} tables of {name}" for name, own in reused.by_release().items()]
     return [("reuses", f"{', '.join(known)}: at no cost, as if epsilon {worth} if the rows are the same")]
+
+
+def _prior_lines(prior: FrozenPrior | None) -> list[tuple[str, str]]:
+    """Which public table the release builds on."""
+    if prior is None:
+        return []
+    names = ", ".join(file.name for file in prior.files)
+    said = (
+        f"{names}: {prior.rows:,} public records of {len(prior.columns)} columns, as far as noisy answers bear it out"
+    )
+    return [("builds on", said)]
 
 
 def _share_lines(plan: BudgetPlan, budget: ReleaseBudget) -> list[tuple[str, str]]:

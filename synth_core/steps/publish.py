@@ -32,6 +32,7 @@ from synth_core.release import manifest as manifests
 from synth_core.release import signing
 from synth_core.release.manifest import LinkedFacts
 from synth_core.release.paths import PUBLIC_KEY, SIGNATURE, SIGNED, ReleasePaths
+from synth_core.release.prior import say_prior
 from synth_core.release.reuse import say_reuse
 from synth_core.release.spec import ReleaseSpec
 from synth_core.release.verify import Verification, check_folder
@@ -142,6 +143,7 @@ def _write_documents(run: StepRun, guarantee: certificates.Guarantee) -> dict[st
     quality = _lawful_quality(run)
     before = _previous(paths, spec)
     previous = before.manifest if before else None
+    scores = load_scores(paths.scores) if spec.reuse or spec.prior else None
     built = manifests.build(
         spec=spec,
         guarantee=guarantee,
@@ -149,7 +151,8 @@ def _write_documents(run: StepRun, guarantee: certificates.Guarantee) -> dict[st
         cliques=model.cliques,
         quality=_quality_in_short(quality),
         previous=previous,
-        reused=say_reuse(run.reused, load_scores(paths.scores).set_aside if spec.reuse else ()),
+        reused=say_reuse(run.reused, scores.set_aside if scores else ()),
+        prior=say_prior(run.prior, used=scores is not None and scores.reference is not None),
         linked=LinkedFacts(run.linked, quality.rows, quality.people) if spec.linked else None,
     )
     answers = [asdict(answer) for answer in run.reused.answers]

@@ -124,14 +124,14 @@ def count_pieces(pieces: Sequence[Piece], domain: Domain, cliques: Sequence[Cliq
 
 def count_codes(codes: Mapping[str, Codes], domain: Domain, cliques: Sequence[Clique]) -> list[Counts]:
     """Exact tables of the cliques over a table in memory."""
-    return split_tables(_count_flat([codes], domain, cliques), domain, cliques)
+    return split_tables(count_flat([codes], domain, cliques), domain, cliques)
 
 
 def count_partitions(pieces: Sequence[Piece], *, domain: Domain, cliques: Sequence[Clique]) -> NDArray[Any]:
     """Exact tables of the cliques over some encoded partitions, one after the other; runs on a worker."""
     with wall():
         asked = asked_columns(domain, cliques)
-        return _count_flat((read_piece(piece, asked) for piece in pieces), domain, cliques)
+        return count_flat((read_piece(piece, asked) for piece in pieces), domain, cliques)
 
 
 def read_piece(piece: Piece, columns: Sequence[str]) -> dict[str, Codes]:
@@ -150,12 +150,13 @@ def add_counts(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
         return np.asarray(reduce(partial(np.add, dtype=np.int64), parts))
 
 
-def _count_flat(pieces: Iterable[Mapping[str, Codes]], domain: Domain, cliques: Sequence[Clique]) -> NDArray[np.uint32]:
+def count_flat(pieces: Iterable[Mapping[str, Codes]], domain: Domain, cliques: Sequence[Clique]) -> NDArray[np.uint32]:
     """The tables of all pieces together: of fewer than 2^32 rows, so that more cells stay in the caches."""
     out = np.zeros(sum(map(domain.cells, cliques)), dtype=np.uint32)
     for codes in pieces:
         rows = len(next(iter(codes.values()))) if codes else 0
-        made = plan(domain, tuple(cliques), min(rows, SLAB_ROWS))
+        # Pieces of about as many rows have one plan.
+        made = plan(domain, tuple(cliques), min(1 << rows.bit_length(), SLAB_ROWS))
         for start in range(0, rows, SLAB_ROWS):
             slab = {name: column[start : start + SLAB_ROWS] for name, column in codes.items()}
             lanes = _packed(slab, domain, made, rows=min(SLAB_ROWS, rows - start))

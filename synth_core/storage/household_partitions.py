@@ -20,23 +20,34 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from synth_core.cluster import Cluster
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SourceError
 from synth_core.files import atomic_write
-from synth_core.models.tuples import Households, attribute_place, count_tuples, first_place
+from synth_core.models.tuples import Anchor, Households, attribute_place, count_tuples, first_place, join_households
 from synth_core.privacy.queries import Counts
 from synth_core.privacy.wall import wall
 from synth_core.schema import Schema
 from synth_core.schema.linked import SIZE, TABLES, LinkedSchema
 from synth_core.storage.contribution import UNIT_COLUMNS, ContributionBound
-from synth_core.storage.counting import CELLS_PER_PASS, CachedCounts, add_counts, batched_cliques, split_tables
+from synth_core.storage.counting import (
+    CELLS_PER_PASS,
+    CachedCounts,
+    add_counts,
+    asked_columns,
+    batched_cliques,
+    count_codes,
+    count_flat,
+    split_tables,
+)
 from synth_core.storage.households import count_scale, household_bound, join_tables
 from synth_core.storage.ingest import (
     NO_ROWS,
     PARTITION_ROWS,
+    PARTITIONS_AT_ONCE,
     Slice,
     Snapshot,
     check_ingest,
@@ -54,6 +65,9 @@ Partition: TypeAlias = tuple[str, str]
 
 ORDERED_ROWS = 1_000_000
 """Rows of a piece that are put in order at once: bounds what a worker holds."""
+
+NO_HOUSEHOLDS = "no household has both a row and people; check the column that links the two sources"
+"""What is said of sources that have rows, and nothing that can be joined."""
 
 HASHES = 2**64
 """Number of values of the half of a hash that says in which range it is."""
@@ -119,7 +133,8 @@ def ingest_households(
         The digest of the households, which does not depend on files or partitions, and the partitions' names.
 
     Raises:
-        SourceError: a source has no rows or does not fit the schema; names the column, never a value.
+        SourceError: a source has no rows, or none that can be joined, or does not fit the schema; names the column,
+            never a value.
     """
     check_ingest(key, rows_per_partition)
     bound = household_bound(schema, key)
@@ -142,7 +157,10 @@ def ingest_households(
             progress("joining households and their people")
         number = -(-sum(piece.stop for piece in encoded["person"]) // rows_per_partition)
         names = _write_partitions(encoded, schema, building, number=number, bound=bound, cluster=cluster)
-        digest = _digest(partitions_of(building, names), schema, key)
+        partitions = partitions_of(building, names)
+        if not any(pq.read_metadata(household).num_rows for household, _ in partitions):
+            raise SourceError(NO_HOUSEHOLDS)
+        digest = _digest(partitions, schema, key)
     return Snapshot(digest, tuple(names))
 
 
@@ -183,10 +201,17 @@ class PartitionTuples(CachedCounts):
         super().__init__(schema.domain(places))
         self.scale = count_scale(places, schema.largest)
         self._places, self._partitions, self._cluster = places, list(partitions), cluster
+        self._anchor = schema.anchor
 
     def _count(self, cliques: Sequence[Clique]) -> list[Counts]:
         return count_partitions(
-            self._partitions, self._domain, cliques, self._cluster, places=self._places, scale=self.scale
+            self._partitions,
+            self._domain,
+            cliques,
+            self._cluster,
+            places=self._places,
+            scale=self.scale,
+            anchor=self._anchor,
         )
 
 
@@ -198,6 +223,7 @@ def count_partitions(
     *,
     places: int,
     scale: int,
+    anchor: Anchor | None = None,
 ) -> list[Counts]:
     """Exact tables of the tuple relation over all partitions.
 
@@ -208,30 +234,74 @@ def count_partitions(
         cluster: where partitions are counted.
         places: people of a tuple.
         scale: units of a household's weight.
+        anchor: who is a reference person, for tables of these.
 
     Returns:
         Integer tables in units of 1/scale, one axis for each attribute.
     """
     found: list[Counts] = []
     for batch in batched_cliques(cliques, domain.cells, room=CELLS_PER_PASS):
-        asked: dict[str, Any] = {"domain": domain, "cliques": tuple(batch), "places": places, "scale": scale}
+        asked: dict[str, Any] = {
+            "domain": domain,
+            "cliques": tuple(batch),
+            "places": places,
+            "scale": scale,
+            "anchor": anchor,
+        }
         counted = cluster.map_reduce(_count_some, partitions, add_counts, **asked)
         found += split_tables(counted, domain, batch)
     return found
 
 
 def _count_some(
-    partitions: Sequence[Partition], *, domain: Domain, cliques: Sequence[Clique], places: int, scale: int
+    partitions: Sequence[Partition],
+    *,
+    domain: Domain,
+    cliques: Sequence[Clique],
+    places: int,
+    scale: int,
+    anchor: Anchor | None,
 ) -> NDArray[np.int64]:
     """The tables of some partitions, one after the other; runs on a worker."""
     with wall():
-        attributes = list(dict.fromkeys(first_place(name) for clique in cliques for name in clique))
+        needed = [first_place(name) for clique in cliques for name in clique] + ([anchor[0]] if anchor else [])
+        attributes = list(dict.fromkeys(needed))
         out = np.zeros(sum(map(domain.cells, cliques)), dtype=np.int64)
-        for partition in partitions:
-            held = read_households(partition, attributes=attributes)
-            tables = count_tuples(held, domain, cliques, places=places, scale=scale)
+        for start in range(0, len(partitions), PARTITIONS_AT_ONCE):
+            some = partitions[start : start + PARTITIONS_AT_ONCE]
+            held = join_households([read_households(one, attributes=attributes) for one in some])
+            if places == 1:
+                tables = _count_people(held, domain, cliques, places=places, scale=scale)
+            else:
+                tables = count_tuples(held, domain, cliques, places=places, scale=scale, anchor=anchor)
             out += np.concatenate([np.zeros(0, np.int64), *(table.ravel() for table in tables)])
         return out
+
+
+def _count_people(
+    held: Households, domain: Domain, cliques: Sequence[Clique], *, places: int, scale: int
+) -> list[Counts]:
+    """What `count_tuples` gives for one place: people as a table by themselves, those of each size with their weight.
+
+    Tables of households alone are counted in households. Both are faster counted as one table is, all at once.
+    """
+    own = held.attributes | {SIZE: (held.sizes - places).astype(np.uint8)}
+    about_people = [any(map(attribute_place, clique)) for clique in cliques]
+    homes = [clique for clique, people in zip(cliques, about_people, strict=True) if not people]
+    others = [clique for clique, people in zip(cliques, about_people, strict=True) if people]
+    found = {clique: table * scale for clique, table in zip(homes, count_codes(own, domain, homes), strict=True)}
+    if others:
+        asked = asked_columns(domain, others)
+        owner = np.repeat(np.arange(len(held.sizes)), held.sizes)
+        order = np.argsort(held.sizes.astype(np.uint8)[owner], kind="stable")
+        ends = np.cumsum(np.bincount(held.sizes, weights=held.sizes, minlength=2).astype(np.int64))
+        rows = {a: held.people[a][order] if a in held.people else own[a][owner[order]] for a in asked}
+        total = np.zeros(sum(map(domain.cells, others)), dtype=np.int64)
+        for size in range(1, len(ends)):
+            piece = {a: column[ends[size - 1] : ends[size]] for a, column in rows.items()}
+            total += count_flat([piece], domain, others).astype(np.int64) * (scale // size)
+        found |= dict(zip(others, split_tables(total, domain, others), strict=True))
+    return [found[clique] for clique in cliques]
 
 
 def _write_partitions(

@@ -17,10 +17,14 @@ table of any marginal over household attributes, size and person attributes of a
 with |v|_1 <= 1, and |v|_2 <= |v|_1. That holds whatever the size, and it is attained by a household all of whose people
 are alike. A linear query changes by at most its largest column, by convexity; of other queries see `privacy.queries`.
 
+**The reference person's relation** gives a household with exactly one reference person and s - 1 others s - 1 pairs of
+the weight 1 / (s - 1), and any other household none. Weights are positive and sum to 1 or to 0, so the same holds.
+
 **Exchangeable places.** A permutation of the places maps the tuples of a household onto one another and keeps their
 weights, so the table of a marginal over place 2 is the one of the same attributes of place 1, and that over age of
 place 1 and sex of place 2 is the transposed one of sex of place 1 and age of place 2. Every question therefore has a
-form in which places are as low as can be (`canonical_clique`); asked once, it is known for all places.
+form in which places are as low as can be (`canonical_clique`); asked once, it is known for all places. Those of the
+reference person's relation cannot be exchanged, and its tables are questions of their own.
 
 Counts are exact integers in units of 1/`scale`: a multiple of every s! / (s - t)! up to the largest household.
 """
@@ -35,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth_core.domain import Clique, Domain
-from synth_core.models.tuples import Households, count_tuples
+from synth_core.models.tuples import Anchor, Households, count_tuples
 from synth_core.privacy.noise import GRID
 from synth_core.privacy.queries import Counts
 from synth_core.schema.cells import frame_cells
@@ -104,19 +108,30 @@ def join_tables(
     rows = encoded["person"]
     homes = encoded["household"] if "household" in encoded else _repeated_rows(rows, schema.household.domain.attributes)
     people = {name: rows[name] for name in (*schema.person.domain.attributes, *UNIT_COLUMNS)}
-    (kept,) = kept_rows([people], bound)
-    household, person = _groups(homes, {name: people[name][kept] for name in UNIT_COLUMNS})
+    household, person = _groups(homes, people)
     number, living = np.bincount(household), np.bincount(person)
     length = max(len(number), len(living))
     number, living = np.pad(number, (0, length - len(number))), np.pad(living, (0, length - len(living)))
+    kept = np.flatnonzero(_kept_people(people, living[person] > bound.most, bound))
+    living = np.minimum(living, bound.most)
     whole = (number == 1) & (living > 0)
-    homes_at, people_at = (_sorted_where(whole, groups) for groups in (household, person))
-    own = np.flatnonzero(kept)[people_at]
+    homes_at, people_at = (_sorted_where(whole, groups) for groups in (household, person[kept]))
+    own = kept[people_at]
     return Households(
         {f"household.{name}": homes[name][homes_at] for name in schema.household.domain.attributes},
         {f"person.{name}": people[name][own] for name in schema.person.domain.attributes},
         living[whole].astype(np.int64),
     )
+
+
+def _kept_people(
+    people: Mapping[str, NDArray[Any]], crowded: NDArray[np.bool_], bound: ContributionBound
+) -> NDArray[np.bool_]:
+    """Who is kept: everybody but some of those of too large a household, about whom the keyed rule is asked."""
+    kept = np.ones(len(crowded), dtype=np.bool_)
+    if crowded.any():
+        (kept[crowded],) = kept_rows([{name: own[crowded] for name, own in people.items()}], bound)
+    return kept
 
 
 def _repeated_rows(rows: Mapping[str, NDArray[Any]], columns: Sequence[str]) -> dict[str, NDArray[Any]]:
@@ -148,15 +163,20 @@ def _groups(*names: Mapping[str, NDArray[np.uint64]]) -> list[NDArray[np.int64]]
 class TupleCounts(CachedCounts):
     """Counts of the tuple relation of households in memory."""
 
-    def __init__(self, households: Households, domain: Domain, *, places: int, largest: int) -> None:
-        """Count tuples of `places` people over the `domain` that the schema gives for them."""
+    def __init__(
+        self, households: Households, domain: Domain, *, places: int, largest: int, anchor: Anchor | None = None
+    ) -> None:
+        """Count tuples of `places` people over the `domain` that the schema gives for them, as it does the `anchor`."""
         super().__init__(domain)
         self.scale = count_scale(places, largest)
         self._places = places
         self._households = households
+        self._anchor = anchor
 
     def _count(self, cliques: Sequence[Clique]) -> list[Counts]:
-        return count_tuples(self._households, self._domain, cliques, places=self._places, scale=self.scale)
+        return count_tuples(
+            self._households, self._domain, cliques, places=self._places, scale=self.scale, anchor=self._anchor
+        )
 
 
 def count_scale(places: int, largest: int) -> int:

@@ -22,12 +22,15 @@ from synth_core.documents import read_json
 from synth_core.domain import Clique, Domain
 from synth_core.errors import SourceError, SpecError
 from synth_core.measurement import EarlierRelease, Measurement, total_by_inverse_variance
+from synth_core.models.calibration import Factor
 from synth_core.models.linear import Answered
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.maximum_entropy import estimate
 from synth_core.models.mixture import Model
+from synth_core.models.reference import Reference
 from synth_core.privacy.budget import BudgetPlan, gaussian_for
 from synth_core.privacy.curator import Curator
+from synth_core.privacy.queries import Counts
 
 T = TypeVar("T")
 Progress = Callable[[str], None]
@@ -78,7 +81,8 @@ class Scores:
 
     `repeated` says how many steps of another budget went into measuring the marginals again, and into scores (see
     `precision`). `earlier` are tables of earlier releases, whose codes are merged in `groups`; `set_aside` names the
-    releases whose answers do not agree with the measurements (see `reuse`).
+    releases whose answers do not agree with the measurements (see `reuse`). `reference` is the model of a public table,
+    if one is given and the answers bear it out (see `prior`).
     """
 
     total: float
@@ -88,6 +92,7 @@ class Scores:
     earlier: tuple[Measurement, ...] = ()
     groups: tuple[tuple[str, tuple[int, ...]], ...] = ()
     set_aside: tuple[str, ...] = ()
+    reference: Reference | None = None
 
     @property
     def tables(self) -> tuple[Clique, ...]:
@@ -134,6 +139,13 @@ class Fit:
 
     def tables(self) -> list[Answered]:
         """What the estimator is given."""
+        if (reference := self.settings.get("reference")) is not None:
+            sharper = math.sqrt(self.emphasis)
+            alike = [set(m.clique) <= reference.joined for m in self.measurements]
+            return [
+                m if own else replace(m, sigma=m.sigma / sharper)
+                for m, own in zip(self.measurements, alike, strict=True)
+            ]
         if not self.order:
             return list(self.measurements)
         known = pool_tables([m for m in self.measurements if isinstance(m, Measurement)], order=self.order)
@@ -200,6 +212,21 @@ class CanReuse(Protocol):
 
     def score_with(self, curator: Curator, plan: BudgetPlan, earlier: Sequence[EarlierRelease]) -> Scores:
         """The first questions, with what is known already."""
+
+
+@runtime_checkable
+class CanUsePrior(Protocol):
+    """A method that builds on the model of a public table."""
+
+    @property
+    def can_use_prior(self) -> bool:
+        """Whether it does so with its options."""
+
+    def learn_prior(self, public: PublicCounts) -> Reference:
+        """The model of a public table."""
+
+    def score_beside(self, curator: Curator, plan: BudgetPlan, prior: Reference) -> Scores:
+        """The first questions, with this model known already."""
 
 
 @runtime_checkable
@@ -274,6 +301,7 @@ def run_phases(
     tools: Tools | None = None,
     *,
     earlier: Sequence[EarlierRelease] = (),
+    prior: Reference | None = None,
 ) -> Conversation:
     """Let a method ask all its questions, without a file in between.
 
@@ -283,32 +311,40 @@ def run_phases(
         curator: Gives the curator of a phase, by the name of the phase: `score`, `select` or `fit`.
         tools: What the runner lends to the fit; None estimates here.
         earlier: What earlier releases have measured.
+        prior: The model of a public table.
 
     Returns:
         Scores, structure and model.
     """
-    scores = ask_first(method, curator("score"), plan, earlier)
+    scores = ask_first(method, curator("score"), plan, earlier, prior)
     structure = method.select(curator("select"), plan, scores)
     return Conversation(scores, structure, method.fit(curator("fit"), plan, structure, tools or Tools()))
 
 
 def ask_first(
-    method: Synthesizer, curator: Curator, plan: BudgetPlan, earlier: Sequence[EarlierRelease] = ()
+    method: Synthesizer,
+    curator: Curator,
+    plan: BudgetPlan,
+    earlier: Sequence[EarlierRelease] = (),
+    prior: Reference | None = None,
 ) -> Scores:
-    """The first phase of a method, with answers of earlier releases if there are any.
+    """The first phase of a method, with answers of earlier releases or the model of a public table if there are any.
 
     Args:
         method: whose questions they are.
         curator: answers them.
         plan: what the method planned.
         earlier: what is known already.
+        prior: the model of a public table.
 
     Returns:
         The scores.
 
     Raises:
-        SpecError: the method does not build on earlier answers.
+        SpecError: the method does not build on them.
     """
+    if prior is not None:
+        return require_prior(method).score_beside(curator, plan, prior)
     if not earlier:
         return method.score(curator, plan)
     require_reuse(method)
@@ -319,6 +355,28 @@ def require_reuse(method: Synthesizer) -> None:
     """Refuse a method that does not build on answers of earlier releases."""
     if not isinstance(method, CanReuse) or not method.can_reuse:
         raise SpecError("reuse: the method does not build on answers of earlier releases; use privmrf, or leave it out")
+
+
+def require_prior(method: Synthesizer) -> CanUsePrior:
+    """The method as one that builds on a public table; refused if it does not."""
+    if not isinstance(method, CanUsePrior) or not method.can_use_prior:
+        raise SpecError("prior: the method does not build on a public table; use privmrf, or leave it out")
+    return method
+
+
+class PublicCounts(Protocol):
+    """A public table, as a method learns from it."""
+
+    @property
+    def domain(self) -> Domain:
+        """The columns that it shares with the confidential table."""
+
+    @property
+    def rows(self) -> int:
+        """Number of its records."""
+
+    def count(self, cliques: Sequence[Clique]) -> list[Counts]:
+        """Tables of its counts."""
 
 
 def with_options(preset: Any, options: Mapping[str, Any], *, method: str) -> Any:
@@ -405,11 +463,18 @@ def _scores(values: dict[str, Any]) -> Scores:
         _measurements(values.get("earlier", ())),
         tuple((name, tuple(map(int, groups))) for name, groups in values.get("groups", ())),
         tuple(values.get("set_aside", ())),
+        _reference(values.get("reference")),
     )
 
 
 def _measurements(values: Sequence[dict[str, Any]]) -> tuple[Measurement, ...]:
     return tuple(Measurement(tuple(m["clique"]), np.array(m["noisy"]), m["sigma"]) for m in values)
+
+
+def _reference(values: dict[str, Any] | None) -> Reference | None:
+    if values is None:
+        return None
+    return Reference(tuple(Factor(tuple(c), np.array(table)) for c, table in values["tables"]), values["rows"])
 
 
 def _cliques(values: Sequence[Sequence[str]]) -> tuple[Clique, ...]:

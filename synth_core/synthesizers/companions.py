@@ -9,23 +9,28 @@ measurement would put in, these are measured, and people are exchanged until the
 
 Places are exchangeable: a table of the age of one and the sex of the other is asked once, and exchanges count each pair
 of people both ways. Tables of a single place are never asked here, since the model of one person has them.
+
+Where a rule says that each household has one reference person, tables of that person and another are asked for too: in
+them a household of s people has s - 1 pairs instead of s (s - 1), so each weighs s times as much beside the same noise.
+With roles and ages declared, the first of all questions is the table of the reference person's age by role and age of
+the others, which has the ages of couples, and of parents and children.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 
 from synth_core.domain import Clique, Domain
 from synth_core.models.households import MIN_DRAWN, HouseholdModel, know_nothing
 from synth_core.models.mixture import Model
-from synth_core.models.tuples import UNITS, Households, attribute_place, canonical_clique, count_tuples
+from synth_core.models.tuples import UNITS, attribute_place, canonical_clique, count_tuples, is_anchored
 from synth_core.privacy.curator import Curator
 from synth_core.privacy.queries import Misfit
-from synth_core.schema.linked import SIZE, LinkedSchema
+from synth_core.schema.linked import REFERENCE, SIZE, LinkedSchema, place_name
 from synth_core.synthesizers.base import Progress, noise_sigma, silent
 from synth_core.synthesizers.structure import BY_SIZE, MEAN_ABSOLUTE
 
@@ -46,8 +51,14 @@ def check_together(schema: LinkedSchema) -> None:
 CHOICES = Fraction(1, 10)
 """Share of the budget for choosing tables of pairs."""
 
+AGES = Fraction(1, 4)
+"""Share of the budget for the ages of those who live together, where they are declared."""
+
 ROUNDS = 4
 """Rounds of choosing, measuring and exchanging."""
+
+PASSES = 12
+"""Exchanges tried for each person between rounds: enough to see which tables are off."""
 
 TABLES_PER_ATTRIBUTE = 2
 """Tables of pairs for each person attribute."""
@@ -60,7 +71,13 @@ MAX_DRAWN = 50_000
 
 
 def measure_companions(
-    curator: Curator, schema: LinkedSchema, people: Model, mu2: Fraction, *, progress: Progress = silent
+    curator: Curator,
+    schema: LinkedSchema,
+    people: Model,
+    mu2: Fraction,
+    *,
+    progress: Progress = silent,
+    least: int = MIN_DRAWN,
 ) -> HouseholdModel:
     """Measure tables of pairs of people, in rounds.
 
@@ -70,6 +87,8 @@ def measure_companions(
         people: the model of one person.
         mu2: what may be spent.
         progress: called with a line for each round.
+        least: lower limit of the households that are drawn between rounds; an audit, which sees answers alone, may
+            draw fewer.
 
     Returns:
         The model of households; without pairs if no table is worth its noise.
@@ -79,13 +98,24 @@ def measure_companions(
     sigma = noise_sigma(mu2 * (1 - CHOICES), count=wanted)
     largest = max(1.0, people.total) / (THETA * MEAN_ABSOLUTE * sigma)
     left = [clique for clique in candidate_tables(schema, domain) if domain.cells(clique) <= largest]
+    ages = ages_table(schema)
+    if ages and left:
+        measured = curator.measure([ages], mu2 * AGES, purpose="ages of those who live together")
+        model, mu2 = HouseholdModel(schema, people, tuple(measured)), mu2 * (1 - AGES)
+        left = [clique for clique in left if not _covers(ages, clique)]
     wanted = min(wanted, len(left))
     sizes = [len(part) for part in np.array_split(np.arange(wanted), min(ROUNDS, max(1, wanted)))][::-1]
-    drawn = round(min(max(people.total, MIN_DRAWN), MAX_DRAWN))
+    drawn = round(min(max(people.total, least), MAX_DRAWN))
     for number, size in enumerate(sizes if wanted else ()):
         rng = np.random.default_rng(number)  # public: a retry asks the same again
-        known = model.arrange(drawn, rng, passes=None if number else 0)
-        chosen = _choose(curator, known, left, people.total, mu2 * CHOICES * size / wanted, sigma, size, number)
+        known = model.arrange(drawn, rng, passes=PASSES if model.pairs else 0)
+        present = count_tuples(known, domain, left, places=2, scale=UNITS, anchor=schema.anchor)
+        share = people.total / max(1, len(known.sizes)) / UNITS
+        queries = [
+            Misfit(clique, np.asarray(table * share, dtype=np.float64), PENALTY * MEAN_ABSOLUTE * sigma * table.size)
+            for clique, table in zip(left, present, strict=True)
+        ]
+        chosen = _choose(curator, queries, mu2 * CHOICES * size / wanted, size, number)
         left = [clique for clique in left if not any(_covers(one, clique) for one in chosen)]
         weights = [domain.cells(clique) ** BY_SIZE for clique in chosen]
         measured = curator.measure(
@@ -98,6 +128,23 @@ def measure_companions(
     return model
 
 
+def ages_table(schema: LinkedSchema) -> Clique:
+    """Name the table that has the ages of couples, and of parents and children.
+
+    Args:
+        schema: the declaration of the tables.
+
+    Returns:
+        The reference person's age by role and age of another; empty where roles, ages or the rule that a household has
+        one reference person are not declared.
+    """
+    roles = schema.roles
+    if roles is None or roles.age is None or schema.anchor is None:
+        return ()
+    age = f"person.{roles.age}"
+    return schema.domain(2).clique((f"{age}@{REFERENCE}", place_name(schema.anchor[0], 2), place_name(age, 2)))
+
+
 def candidate_tables(schema: LinkedSchema, domain: Domain) -> list[Clique]:
     """List the tables of pairs that may be asked for, each in the form in which its places are lowest.
 
@@ -107,7 +154,8 @@ def candidate_tables(schema: LinkedSchema, domain: Domain) -> list[Clique]:
 
     Returns:
         Each attribute of one person with each of another; the same by size, by each household attribute, and with a
-        second attribute of one of the two.
+        second attribute of one of the two; where there is one reference person, each attribute of that person with each
+        of another, by the other's role.
     """
     pairs = _pairs(schema)
     shared = (SIZE, *schema.household_attributes)
@@ -115,6 +163,10 @@ def candidate_tables(schema: LinkedSchema, domain: Domain) -> list[Clique]:
     seconds = schema.person_attributes(2)
     for one, other in combinations(schema.person_attributes(), 2):
         found += [(one, other, second) for second in seconds]
+    if schema.anchor:
+        role = place_name(schema.anchor[0], 2)
+        for one, other in product(schema.reference_attributes(), seconds):
+            found.append((one, other) if other == role else (one, role, other))
     canonical = (canonical_clique(domain, domain.clique(clique))[0] for clique in found)
     return list(dict.fromkeys(canonical))
 
@@ -128,25 +180,10 @@ PENALTY = 0.4
 """Multiple of a table's expected noise taken off its misfit."""
 
 
-def _choose(
-    curator: Curator,
-    known: Households,
-    candidates: Sequence[Clique],
-    total: float,
-    mu2: Fraction,
-    sigma: float,
-    count: int,
-    number: int,
-) -> list[Clique]:
+def _choose(curator: Curator, queries: Sequence[Misfit], mu2: Fraction, count: int, number: int) -> list[Clique]:
     """Tables in which the drawn households differ most, one after the other; what one covers is not chosen again."""
-    domain = curator.domain
-    present = count_tuples(known, domain, candidates, places=2, scale=UNITS)
-    share = total / max(1, len(known.sizes)) / UNITS
-    left = [
-        Misfit(clique, np.asarray(table * share, dtype=np.float64), PENALTY * MEAN_ABSOLUTE * sigma * table.size)
-        for clique, table in zip(candidates, present, strict=True)
-    ]
     chosen: list[Clique] = []
+    left = list(queries)
     for turn in range(count):
         if not left:
             break
@@ -161,4 +198,4 @@ def _covers(one: Clique, other: Clique) -> bool:
     if set(other) <= set(one):
         return True
     people = {a for a in other if attribute_place(a)}
-    return people == {a for a in one if attribute_place(a)}
+    return is_anchored(one) == is_anchored(other) and people == {a for a in one if attribute_place(a)}

@@ -61,7 +61,8 @@ class Growth:
             candidates = [(name, self._parents(name, drawn)) for name in self._open(drawn)]
             name, parents = max(candidates, key=lambda pair: self._sum(*pair))
             if name in self._coarsest:
-                graph, parents = self._tractable(graph, name, parents)
+                filled = len(drawn) / len(self.versions)
+                graph, parents = self._tractable(graph, name, parents, filled=filled)
             found.append((*parents, name))
             drawn.add(name)
         return found
@@ -115,12 +116,18 @@ class Growth:
         at = self.versions.position
         return float(self.affinity[at(name), [at(parent) for parent in parents]].sum())
 
-    def _tractable(self, graph: TriangulatedGraph, name: str, parents: Clique) -> tuple[TriangulatedGraph, Clique]:
-        """The graph with the family, less the last parents that would make its junction tree too large."""
+    def _tractable(
+        self, graph: TriangulatedGraph, name: str, parents: Clique, *, filled: float
+    ) -> tuple[TriangulatedGraph, Clique]:
+        """The graph with the family, less the last parents that would make its junction tree too large.
+
+        Several parents may fill the part of the limit that falls to the share of versions drawn so far; a single one,
+        which adds one small table, all of it. Else the first families could leave no parent at all to the last.
+        """
         for count in range(len(parents), 0, -1):
             family = self.versions.clique((name, *parents[:count]))
             grown = with_clique(graph, family)
-            if grown.cells <= self.limit_cells:
+            if grown.cells <= self.limit_cells * (filled if count > 1 else 1.0):
                 return grown, parents[:count]
         return graph, ()
 

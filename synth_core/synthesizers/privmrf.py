@@ -16,6 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +26,16 @@ from synth_core.measurement import EarlierRelease, Measurement
 from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.mixture import Model
+from synth_core.models.reference import Reference
 from synth_core.models.triangulation import TriangulatedGraph
 from synth_core.privacy.budget import BudgetPlan
 from synth_core.privacy.curator import Curator, weighted_gaussian
-from synth_core.privacy.queries import Query
+from synth_core.privacy.queries import Misfit, Query
 from synth_core.synthesizers.base import (
     NUMBER,
     POSITIVE,
     PairScores,
+    PublicCounts,
     Scores,
     Structure,
     Synthesizer,
@@ -41,17 +44,21 @@ from synth_core.synthesizers.base import (
     noise_sigma,
     noise_text,
     option,
+    run_phases,
 )
 from synth_core.synthesizers.compression import Compression
 from synth_core.synthesizers.independent import OneWayFirst, Shares, products
 from synth_core.synthesizers.precision import (
     MAX_STEPS,
     STEP,
-    measure_one_way,
+    measure_one_way_again,
+    measure_one_way_once,
     one_way_weights,
     plan_after,
     see_dependence,
+    shrink_misfits,
 )
+from synth_core.synthesizers.prior import PublicTable, bears_out, relative_fit, sampling_noise
 from synth_core.synthesizers.privmrf_paper import PaperPrivMRF
 from synth_core.synthesizers.structure import (
     BY_SIZE,
@@ -118,19 +125,94 @@ class PrivMRF(OneWayFirst):
         """So they do from what earlier releases have measured."""
         return True
 
+    @property
+    def can_use_prior(self) -> bool:
+        """So they do from a public table."""
+        return True
+
     def score(self, curator: Curator, plan: BudgetPlan) -> Scores:
         """One-way marginals, twice where they need it, then the dependence of pairs, with more where noise hides it."""
         return self.score_with(curator, plan, ())
 
     def score_with(self, curator: Curator, plan: BudgetPlan, earlier: Sequence[EarlierRelease]) -> Scores:
         """The same with what earlier releases have measured: their columns are pooled, their tables are known."""
-        scores = measure_one_way(curator, plan, aim=self.aim, reserve="marginals", earlier=earlier)
+        return self._asked(curator, plan, measure_one_way_once(curator, plan, earlier))
+
+    def score_beside(self, curator: Curator, plan: BudgetPlan, prior: Reference) -> Scores:
+        """The same with the model of a public table, of which it is asked first whether it helps."""
+        scores = measure_one_way_once(curator, plan)
+        if prior.joined:
+            scores = self._tried(curator, plan, scores, prior)
+        return scores if scores.reference is not None else self._asked(curator, plan, scores)
+
+    def _asked(self, curator: Curator, plan: BudgetPlan, scores: Scores) -> Scores:
+        """What is asked after the first one-way marginals."""
         if len(curator.domain) == 1:
             return scores
+        scores = measure_one_way_again(curator, plan, scores, aim=self.aim, reserve="marginals")
         before = scores.repeated
         scores = replace(scores, repeated=before + self._pair_steps(curator.domain, plan, scores))
         budget = plan.mu2("pairs") + plan.mu2("marginals") * STEP * (scores.repeated - before)
         return replace(scores, pairs=self._dependence(curator, plan, scores, budget))
+
+    def learn_prior(self, public: PublicCounts) -> Reference:
+        """What this method makes of a public table: its own questions, answered without noise."""
+        domain = public.domain
+        share = self.plan(domain, Fraction(1)).mu2("marginals" if len(domain) > 1 else "one-way")
+        cells = min(self.tau, PRIOR_CELLS)
+        own = replace(self, rare=0.0, tau=cells, tau_beyond_pairs=cells, marginals_per_attribute=PRIOR_MARGINALS)
+        marginals = Fraction(round(PRIOR_MARGINALS * len(domain))) / Fraction(sampling_noise(public.rows)) ** 2
+        talk = run_phases(own, own.plan(domain, marginals / share), lambda _: cast(Curator, PublicTable(public)))
+        assert isinstance(talk.model, MarkovRandomField)  # noqa: S101 - nothing was merged
+        return Reference.of(talk.model, float(public.rows))
+
+    def _tried(self, curator: Curator, plan: BudgetPlan, scores: Scores, prior: Reference) -> Scores:
+        """The scores with the prior if pairs bear it out; without it a step of the marginals' budget is gone."""
+        domain = curator.domain
+        model = self._relative(domain, scores.measurements, prior, Tools())
+        pairs = [pair for pair in all_pairs(domain) if prior.attributes.issuperset(pair)]
+        singles = [Measurement(m.clique, model.marginal(m.clique), m.sigma) for m in scores.measurements]
+        alone = products(replace(scores, measurements=tuple(singles)), pairs)
+        queries = [*map(Misfit, pairs, model.marginals(pairs)), *map(Misfit, pairs, alone)]
+        budget = plan.mu2("marginals") * STEP
+        found = curator.score(queries, budget, purpose="dependence of pairs beside the prior")
+        scores = replace(scores, repeated=scores.repeated + 1)
+        trusted = bears_out(
+            domain,
+            dict(zip(pairs, found[: len(pairs)], strict=True)),
+            dict(zip(pairs, found[len(pairs) :], strict=True)),
+            sigma=noise_sigma(budget, count=len(queries)),
+            mu2=self._rest(plan, scores).mu2("marginals"),
+        )
+        return self._trusting(curator, plan, scores, prior) if trusted else scores
+
+    def _trusting(self, curator: Curator, plan: BudgetPlan, scores: Scores, prior: Reference) -> Scores:
+        """The scores with the prior, and the dependence that it leaves; columns it does not have are asked as ever."""
+        domain = curator.domain
+        scores = measure_one_way_again(curator, plan, scores, aim=self.aim, reserve="marginals", known=prior.joined)
+        model = self._relative(domain, scores.measurements, prior, Tools())
+        steps = 0 if prior.joined.issuperset(domain) else self._pair_steps(domain, plan, scores)
+        budget, pairs = plan.mu2("pairs") + plan.mu2("marginals") * STEP * steps, all_pairs(domain)
+        queries = list(map(Misfit, pairs, model.marginals(pairs)))
+        misfits = dict(zip(pairs, curator.score(queries, budget, purpose="dependence of pairs"), strict=True))
+        gains = shrink_misfits(misfits, sigma=noise_sigma(budget, count=len(pairs)))
+        dependence = tuple((a, b, gain / 2) for (a, b), gain in gains.items())
+        return replace(scores, pairs=dependence, repeated=scores.repeated + steps, reference=prior)
+
+    def _relative(
+        self,
+        domain: Domain,
+        measurements: Sequence[Measurement],
+        reference: Reference,
+        tools: Tools,
+        warm: MarkovRandomField | None = None,
+        **settings: Any,
+    ) -> MarkovRandomField:
+        """The model nearest to the reference, as far as the answers bear it out."""
+        fit = relative_fit(reference, domain, measurements, **settings)
+        model = tools.estimate(domain, fit.tables(), warm=warm, **fit.settings)
+        tools.note(model, fit)
+        return model
 
     def _pair_steps(self, domain: Domain, plan: BudgetPlan, scores: Scores) -> int:
         """Steps of the marginals' budget that go to the dependence of pairs, where its noise would hide most of it."""
@@ -171,9 +253,10 @@ class PrivMRF(OneWayFirst):
         count = self._count(domain, plan, scores)
         if not count:
             return self._columns_alone(curator, plan, scores, tools)
-        model = tools.estimate(domain, measurements, until=self.early_fit)
+        model = self._early(domain, measurements, tools, scores)
         sizes = round_sizes(count, self.rounds, ramp=self.ramp)
-        graph = graph_with(domain, scores.tables)
+        held = (*scores.tables, *(scores.reference.cliques if scores.reference else ()))
+        graph = graph_with(domain, held)
         left, weighed = plan.mu2("marginals"), 0.0
         for number, size in enumerate(sizes):
             name, done = f"round {number}", sum(sizes[: number + 1])
@@ -181,7 +264,7 @@ class PrivMRF(OneWayFirst):
             queries = self._queries(model, graph, structure, number, plan=plan, limit=limit, smaller=smaller)
             budget = plan.mu2("choices") * Fraction(size, count)
             chosen = self._choose(curator, queries, budget, purpose=name, count=size)
-            graph, cliques = self._grown(graph, chosen, measurements, limit=limit)
+            graph, cliques = self._grown(graph, chosen, [*held, *(m.clique for m in measurements)], limit=limit)
             if not cliques or (number == len(sizes) - 1 and count < len(domain)):  # few tables leave columns unsaid
                 cliques = list(dict.fromkeys([*cliques, *((attribute,) for attribute in domain)]))
             weights = [domain.cells(clique) ** BY_SIZE if self.sized else 1.0 for clique in cliques]
@@ -190,11 +273,22 @@ class PrivMRF(OneWayFirst):
             left -= budget
             measurements += smaller.measure(curator, cliques, budget, purpose=f"{name}: marginals", weights=weights)
             if number < len(sizes) - 1:
-                model = tools.estimate(domain, measurements, warm=model, until=self.early_fit, max_passes=MAX_PASSES)
+                model = self._early(domain, measurements, tools, scores, warm=model, max_passes=MAX_PASSES)
             tools.progress(f"round {number + 1} of {len(sizes)}: {done} marginals measured")
         noisy = min(1.0, (self._sigma(count, plan) / (NOISY * scores.total)) ** 2)
         emphasis = 1 + (self.emphasis - 1) * noisy * (1 - count / self._most(domain))
+        if scores.reference is not None:
+            last = self._relative(domain, measurements, scores.reference, tools, warm=model, max_passes=LAST_PASSES)
+            return smaller.refined(last)
         return smaller.refined(self._last(domain, measurements, tools, warm=model, emphasis=emphasis))
+
+    def _early(
+        self, domain: Domain, measurements: Sequence[Measurement], tools: Tools, scores: Scores, **settings: Any
+    ) -> MarkovRandomField:
+        """The model by which candidates are judged."""
+        if scores.reference is not None:
+            return self._relative(domain, measurements, scores.reference, tools, **settings)
+        return tools.estimate(domain, measurements, until=self.early_fit, **settings)
 
     def _columns_alone(self, curator: Curator, plan: BudgetPlan, scores: Scores, tools: Tools) -> MarkovRandomField:
         """Where no pair is worth its noise, all that is left goes to the one-way marginals."""
@@ -204,6 +298,8 @@ class PrivMRF(OneWayFirst):
         weights = one_way_weights(domain)
         measured = curator.measure(singles, budget, purpose="one-way marginals at last", weights=weights)
         tools.progress("no pair is worth its noise: one-way marginals measured")
+        if scores.reference is not None:
+            return self._relative(domain, [*scores.measurements, *measured], scores.reference, tools)
         return self._last(domain, [*scores.measurements, *measured], tools)
 
     def _last(
@@ -228,7 +324,9 @@ class PrivMRF(OneWayFirst):
 
     def _compression(self, domain: Domain, scores: Scores) -> Compression:
         given = dict(scores.groups)
-        return Compression.from_measurements(domain, scores.mergeable, threshold=self.rare, given=given)
+        known = scores.reference.attributes if scores.reference else ()  # it tells rare codes apart
+        mergeable = [m for m in scores.mergeable if m.clique[0] not in known]
+        return Compression.from_measurements(domain, mergeable, threshold=self.rare, given=given)
 
     def _rest(self, plan: BudgetPlan, scores: Scores) -> BudgetPlan:
         return plan_after(plan, scores, reserve="marginals")
@@ -326,10 +424,10 @@ class PrivMRF(OneWayFirst):
         return chosen
 
     def _grown(
-        self, graph: TriangulatedGraph, chosen: list[Clique], known: Sequence[Measurement], *, limit: float
+        self, graph: TriangulatedGraph, chosen: list[Clique], known: Sequence[Clique], *, limit: float
     ) -> tuple[TriangulatedGraph, list[Clique]]:
         """The graph with the chosen cliques, leaving out any with which the model's tree would be too large."""
-        cliques = [m.clique for m in known]
+        cliques = list(known)
         cells = junction_tree(graph.domain, cliques).cells
         kept: list[Clique] = []
         for clique in chosen:
@@ -356,6 +454,10 @@ MAX_PASSES = 100
 """Upper limit of the passes of inference of a round's fit."""
 LAST_PASSES = 1000
 """Upper limit of the passes of inference of the last fit."""
+PRIOR_MARGINALS = 10.0
+"""Upper limit of the marginals of a public table's model for each column: there they share no budget."""
+PRIOR_CELLS = 2e6
+"""Upper limit of the junction tree of a public table's model in cells: the measured tables need room beside it."""
 SHARE_GRID = 2**20
 """Denominator of the shares of a budget."""
 AFFINITY_FLOOR = 0.05

@@ -25,6 +25,7 @@ from synth_core.models.linear import Answered, LinearMeasurement, contract_axes
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.models.maximum_entropy import entropy_weight, estimate
 from synth_core.models.mixture import Model
+from synth_core.models.reference import Reference
 from synth_core.models.refined import Refined
 from synth_core.synthesizers.base import Fit, Tools
 from synth_core.synthesizers.compression import code_shares
@@ -111,7 +112,8 @@ class Redrawing:
         cliques = list(dict.fromkeys(m.clique for m in fit.measurements))
         expected = dict(zip(cliques, inner.marginals(cliques), strict=True))
         known = tuple(m for m in one_way if len(m.clique) == 1) if isinstance(model, Refined) else ()
-        return cls(model, fit, known, entropy_weight(fit.domain, fit.tables(), inner), seed, expected)
+        ridge = fit.settings.get("ridge") or entropy_weight(fit.domain, fit.tables(), inner)
+        return cls(model, fit, known, ridge, seed, expected)
 
     def replicate(self, number: int) -> MarkovRandomField | Refined:
         """The replicate of this number."""
@@ -119,15 +121,25 @@ class Redrawing:
         codes = {m.clique: _redrawn_codes(self.model, m, rng) for m in self.one_way}
         fresh = tuple(self._redrawn(m, codes, rng) for m in self.fit.measurements)
         tables = self._agreed(replace(self.fit, measurements=fresh).tables())
-        fitted = estimate(self.fit.domain, tables, total=_total(fresh), ridge=self.ridge, max_passes=MAX_PASSES)
+        settings: dict[str, Any] = {"ridge": self.ridge, "reference": self._reference, "max_passes": MAX_PASSES}
+        fitted = estimate(self.fit.domain, tables, total=_total(fresh), **settings)
         if not isinstance(self.model, Refined):
             return fitted
         return replace(self.model, field=fitted, shares=self._shares(codes))
 
+    @property
+    def _reference(self) -> Reference | None:
+        """What the fit departed from; the same in every replicate."""
+        found: Reference | None = self.fit.settings.get("reference")
+        return found
+
     def _agreed(self, tables: Sequence[Answered]) -> list[Answered]:
-        """The tables after they were made to agree, which needs all cells of each to be open."""
+        """The tables after they were made to agree, which needs all cells of each to be open.
+
+        Beside a reference they are fitted as they are: there each table counts by its noise alone.
+        """
         plain = [m for m in tables if isinstance(m, Measurement)]
-        if len(plain) < len(tables) or self.fit.domain.impossible:
+        if self._reference is not None or len(plain) < len(tables) or self.fit.domain.impossible:
             return list(tables)
         return list(make_consistent(plain, update=False))
 

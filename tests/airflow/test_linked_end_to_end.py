@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.linked_release import write_linked_release
+from support.strata_release import copy_answers
 
 from synth_core import steps
 from synth_core.errors import SpecError
@@ -35,9 +36,7 @@ def test_airflow_gives_the_release_that_the_steps_give_without_it(release_dag, w
     address = steps.prepare(spec, workspace=workspace)
     for step in steps.STEPS:
         steps.run_step(step, address)
-    shutil.copytree(workspace / "confidential" / ".keys", second / "confidential" / ".keys")
-    for answered in workspace.glob("ledger.sqlite*"):
-        shutil.copy(answered, second)
+    copy_answers(workspace, second)
 
     run = release_dag.test(run_conf=in_the_form(spec, second), logical_date=None)
     assert run.state == "success"

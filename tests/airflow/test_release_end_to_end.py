@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support.small_release import write_release
+from support.strata_release import copy_answers
 
 from synth_core import steps
 from synth_core.ledger.sql import SqlLedger, ledger_url
@@ -65,9 +66,7 @@ def test_airflow_gives_the_release_that_the_steps_give_without_it(release_dag, s
     address = steps.prepare(spec, workspace=workspace)
     for step in steps.STEPS:
         steps.run_step(step, address)
-    shutil.copytree(workspace / "confidential" / ".keys", second / "confidential" / ".keys")
-    for answered in workspace.glob("ledger.sqlite*"):
-        shutil.copy(answered, second)
+    copy_answers(workspace, second)
 
     run = release_dag.test(run_conf={**spec, "workspace": str(second)}, logical_date=None)
     assert run.state == "success"

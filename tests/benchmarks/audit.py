@@ -55,7 +55,13 @@ def audit(method: str) -> None:
     whole = method == FIRST
     known = set(kept())
     for one in audits(
-        methods=[method], runs=RUNS_OF.get(method, RUNS), faults=whole, files=whole, progress=print, known=known
+        methods=[method],
+        runs=RUNS_OF.get(method, RUNS),
+        faults=whole,
+        files=whole,
+        households=whole,
+        progress=print,
+        known=known,
     ):
         with KEPT.open("a", encoding="utf-8") as file:
             file.write(json.dumps(one.to_json()) + "\n")

@@ -376,10 +376,8 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     lines += ["busy machine are larger than those of a quiet one: compare within a row. `load` is how many processes"]
     lines += ["wanted one of the two cores when the run began. It is not known of rows that are older than"]
     lines += ["the others; what they measure has not changed. Rows without an earlier commit show this one alone. An"]
-    lines += [
-        "evaluation has parts now that it had not at a2477c5, so that its digest is another; beside 89c86e8, which"
-    ]
-    lines += ["which has them, it is the same.", ""]
+    lines += ["evaluation has parts now that a2477c5 has not, so that its digest is another; beside 89c86e8, which"]
+    lines += ["has them, it is the same. Whole releases, with their replicates, are in `scale.md`.", ""]
     lines += [
         "| part | of | threads asked for | load | before | before, CPU s | after, CPU s | ratio | before, MB "
         "| after, MB | the same |"

@@ -6,12 +6,13 @@ import csv
 import io
 import json
 import re
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 import pytest
 
-from synth_core.inference.published import Asking
+from synth_core.inference.published import Askable, Asking
 from synth_core.inference.replicates import Replicates
 from synth_core.inference.uncertain import Uncertain
 from synth_core.models.junction_tree import junction_tree
@@ -52,15 +53,25 @@ def uncertain(schema):
     return Uncertain(own, Replicates.of(own, others))
 
 
+@dataclass(frozen=True)
+class Asked(Askable):
+    """A model that answers, without a release around it."""
+
+    model: Asking
+
+    def _asking(self):
+        return self.model
+
+
 @pytest.fixture(scope="module")
 def asking(uncertain, schema):
-    return Asking(uncertain, schema, {})
+    return Asked(Asking(uncertain, schema, {}))
 
 
 @pytest.fixture(scope="module")
 def page(asking, schema, uncertain, tmp_path_factory):
     about = Explored(release="first release", dataset="people", unit="person", epsilon="1", delta="1e-6")
-    means = {"age": asking.code_means(schema.column("age"))}
+    means = {"age": asking.model.code_means(schema.column("age"))}
     html = explore_page(about, schema, uncertain, means=means)
     assert html == explore_page(about, schema, uncertain, means=means)
     path = tmp_path_factory.mktemp("page") / "explore.html"
@@ -170,7 +181,7 @@ def test_shares_of_rows_add_up_in_each_row(window, page, asking):
     show(window, page)
     pick(window, rows="sex", columns="age", measure="share of each row")
     _, lines = shown(window)
-    values = asking.uncertain.table(("sex", "age")).values
+    values = asking.model.uncertain.table(("sex", "age")).values
     for line, own in zip(lines.values(), values, strict=True):
         assert [number(text)[0] for text in line] == pytest.approx(list(100 * own / own.sum()), abs=0.06)
     pick(window, columns="none")

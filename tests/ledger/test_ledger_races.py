@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -36,6 +39,24 @@ def test_sixteen_race_for_room_for_ten_on_an_empty_database(url: str) -> None:
     assert ledger.balance(DATASET).remaining_mu2 == 0
     assert [record.state for record in ledger.records()].count(State.ACCOUNT) == 1
     assert ledger.verify() == []
+
+
+def test_a_new_file_that_another_process_begins_to_write_is_waited_for(tmp_path, monkeypatch) -> None:
+    """SQLite refuses at once to change the journal of such a file, whatever the time-out."""
+    file = tmp_path / "ledger.sqlite"
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("CREATE TABLE first (number)")
+        other.execute("BEGIN IMMEDIATE")
+        waited = []
+
+        def ended(seconds: float) -> None:
+            waited.append(seconds)
+            other.execute("ROLLBACK")
+            other.execute("DROP TABLE first")
+
+        monkeypatch.setattr(time, "sleep", ended)
+        assert opened(f"sqlite:///{file}").verify() == []
+    assert len(waited) == 1
 
 
 def test_eight_ask_the_same_and_are_told_the_same(url: str) -> None:

@@ -81,6 +81,58 @@ def test_places_are_exchangeable():
     assert canonical_clique(domain_of(3), ("person.a@2", "person.b@3"))[0] == ("person.a", "person.b@2")
 
 
+LEAD = ("person.a", np.array([True, False]))
+"""Whoever has code 0 is a reference person."""
+
+
+def anchored_domain(largest: int = 4) -> Domain:
+    return Domain.of(
+        dict(zip(domain_of(2, largest), domain_of(2, largest).sizes, strict=True)) | {"person.b@reference": 3}
+    )
+
+
+def led_by_hand(households: Households, domain: Domain, clique: tuple[str, ...]) -> np.ndarray:
+    """The definition: pairs of the only reference person and each of the others."""
+    table, start = np.zeros(domain.shape(clique)), 0
+    for h, size in enumerate(households.sizes):
+        own = range(start, start + size)
+        leads = [k for k in own if households.people["person.a"][k] == 0]
+        for other in own if len(leads) == 1 else ():
+            if other != leads[0]:
+                cell = []
+                for attribute in clique:
+                    name, _, mark = attribute.partition("@")
+                    who = {"reference": leads[0], "2": other}.get(mark)
+                    held = households.attributes[name][h] if who is None else households.people[name][who]
+                    cell.append(held)
+                table[tuple(cell)] += SCALE / (size - 1)
+        start += size
+    return table
+
+
+@pytest.mark.parametrize(
+    "clique",
+    [
+        ("person.b@reference",),
+        ("person.b@2", "person.b@reference"),
+        ("person.a@2", "person.b@2", "person.b@reference"),
+        ("household.h", "person.b@2", "person.b@reference"),
+    ],
+)
+def test_tables_of_the_reference_person_are_those_of_its_pairs(clique):
+    households, domain = some_households(60), anchored_domain()
+    clique = domain.clique(clique)
+    (table,) = count_tuples(households, domain, [clique], places=2, scale=SCALE, anchor=LEAD)
+    np.testing.assert_array_equal(table, led_by_hand(households, domain, clique))
+    assert canonical_clique(domain, clique)[0] == clique
+    assert 0 < table.sum() < SCALE * (households.sizes > 1).sum(), "some have none or several"
+
+
+def test_who_the_reference_person_is_must_be_known():
+    with pytest.raises(ValueError, match="needs to know"):
+        count_tuples(some_households(), anchored_domain(), [("person.b@reference",)], places=2, scale=SCALE)
+
+
 def test_a_name_with_a_mark_of_a_place_is_read():
     assert [attribute_place(a) for a in ("household.x", "size", "person.x", "person.x@2", "household.y@2")] == [
         0,

@@ -67,6 +67,42 @@ def test_a_household_changes_a_table_by_one_at_most_and_by_one(places):
     assert reached == 1.0, "people who are alike all fall into one cell"
 
 
+def test_a_household_changes_a_table_of_its_reference_person_by_one_at_most_and_by_one():
+    """Of one reference person and others the weights sum to 1; of none, of several, and of nobody else to 0."""
+    marked = Domain.of(dict(zip(domain_of(2), domain_of(2).sizes, strict=True)) | {"person.b@reference": 2})
+    cliques = [c for k in (1, 2, 3, 4) for c in combinations(marked.attributes, k) if "person.b@reference" in c]
+    lead, scale, reached = ("person.a", np.array([True, False])), count_scale(2, LARGEST), 0.0
+    for one in all_households():
+        leads = sum(person[0] == 0 for person in one[1])
+        for table in count_tuples(together([one]), marked, cliques, places=2, scale=scale, anchor=lead):
+            assert (table >= 0).all()
+            assert table.sum() == (scale if leads == 1 and len(one[1]) > 1 else 0)
+            reached = max(reached, float(np.sqrt((table.astype(float) ** 2).sum())) / scale)
+    assert reached == 1.0, "others who are alike all fall into one cell"
+
+
+@pytest.mark.parametrize("size", range(1, 9))
+@pytest.mark.parametrize("reference", [False, True])
+def test_people_who_are_all_alike_move_every_table_by_one(size, reference):
+    """Up to eight identical people, or a reference person and up to seven: every table of one and of two places."""
+    held = Households(
+        {"household.h": np.array([1])},
+        {"person.a": np.array([0 if reference else 1] + [1] * (size - 1)), "person.b": np.ones(size, np.int64)},
+        np.array([size]),
+    )
+    lead, reached = ("person.a", np.array([True, False])), 0
+    for places in (1, 2):
+        more = {"person.a@2": 2, "person.b@2": 2, "person.b@reference": 2} if places == 2 else {}
+        domain = Domain.of({"household.h": 2, "person.a": 2, "person.b": 2, "size": 9 - places} | more)
+        cliques = [c for k in (0, 1, 2, 3) for c in combinations(domain.attributes, k)]
+        scale = count_scale(places, 8)
+        for table in count_tuples(held, domain, cliques, places=places, scale=scale, anchor=lead):
+            assert table.min(initial=0) == 0
+            assert table.sum() in (0, scale)
+            reached = max(reached, int(table.max()) // scale)
+    assert reached == 1
+
+
 def test_weights_that_are_not_normalised_are_found(monkeypatch):
     """The planted fault: every tuple has the same weight, so a large household counts for more than a small one."""
     monkeypatch.setattr(tuples, "math", FlatWeights)

@@ -184,3 +184,45 @@ def test_a_schema_of_one_table_refuses_linked_ones_in_a_clear_line(tmp_path):
     SCHEMA.save(tmp_path / "linked.yaml")
     with pytest.raises(SchemaError, match=r"tables: two linked tables are declared.*LinkedSchema"):
         Schema.load(tmp_path / "linked.yaml")
+
+
+ROLED = {"column": "relation", "reference": "reference", "age": "age"}
+ONE = {"name": "one", "people": {"relation": "reference"}, "exactly": 1}
+
+
+def test_a_reference_person_has_attributes_where_a_rule_says_there_is_exactly_one():
+    schema = LinkedSchema.model_validate(changed(roles=ROLED, together=[ONE]))
+    name, codes = schema.anchor
+    assert (name, codes.tolist()) == ("person.relation", [True, False])
+    assert schema.reference_attributes() == ("person.age@reference",)
+    assert schema.domain(2).size("person.age@reference") == schema.domain(2).size("person.age")
+    assert "person.age@reference" not in schema.domain(1)
+    sizes, ages = schema.captions(("size", "person.age@reference"))
+    assert sizes == ("2", "3", "4"), "pairs are of households of two and more"
+    assert ages == schema.captions(("person.age",))[0]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"together": [ONE]},
+        {"roles": ROLED},
+        {"roles": ROLED, "together": [ONE | {"people": {"relation": "child"}}]},
+        {"roles": ROLED, "together": [ONE], "largest": 1},
+    ],
+)
+def test_otherwise_it_has_none(more):
+    schema = LinkedSchema.model_validate(changed(**more))
+    assert schema.anchor is None
+    assert schema.reference_attributes() == ()
+
+
+def test_codes_of_every_place_have_words():
+    ages = SCHEMA.person.column("age").captions
+    assert SCHEMA.captions(("size", "person.age")) == [("1", "2", "3", "4"), ages]
+    assert SCHEMA.captions(("size", "person.age@2")) == [("2", "3", "4"), ages]
+    assert SCHEMA.captions(("size", "person.age@reference")) == [("2", "3", "4"), ages]
+    assert SCHEMA.captions(("household.tenure",)) == [("owned", "rented")]
+    domain = SCHEMA.domain(2)
+    for name in domain.attributes:
+        assert len(SCHEMA.captions((name, "person.age@2"))[0]) == domain.size(name), name

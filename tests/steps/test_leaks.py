@@ -1,6 +1,5 @@
 """A whole release is searched for things only the confidential rows know: none may be found outside their zone."""
 
-import logging
 import re
 import sqlite3
 
@@ -8,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from support.logs import all_logged
 from support.small_release import CANARY, CANARY_SCHEMA, write_release
 
 from synth_core.errors import SynthError
@@ -43,18 +43,9 @@ def released(folder):
     """A release with everything it said on the way."""
     frame = people()
     spec = write_release(folder, declared=CANARY_SCHEMA, frame=frame)
-    said, handler = [], logging.Handler(logging.NOTSET)
-    handler.emit = lambda record: said.append(record.getMessage() + str(record.exc_info or ""))
-    root = logging.getLogger()
-    level = root.level
-    root.addHandler(handler)
-    root.setLevel(logging.DEBUG)
-    try:
+    with all_logged() as said:
         address = prepare(spec, workspace=folder / "workspace")
         returned = [run_step(step, address, progress=said.append) for step in STEPS]
-    finally:
-        root.removeHandler(handler)
-        root.setLevel(level)
     return folder, ReleasePaths.of_address(address), frame, "\n".join([*said, *returned])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 import shutil
 from fractions import Fraction
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.linked_release import DELTA, write_linked_release
 from support.linked_tables import SCHEMA, linked_frames, linked_schema
+from support.logs import all_logged
 from support.small_release import run_all, write_release
 from support.strata_release import with_the_same_answers
 
@@ -26,7 +26,7 @@ from synth_core.privacy.curator import Curator
 from synth_core.release.household_check import check_shards, shard_files
 from synth_core.release.paths import ReleasePaths
 from synth_core.release.verify import check_release
-from synth_core.steps import STEPS, cost, finished_steps, prepare, run_step, summary
+from synth_core.steps import STEPS, ask_approval, cost, finished_steps, prepare, run_step, summary
 from synth_core.steps.sample import Recipe, write_shard
 from synth_core.storage.ingest import read_codes
 
@@ -327,19 +327,9 @@ def test_nothing_confidential_is_in_public_files_logs_or_events(tmp_path):
     frames = linked_frames(HOUSEHOLDS)
     frames["household"].loc[17, "tenure"] = CANARY
     spec = write_linked_release(tmp_path, frames=frames, schema=schema, method="independent")
-    said, handler = [], logging.Handler(logging.NOTSET)
-    handler.emit = lambda record: said.append(record.getMessage() + str(record.exc_info or ""))
-    root = logging.getLogger()
-    level = root.level
-    root.addHandler(handler)
-    root.setLevel(logging.DEBUG)
-    try:
+    with all_logged() as said:
         address = prepare(spec, workspace=tmp_path / "workspace")
-        for step in STEPS:
-            said.append(run_step(step, address, progress=said.append))
-    finally:
-        root.removeHandler(handler)
-        root.setLevel(level)
+        said += [run_step(step, address, progress=said.append) for step in STEPS]
     paths = ReleasePaths.of_address(address)
     secrets = {CANARY, str(HOUSEHOLDS), str(len(frames["person"]))}
     texts = {
@@ -357,6 +347,17 @@ def test_nothing_confidential_is_in_public_files_logs_or_events(tmp_path):
     assert left == {"encoded", "evaluation.json", "release.yaml", "report.html", "snapshot.json"}
     held = [read_codes(path) for path in (paths.encoded / "household").iterdir()]
     assert sum(len(codes["size"]) for codes in held) == HOUSEHOLDS, "that is where they are"
+
+
+def test_who_approves_is_told_what_it_means_for_one_person(tmp_path):
+    spec = write_linked_release(tmp_path, method="independent", approval=True, evaluate="quick")
+    address = prepare(spec, workspace=tmp_path / "workspace")
+    for step in STEPS[:-1]:
+        run_step(step, address)
+    _, certificate = ask_approval(address)
+    assert "| Protects | one household, with all its people;" in certificate
+    assert "| One person | ε 4.31" in certificate
+    assert "| Synthetic households |" in certificate
 
 
 def test_a_workspace_is_not_needed_to_verify(paths, tmp_path):

@@ -183,6 +183,14 @@ def test_a_column_of_both_tables_needs_two_sources():
     assert set(reading_schemas(schema, ["person", "household"])) == {"person", "household"}
 
 
+def test_sources_of_which_nothing_can_be_joined_are_refused(tmp_path):
+    frames = linked_frames(20)
+    frames["person"]["hid"] += 1000
+    with pytest.raises(SourceError, match="no household has both a row and people"):
+        ingested(written(frames, tmp_path), tmp_path, rows=5)
+    assert not (tmp_path / "encoded").exists()
+
+
 @pytest.mark.parametrize("table", ["household", "person"])
 def test_a_source_without_rows_is_refused(tmp_path, table):
     frames = linked_frames(5)

@@ -56,8 +56,12 @@ def run_steps(spec, folder, steps=STEPS, **how):
 
 def with_the_same_answers(folder, other):
     """A new workspace with the ledger and the snapshot key of another: asking again replays its answers."""
-    key = "workspace/confidential/.keys"
-    shutil.copytree(folder / key, other / key)
-    for path in (folder / "workspace").glob("ledger.sqlite*"):
-        shutil.copy(path, other / "workspace")
+    copy_answers(folder / "workspace", other / "workspace")
     return other
+
+
+def copy_answers(workspace, other):
+    """The ledger and the keys of a workspace, in another one."""
+    shutil.copytree(workspace / "confidential" / ".keys", other / "confidential" / ".keys")
+    for path in workspace.glob("ledger.sqlite*"):
+        shutil.copy(path, other)

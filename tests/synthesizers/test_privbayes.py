@@ -16,6 +16,7 @@ from synth_core.ledger.memory import MemoryLedger
 from synth_core.measurement import Measurement
 from synth_core.models.bayesian_network import BayesianNetwork
 from synth_core.models.calibration import Factor
+from synth_core.models.junction_tree import junction_tree
 from synth_core.models.markov_random_field import MarkovRandomField
 from synth_core.privacy.accounts import Account
 from synth_core.privacy.budget import mu2_of
@@ -132,6 +133,20 @@ def test_a_graphical_model_bounds_the_junction_tree():
     narrow = grown(domain, scores, tau=1000, limit_cells=1500)
     assert max(map(len, wide)) == 3
     assert max(map(len, narrow[1:])) == 2
+
+
+def test_the_first_families_leave_a_parent_to_the_last(monkeypatch):
+    """Thirty columns that all depend on each other, in a tree that half of them could fill."""
+    domain = Domain.of({f"x{k}": 4 for k in range(30)})
+    rng = np.random.default_rng(0)
+    scores = {pair: rng.random() for pair in combinations(domain.attributes, 2)}
+    found = grown(domain, scores, tau=64, limit_cells=2000)
+    assert min(map(len, found)) >= 2
+    assert max(map(len, found[1:])) >= 3, "some still have several"
+    assert sum(map(domain.cells, junction_tree(domain, found).cliques)) <= 2000
+    bounded = Growth._tractable
+    monkeypatch.setattr(Growth, "_tractable", lambda *given, filled: bounded(*given, filled=1.0))
+    assert min(map(len, grown(domain, scores, tau=64, limit_cells=2000))) == 1, "who comes first takes all"
 
 
 # -- records -----------------------------------------------------------------------------------------------------

@@ -136,6 +136,10 @@ def show(results: Sequence[Result]) -> str:
         f"{len(rising)} lines), and regression is easier than classification (here in {harder} of {len(places)}). A "
         "million is the best score; floors and normalisations are [ours](../evaluation.md#what-is-measured)."
     )
+    default = [r for r in results if r.cell["scheme"] == SCHEMES[-1] and r.cell["epsilon"] == last]
+    if spread := sorted(r.values[SCORES[0]] for r in default):
+        shown = ", ".join(f"{score:,.0f}" for score in spread)
+        parts.append(f"Single runs of `{SCHEMES[-1]}` at {last:g} had {SCORES[0]} scores of {shown}.")
     return "\n\n".join(parts)
 
 
